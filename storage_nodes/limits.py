@@ -1,0 +1,74 @@
+"""Every bound of the storage plane, in one place, with the relations between them asserted.
+
+Names end in their unit. A bound that is not here does not exist: nothing in this plane may grow without one.
+"""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# --- wire ---------------------------------------------------------------------------------------------------
+# The largest frame a peer or client may send. The largest SQS batch is 1 MiB of plaintext; encryption adds
+# 64 bytes a message, attributes and headers a little more.
+FRAME_BYTES_MAX = 4 * MIB
+CORRELATION_ID_MAX = 2**32 - 1
+RECORDS_PER_SEND_MAX = 1_000
+RECORD_BYTES_MAX = 1 * MIB + 64 * KIB
+ACQUIRE_MESSAGES_MAX = 1_000
+ACQUIRE_BYTES_MAX = 2 * MIB
+ACQUIRE_WAIT_MS_MAX = 20_000
+RECEIPTS_PER_CALL_MAX = 1_000
+REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 20_000
+CONNECTION_WRITE_BUFFER_BYTES_MAX = 64 * MIB
+
+# --- log ----------------------------------------------------------------------------------------------------
+WAL_FILE_BYTES = 64 * MIB
+# One group commit; what does not fit waits for the next one.
+WAL_GROUP_BYTES_MAX = 8 * MIB
+BATCH_BYTES_MAX = 2 * MIB
+# Payload bytes of recent entries kept in memory; older ones are read back from the WAL file (page cache).
+MEMTABLE_BYTES_MAX = 8 * MIB
+SEGMENT_BYTES_MAX = 64 * MIB
+SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
+OPEN_SEGMENT_FILES_MAX = 256
+READ_BYTES_MAX = 1 * MIB
+
+# --- replication --------------------------------------------------------------------------------------------
+HEARTBEAT_INTERVAL_MS = 150
+# A peer that did not answer for this long is down: its leaders are replaced, and a leader that lost a majority
+# this way steps down. Three heartbeats may be lost before that.
+PEER_TIMEOUT_MS = 700
+ELECTION_JITTER_MS = 300
+# Uncommitted bytes a leader sends a follower ahead of its answers.
+APPEND_IN_FLIGHT_BYTES_MAX = 8 * MIB
+APPEND_BYTES_MAX = 1 * MIB
+# How long a follower may lag behind on the commit position of an otherwise idle partition.
+COMMIT_NOTICE_MS = 20
+PROPOSALS_PENDING_MAX = 50_000
+
+# --- queue machine ------------------------------------------------------------------------------------------
+IN_FLIGHT_MESSAGES_MAX = 120_000
+VISIBILITY_MS_MAX = 43_200_000
+DELAY_MS_MAX = 900_000
+WAITERS_PER_PARTITION_MAX = 10_000
+PURGE_INTERVAL_MS = 60_000
+RETENTION_MS_MIN = 60_000
+RETENTION_MS_MAX = 1_209_600_000
+RETENTION_MS_DEFAULT = 345_600_000
+# Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
+READ_AHEAD_MESSAGES_MAX = 2_000
+READ_AHEAD_BYTES_MAX = 2 * MIB
+
+# --- cluster ------------------------------------------------------------------------------------------------
+REPLICATION_FACTOR = 3
+CLUSTER_VOTERS_MAX = 7
+PARTITIONS_PER_NODE_MAX = 200_000
+
+assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
+assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
+assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
+assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < WAL_FILE_BYTES
+assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
+assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
+assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

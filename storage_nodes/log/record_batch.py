@@ -1,0 +1,167 @@
+"""Record batches: the entries of every partition log, in the Kafka record-batch v2 layout.
+
+    offset  size  field                    big-endian; signed
+         0     8  base offset              offset of the first record
+         8     4  batch length             bytes after this field
+        12     4  partition leader epoch
+        16     1  magic                    2
+        17     4  CRC-32C                  of everything from `attributes` to the end (unsigned)
+        21     2  attributes               bit 3 timestamps are the leader's append time (always set here)
+                                           bit 5 control batch: machine commands, not messages
+                                           bit 8 plain: no record carries a header that a machine must look at
+        23     4  last offset delta        records - 1
+        27     8  base timestamp           ms since the Unix epoch
+        35     8  max timestamp            ms; equals base timestamp here
+        43     8  producer id              -1 = none
+        51     2  producer epoch           -1 = none
+        53     4  base sequence            -1 = none
+        57     4  record count
+        61        records, each:
+                    varint length of what follows, int8 attributes 0, varint timestamp delta 0,
+                    varint offset delta, record body (`storage_nodes/protocol/records.py`)
+
+The CRC leaves out base offset and epoch, as Kafka's does; the WAL and the segments put their own checksum over
+the whole entry together with its partition (docs/storage.md), so a valid batch in the wrong place is caught too.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import google_crc32c
+
+from storage_nodes.protocol.records import RecordError, decode_varint, encode_varint
+
+HEADER_BYTES = 61
+MAGIC = 2
+ATTRIBUTE_APPEND_TIME = 0x08
+ATTRIBUTE_CONTROL = 0x20
+ATTRIBUTE_PLAIN = 0x100
+
+# Control record keys are (int16 version, int16 type), as in Kafka. Types are on disk: never reuse one.
+CONTROL_EPOCH_START = 16
+CONTROL_QUEUE = 17
+CONTROL_CLUSTER = 18
+CONTROL_CONFIGURATION = 19
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PREFIX = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+assert _HEADER.size == HEADER_BYTES
+
+# Everything between a record's length and its body for the first 64 records of a batch: attributes, timestamp
+# delta, offset delta. One lookup instead of a varint a record.
+_LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
+_LENGTHS = [encode_varint(length) for length in range(4_096)]
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch. `last_offset` is inclusive; `end_offset` is the base of the next batch."""
+
+    base_offset: int
+    length_bytes: int
+    epoch: int
+    attributes: int
+    last_offset: int
+    timestamp_ms: int
+    record_count: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.last_offset + 1
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & ATTRIBUTE_CONTROL)
+
+    @property
+    def is_plain(self) -> bool:
+        return bool(self.attributes & ATTRIBUTE_PLAIN)
+
+
+class BatchError(ValueError):
+    """Bytes that are not one whole, valid record batch."""
+
+
+def build_batch(
+    base_offset: int, epoch: int, timestamp_ms: int, bodies: Sequence[bytes], *, control: bool = False, plain: bool = False
+) -> bytes:
+    """One batch holding `bodies` at offsets base_offset, base_offset + 1, ...
+
+    `timestamp_ms` is the leader's append time. `plain` promises that no body has a header.
+    """
+    assert bodies, "a batch holds at least one record"
+    attributes = ATTRIBUTE_APPEND_TIME
+    if control:
+        attributes |= ATTRIBUTE_CONTROL
+    if plain:
+        attributes |= ATTRIBUTE_PLAIN
+    count = len(bodies)
+    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)]
+    add = parts.append
+    for delta, body in enumerate(bodies):
+        lead = _LEADS[delta]
+        length = len(lead) + len(body)
+        add(_LENGTHS[length] if length < 4_096 else encode_varint(length))
+        add(lead)
+        add(body)
+    checked = b"".join(parts)
+    prefix = _PREFIX.pack(base_offset, len(checked) + 9, epoch, MAGIC, google_crc32c.value(checked))
+    return prefix + checked
+
+
+def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
+    """The header of the batch that starts at `at`. Raises BatchError if it cannot be one; no checksum is verified."""
+    if len(batch) - at < HEADER_BYTES:
+        raise BatchError("shorter than a batch header")
+    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, _pid, _pep, _seq, count = (
+        _HEADER.unpack_from(batch, at)
+    )
+    if magic != MAGIC or length < HEADER_BYTES - 12 or count != last_delta + 1 or count < 1 or base < 0:
+        raise BatchError("not a version 2 record batch")
+    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count)
+
+
+def verify_batch(batch: bytes) -> BatchHeader:
+    """The header of `batch` after its length and CRC-32C were checked. Raises BatchError."""
+    header = read_header(batch)
+    if header.length_bytes != len(batch):
+        raise BatchError(f"batch says {header.length_bytes} bytes, {len(batch)} are there")
+    (crc,) = struct.unpack_from(">I", batch, 17)
+    if google_crc32c.value(batch[21:]) != crc:
+        raise BatchError(f"checksum of the batch at offset {header.base_offset} does not match")
+    return header
+
+
+def iterate_bodies(batch: bytes) -> Iterator[tuple[int, bytes]]:
+    """(offset, record body) of every record. Raises BatchError on a malformed record."""
+    header = read_header(batch)
+    at = HEADER_BYTES
+    try:
+        for _ in range(header.record_count):
+            length, at = decode_varint(batch, at)
+            end = at + length
+            _timestamp_delta, body_at = decode_varint(batch, at + 1)
+            delta, body_at = decode_varint(batch, body_at)
+            if length < 3 or end > len(batch):
+                raise BatchError("a record runs past the end of its batch")
+            yield header.base_offset + delta, batch[body_at:end]
+            at = end
+    except RecordError as error:
+        raise BatchError(str(error)) from error
+    if at != header.length_bytes:
+        raise BatchError("bytes left over after the last record")
+
+
+def control_key(kind: int) -> bytes:
+    """The record key that says what a control record's value is."""
+    return struct.pack(">hh", 0, kind)
+
+
+def control_kind(key: bytes | None) -> int:
+    """The inverse of `control_key`. Raises BatchError."""
+    if key is None or len(key) != 4:
+        raise BatchError("control record without a control key")
+    return int(struct.unpack(">hh", key)[1])

@@ -1,0 +1,68 @@
+"""Ids and value types of the storage plane."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+NodeId = int
+PartitionId = int
+
+# The Raft group in which the cluster keeps its own metadata: nodes, zones, partitions, replica sets.
+CLUSTER_PARTITION: PartitionId = 0
+
+
+class PartitionKind(enum.IntEnum):
+    """What a partition's log is folded by. Numbers are on disk and on the wire: never reuse one."""
+
+    CLUSTER = 0
+    QUEUE = 1
+    STREAM = 2
+
+
+class Acks(enum.IntEnum):
+    """When a send is answered. Numbers are on the wire: never reuse one."""
+
+    NONE = 0  # as soon as the leader has staged it
+    LEADER = 1  # once the leader's own disk has it
+    QUORUM = 2  # once a majority of the voters has fsynced it
+    ALL = 3  # once every voter has fsynced it
+
+
+class NodeAddress(NamedTuple):
+    """Where a storage node listens, and the failure domain it stands in."""
+
+    node_id: NodeId
+    host: str
+    port: int
+    zone: str
+
+
+class Position(NamedTuple):
+    """A place in a partition's log: the epoch (Raft term) that wrote it and its offset (counts records)."""
+
+    epoch: int
+    offset: int
+
+
+def parse_node_list(text: str) -> list[NodeAddress]:
+    """Read `1=127.0.0.1:7101@zone-a,2=...` (the `PENSTOCK_STORAGE_NODES` setting).
+
+    Raises ValueError naming the part that is wrong.
+    """
+    nodes: list[NodeAddress] = []
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        node_id, equals, rest = part.partition("=")
+        address, _, zone = rest.partition("@")
+        host, colon, port = address.rpartition(":")
+        if not (equals and colon and node_id.isdigit() and port.isdigit() and host):
+            raise ValueError(f"node list entry {part!r} is not of the form ID=HOST:PORT@ZONE")
+        nodes.append(NodeAddress(int(node_id), host, int(port), zone or f"zone-{node_id}"))
+    if len({node.node_id for node in nodes}) != len(nodes):
+        raise ValueError("node list names a node id twice")
+    return nodes
+
+
+def format_node_list(nodes: list[NodeAddress]) -> str:
+    """The inverse of `parse_node_list`."""
+    return ",".join(f"{node.node_id}={node.host}:{node.port}@{node.zone}" for node in nodes)

@@ -1,0 +1,86 @@
+"""Error codes of the storage plane. Numbers are frozen, texts are free.
+
+Callers never list codes: they read the flags. `retriable` = the same call may succeed later; `refresh_metadata` =
+ask who leads before trying again; `outcome_unknown` = the call may or may not have taken effect.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class ErrorCode(enum.IntEnum):
+    OK = 0
+    INVALID_REQUEST = 1
+    UNKNOWN_OPCODE = 2
+    UNKNOWN_PARTITION = 3
+    NOT_LEADER = 4
+    NO_QUORUM = 5
+    OUTCOME_UNKNOWN = 6
+    OVERLOADED = 7
+    SHUTTING_DOWN = 8
+    TOO_LARGE = 9
+    NOT_IN_FLIGHT = 10
+    OVER_LIMIT = 11
+    PURGE_IN_PROGRESS = 12
+    READ_ONLY = 13
+    OFFSET_OUT_OF_RANGE = 14
+    INTERNAL = 15
+    CANCELLED = 16
+    UNREACHABLE = 17
+    NOT_ENOUGH_NODES = 18
+    UNKNOWN_RECORD = 19
+    UNAVAILABLE = 20
+
+
+class ErrorTraits(NamedTuple):
+    retriable: bool
+    refresh_metadata: bool
+    outcome_unknown: bool
+
+
+_FINAL = ErrorTraits(False, False, False)
+_LATER = ErrorTraits(True, False, False)
+_ELSEWHERE = ErrorTraits(True, True, False)
+_UNSURE = ErrorTraits(True, True, True)
+
+TRAITS: dict[ErrorCode, ErrorTraits] = {
+    ErrorCode.OK: _FINAL,
+    ErrorCode.INVALID_REQUEST: _FINAL,
+    ErrorCode.UNKNOWN_OPCODE: _FINAL,
+    # A partition that was just created may not be known to every node yet.
+    ErrorCode.UNKNOWN_PARTITION: _ELSEWHERE,
+    ErrorCode.NOT_LEADER: _ELSEWHERE,
+    ErrorCode.NO_QUORUM: _ELSEWHERE,
+    ErrorCode.OUTCOME_UNKNOWN: _UNSURE,
+    ErrorCode.OVERLOADED: _LATER,
+    ErrorCode.SHUTTING_DOWN: _ELSEWHERE,
+    ErrorCode.TOO_LARGE: _FINAL,
+    ErrorCode.NOT_IN_FLIGHT: _FINAL,
+    ErrorCode.OVER_LIMIT: _FINAL,
+    ErrorCode.PURGE_IN_PROGRESS: _FINAL,
+    ErrorCode.READ_ONLY: _ELSEWHERE,
+    ErrorCode.OFFSET_OUT_OF_RANGE: _FINAL,
+    ErrorCode.INTERNAL: _UNSURE,
+    ErrorCode.CANCELLED: _FINAL,
+    ErrorCode.UNREACHABLE: _ELSEWHERE,
+    ErrorCode.NOT_ENOUGH_NODES: _LATER,
+    ErrorCode.UNKNOWN_RECORD: _FINAL,
+    ErrorCode.UNAVAILABLE: _LATER,
+}
+assert set(TRAITS) == set(ErrorCode)
+
+
+class StorageError(Exception):
+    """An operating error that travels over the wire. Never raised for our own bugs: those are assertions."""
+
+    def __init__(self, code: ErrorCode, message: str = "", leader: int = 0) -> None:
+        super().__init__(f"{code.name}: {message}" if message else code.name)
+        self.code = code
+        self.message = message
+        self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
+
+    @property
+    def traits(self) -> ErrorTraits:
+        return TRAITS[self.code]

@@ -1,0 +1,86 @@
+"""Frames: how messages are delimited on a connection. Pure functions over bytes.
+
+    offset size field            big-endian, unsigned
+       0     1  magic            0xA7
+       1     1  protocol version 1
+       2     1  opcode           `storage_nodes/protocol/messages.py`
+       3     1  flags            bit 0 answer, bit 1 error (payload is an ErrorReply)
+       4     4  correlation id   chosen by the asker, echoed in the answer
+       8     4  payload length   bytes, at most FRAME_BYTES_MAX
+      12     4  CRC-32C          of bytes 0..11 followed by the payload
+      16        payload          msgpack
+
+A frame that breaks any of this closes the connection: nothing after it can be trusted. The decoder never takes
+memory from a claimed length: it only keeps what really arrived, and refuses a claim over the limit at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+import google_crc32c
+
+from storage_nodes.limits import FRAME_BYTES_MAX
+
+MAGIC = 0xA7
+PROTOCOL_VERSION = 1
+HEADER_BYTES = 16
+FLAG_ANSWER = 1
+FLAG_ERROR = 2
+
+_HEAD = struct.Struct(">BBBBII")
+_HEADER = struct.Struct(">BBBBIII")
+
+
+class FrameError(Exception):
+    """Bytes that are not a frame of this protocol. The connection must be closed."""
+
+
+class Frame(NamedTuple):
+    opcode: int
+    flags: int
+    correlation_id: int
+    payload: bytes
+
+
+def encode_frame(opcode: int, flags: int, correlation_id: int, payload: bytes) -> bytes:
+    head = _HEAD.pack(MAGIC, PROTOCOL_VERSION, opcode, flags, correlation_id, len(payload))
+    crc = google_crc32c.extend(google_crc32c.value(head), payload)
+    return b"%b%b%b" % (head, crc.to_bytes(4, "big"), payload)
+
+
+class FrameDecoder:
+    """Turns the bytes of one connection into frames."""
+
+    __slots__ = ("_buffer", "_bytes_max")
+
+    def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
+        self._buffer = b""
+        self._bytes_max = bytes_max
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """All frames that are whole now. Raises FrameError; the decoder is then of no further use."""
+        buffer = self._buffer + data if self._buffer else data
+        frames: list[Frame] = []
+        at = 0
+        size = len(buffer)
+        while size - at >= HEADER_BYTES:
+            magic, version, opcode, flags, correlation_id, length, crc = _HEADER.unpack_from(buffer, at)
+            if magic != MAGIC:
+                raise FrameError(f"first byte {magic:#04x} is not a frame's")
+            if version != PROTOCOL_VERSION:
+                raise FrameError(f"protocol version {version} is not spoken here, {PROTOCOL_VERSION} is")
+            if length > self._bytes_max:
+                raise FrameError(f"claims {length} bytes, at most {self._bytes_max} are taken")
+            body_at = at + HEADER_BYTES
+            end = body_at + length
+            if end > size:
+                break
+            payload = buffer[body_at:end]
+            if google_crc32c.extend(google_crc32c.value(buffer[at : at + 12]), payload) != crc:
+                raise FrameError("checksum does not match")
+            frames.append(Frame(opcode, flags, correlation_id, payload))
+            at = end
+        self._buffer = buffer[at:] if at else buffer
+        return frames

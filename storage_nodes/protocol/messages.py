@@ -1,0 +1,306 @@
+"""Message schemas: what the payload of each opcode holds. msgpack arrays, fields by position.
+
+A field may be added at the end with a default; none may be removed, reordered or given another meaning.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Opcode(enum.IntEnum):
+    HELLO = 1
+    CANCEL = 2
+    SEND = 10
+    ACQUIRE = 11
+    DELETE = 12
+    CHANGE_VISIBILITY = 13
+    PURGE = 14
+    QUEUE_STATS = 15
+    CONFIGURE = 16
+    STREAM_APPEND = 20
+    STREAM_READ = 21
+    CREATE_PARTITION = 30
+    DELETE_PARTITION = 31
+    DESCRIBE_CLUSTER = 32
+    REGISTER_NODE = 33
+    PEER_HELLO = 40
+    RAFT = 41
+    HEARTBEAT = 42
+    # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of all messages."""
+
+
+class ErrorReply(Message):
+    code: int
+    message: str = ""
+    leader: int = 0
+
+
+class Hello(Message):
+    """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused."""
+
+    cluster_id: str
+    name: str
+    node_id: int = 0
+
+
+class Cancel(Message):
+    """Give up a parked ACQUIRE or STREAM_READ; it is answered with CANCELLED if it was still parked."""
+
+    correlation_id: int
+
+
+# --- queue partitions ---------------------------------------------------------------------------------------
+
+
+class SendRequest(Message):
+    """Append messages. `plain` promises that no record body has headers."""
+
+    partition: int
+    bodies: list[bytes]
+    plain: bool = True
+    acks: int = 2
+
+
+class SendReply(Message):
+    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them."""
+
+    first_offset: int
+    timestamp_ms: int
+
+
+class AcquireRequest(Message):
+    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait)."""
+
+    partition: int
+    max_messages: int
+    visibility_ms: int
+    wait_ms: int = 0
+
+
+class AcquiredMessage(Message):
+    """`delivery` counts from 1 and is part of the receipt; first_received_ms and sent_ms are ms since the epoch."""
+
+    offset: int
+    delivery: int
+    sent_ms: int
+    first_received_ms: int
+    body: bytes
+
+
+class AcquireReply(Message):
+    epoch: int
+    messages: list[AcquiredMessage]
+
+
+class DeleteRequest(Message):
+    """Receipts are (offset, delivery)."""
+
+    partition: int
+    receipts: list[tuple[int, int]]
+
+
+class CodesReply(Message):
+    """One ErrorCode number per item of the request, in its order."""
+
+    codes: list[int]
+
+
+class ChangeVisibilityRequest(Message):
+    """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
+
+    partition: int
+    changes: list[tuple[int, int, int]]
+
+
+class PurgeRequest(Message):
+    partition: int
+
+
+class PurgeReply(Message):
+    purged: int
+
+
+class QueueConfig(Message):
+    """The part of a queue's configuration that its partitions enforce."""
+
+    retention_ms: int = 345_600_000
+    in_flight_max: int = 120_000
+
+
+class ConfigureRequest(Message):
+    partition: int
+    config: QueueConfig
+
+
+class QueueStatsRequest(Message):
+    partition: int
+
+
+class QueueStats(Message):
+    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits."""
+
+    waiting: int
+    in_flight: int
+    delayed: int
+    oldest_sent_ms: int = 0
+
+
+# --- stream partitions --------------------------------------------------------------------------------------
+
+
+class StreamReadRequest(Message):
+    """Read whole batches from `offset` on, below the high watermark; wait up to wait_ms for the first."""
+
+    partition: int
+    offset: int
+    bytes_max: int
+    wait_ms: int = 0
+
+
+class StreamReadReply(Message):
+    high_watermark: int
+    log_start: int
+    batches: list[bytes]
+
+
+# --- cluster ------------------------------------------------------------------------------------------------
+
+
+class NodeInfo(Message):
+    node_id: int
+    host: str
+    port: int
+    zone: str
+    alive: bool = True
+
+
+class PartitionInfo(Message):
+    """`leader` and `epoch` are what the answering node knows; 0 = no leader known."""
+
+    partition: int
+    kind: int
+    replicas: list[int]
+    tag: str
+    leader: int = 0
+    epoch: int = 0
+
+
+class CreatePartitionRequest(Message):
+    """Create a partition; the same (kind, tag) again answers with the one that exists (safe to retry).
+
+    `tag` names the owner, for example `queue:<uuid>:0`; config is used for queues, retention_ms for streams.
+    """
+
+    kind: int
+    tag: str
+    config: QueueConfig = QueueConfig()
+    replication_factor: int = 3
+
+
+class DeletePartitionRequest(Message):
+    """Delete by id and tag; the tag must match, so that a mistaken id deletes nothing."""
+
+    partition: int
+    tag: str
+
+
+class DescribeClusterRequest(Message):
+    """Only the named partitions; None = all."""
+
+    partitions: list[int] | None = None
+
+
+class ClusterInfo(Message):
+    cluster_id: str
+    manager: int
+    nodes: list[NodeInfo]
+    partitions: list[PartitionInfo]
+
+
+class Empty(Message):
+    pass
+
+
+# --- between nodes ------------------------------------------------------------------------------------------
+
+
+class PeerHello(Message):
+    """First frame between nodes. Frames of an older incarnation of a node are dropped."""
+
+    cluster_id: str
+    node_id: int
+    incarnation: int
+
+
+class Heartbeat(Message):
+    """`echo_seq` is the highest sequence heard from the receiver: a link that is dead one way is dead (F5)."""
+
+    node_id: int
+    incarnation: int
+    seq: int
+    echo_seq: int
+
+
+# Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
+# unless said otherwise; `partition` names the group.
+
+
+class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    """Batches that follow `prev_offset` (= base offset of the first), whose predecessor was written in prev_epoch."""
+
+    partition: int
+    epoch: int
+    prev_epoch: int
+    prev_offset: int
+    commit: int
+    entries: list[bytes]
+    # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
+    replicated: int = 0
+
+
+class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
+    """Sent after the follower's fsync. ok: `offset` = its durable log end that matches the leader's.
+
+    Not ok: the logs differ at prev_offset; (conflict_epoch, offset) = the last epoch at or below the asked one and
+    where it ends in the follower's log, so that the leader backs off an epoch at a time (R16).
+    """
+
+    partition: int
+    epoch: int
+    ok: bool
+    offset: int
+    conflict_epoch: int = 0
+
+
+class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
+    partition: int
+    epoch: int
+    last_epoch: int
+    log_end: int
+    pre_vote: bool = False
+
+
+class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
+    partition: int
+    epoch: int
+    granted: bool
+    pre_vote: bool = False
+
+
+RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply
+
+
+class RaftFrame(Message):
+    incarnation: int
+    messages: list[RaftMessage]
+
+
+_encoder = msgspec.msgpack.Encoder()
+encode_message = _encoder.encode

@@ -1,0 +1,117 @@
+"""Records: the unit that is sent, stored and read. Codec of one record's body, shared by clients and nodes.
+
+A record body is the part of a Kafka v2 record that does not depend on its place in a batch:
+
+    varint   key length (-1 = no key)      zigzag, LEB128
+    bytes    key
+    varint   value length
+    bytes    value
+    varint   number of headers
+      varint header key length, bytes header key (ASCII)
+      varint header value length, bytes header value
+
+so a client encodes a message once, nodes copy it, and only the final reader decodes it.
+`storage_nodes/log/record_batch.py` draws what stands in front of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+# Clear headers that the queue machine understands. One byte each, because they are stored with every message.
+HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
+HEADER_GROUP = b"g"  # message group id
+HEADER_DEDUP = b"u"  # deduplication id
+HEADER_TAG = b"t"  # filter tag
+
+NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class RecordError(ValueError):
+    """A record body that does not parse. Input from outside: the caller answers INVALID_REQUEST."""
+
+
+class Record(NamedTuple):
+    """A decoded record body."""
+
+    key: bytes | None
+    value: bytes
+    headers: Sequence[tuple[bytes, bytes]]
+
+
+def encode_varint(value: int) -> bytes:
+    """Zigzag LEB128 of a signed integer (Kafka's varint)."""
+    raw = (value << 1) ^ (value >> 63)
+    if raw < 0x80:
+        return _ONE_BYTE[raw]
+    out = bytearray()
+    while raw > 0x7F:
+        out.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    out.append(raw)
+    return bytes(out)
+
+
+def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """(value, next position). Raises RecordError past the end or beyond 10 bytes."""
+    raw = shift = 0
+    for _ in range(10):
+        if at >= len(data):
+            raise RecordError("varint runs past the end of the record")
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), at
+        shift += 7
+    raise RecordError("varint is longer than 10 bytes")
+
+
+_ONE_BYTE = [bytes([n]) for n in range(128)]
+_KEYLESS = encode_varint(-1)
+
+
+def encode_body(
+    value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS
+) -> bytes:
+    """Encode one message for `StorageClient.send`."""
+    key_part = _KEYLESS if key is None else encode_varint(len(key)) + key
+    if not headers:
+        return b"%b%b%b\x00" % (key_part, encode_varint(len(value)), value)
+    parts = [key_part, encode_varint(len(value)), value, encode_varint(len(headers))]
+    for name, content in headers:
+        parts += (encode_varint(len(name)), name, encode_varint(len(content)), content)
+    return b"".join(parts)
+
+
+def decode_body(body: bytes | memoryview) -> Record:
+    """The inverse of `encode_body`. Raises RecordError on anything that is not exactly one body."""
+    key_length, at = decode_varint(body, 0)
+    key: bytes | None = None
+    if key_length >= 0:
+        key, at = _take(body, at, key_length)
+    value_length, at = decode_varint(body, at)
+    value, at = _take(body, at, value_length)
+    header_count, at = decode_varint(body, at)
+    if header_count == 0 and at == len(body):
+        return Record(key, value, NO_HEADERS)
+    if header_count < 0 or header_count > len(body):
+        raise RecordError("negative or impossible header count")
+    headers = []
+    for _ in range(header_count):
+        name_length, at = decode_varint(body, at)
+        name, at = _take(body, at, name_length)
+        content_length, at = decode_varint(body, at)
+        content, at = _take(body, at, content_length)
+        headers.append((name, content))
+    if at != len(body):
+        raise RecordError("bytes left over after the last header")
+    return Record(key, value, headers)
+
+
+def _take(data: bytes | memoryview, at: int, length: int) -> tuple[bytes, int]:
+    end = at + length
+    if length < 0 or end > len(data):
+        raise RecordError("length runs past the end of the record")
+    return bytes(data[at:end]), end
