@@ -1,0 +1,138 @@
+"""The key ring: who wraps what, and the bytes of a wrapped key.
+
+    master key (file, 32 bytes)
+      |-- wraps  account key        one per account, row of the account       aad: account id
+      |     '-- wraps  data key     versioned, rows of the queue              aad: account id, queue uuid, version
+      '-- seals  secret access key  row of the key                            aad: access key id
+
+Every wrapped value, whatever its kind:
+
+    offset size
+       0     1  layout version, 1
+       1    12  nonce, random
+      13     n  AES-256-GCM ciphertext (a key: 32 bytes)
+    13+n    16  tag
+
+The associated data starts with the kind of value, so that nothing sealed for one purpose opens for another; each part is preceded by its
+length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to 2**32 values under one key: the master
+key seals one value per account and per access key, an account key one per queue data key.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+TAG_BYTES = 16
+UUID_BYTES = 16
+MASTER_KEY_FILE = "master.key"
+INTERNAL_KEY_FILE = "internal.key"
+RECEIPT_KEY_FILE = "receipt.key"
+DJANGO_KEY_FILE = "django.key"
+PEPPER_KEY_FILE = "pepper.key"
+
+_LAYOUT = b"\x01"
+_OVERHEAD_BYTES = 1 + NONCE_BYTES + TAG_BYTES
+_ACCOUNT_KEY = b"account-key"
+_DATA_KEY = b"data-key"
+_SECRET = b"secret-access-key"
+
+
+class KeyringError(Exception):
+    """A wrapped value does not open: wrong key, wrong owner, or changed bytes. Says nothing about which."""
+
+
+class SecretFileError(Exception):
+    """A file of the secrets directory is missing or is not 64 hex characters."""
+
+
+def read_key_file(directory: str, name: str) -> bytes:
+    """The 32 bytes of one file of the secrets directory. Raises SecretFileError, which never quotes the content."""
+    path = os.path.join(directory, name)
+    try:
+        with open(path, encoding="ascii") as file:
+            key = bytes.fromhex(file.read(1024).strip())
+    except OSError as error:
+        raise SecretFileError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError:
+        raise SecretFileError(f"{path} does not hold 64 hex characters") from None
+    if len(key) != KEY_BYTES:
+        raise SecretFileError(f"{path} does not hold 64 hex characters")
+    return key
+
+
+class Keyring:
+    """Wraps and unwraps under one master key. Holds no unwrapped key but the master's cipher."""
+
+    __slots__ = ("_master",)
+
+    def __init__(self, master_key: bytes) -> None:
+        if len(master_key) != KEY_BYTES:
+            raise ValueError(f"a master key has {KEY_BYTES} bytes")
+        self._master = AESGCM(master_key)
+
+    @classmethod
+    def from_directory(cls, secrets_dir: str) -> Keyring:
+        """The ring of an installation. Raises SecretFileError."""
+        return cls(read_key_file(secrets_dir, MASTER_KEY_FILE))
+
+    def new_account_key(self, account_id: str) -> bytes:
+        """A fresh account key, wrapped: the column `account_key_wrapped`."""
+        return _seal(self._master, AESGCM.generate_key(256), _aad(_ACCOUNT_KEY, account_id.encode()))
+
+    def unwrap_account_key(self, account_id: str, wrapped: bytes) -> bytes:
+        return _open_key(self._master, wrapped, _aad(_ACCOUNT_KEY, account_id.encode()))
+
+    def new_data_key(self, account_id: str, account_key_wrapped: bytes, queue_uuid: bytes, version: int) -> bytes:
+        """A fresh data key of a queue, wrapped under the account's key: one row of the queue's `data_keys`."""
+        account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
+        return _seal(account, AESGCM.generate_key(256), _data_key_aad(account_id, queue_uuid, version))
+
+    def unwrap_data_key(
+        self, account_id: str, account_key_wrapped: bytes, queue_uuid: bytes, version: int, wrapped: bytes
+    ) -> bytes:
+        account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
+        return _open_key(account, wrapped, _data_key_aad(account_id, queue_uuid, version))
+
+    def seal_secret(self, access_key_id: str, secret_access_key: str) -> bytes:
+        """What is stored of a secret access key."""
+        return _seal(self._master, secret_access_key.encode(), _aad(_SECRET, access_key_id.encode()))
+
+    def open_secret(self, access_key_id: str, sealed: bytes) -> str:
+        return _open(self._master, sealed, _aad(_SECRET, access_key_id.encode())).decode()
+
+
+def _data_key_aad(account_id: str, queue_uuid: bytes, version: int) -> bytes:
+    if len(queue_uuid) != UUID_BYTES:
+        raise ValueError(f"a queue uuid has {UUID_BYTES} bytes")
+    return _aad(_DATA_KEY, account_id.encode(), queue_uuid, struct.pack(">I", version))
+
+
+def _aad(*parts: bytes) -> bytes:
+    return b"".join(struct.pack(">H", len(part)) + part for part in parts)
+
+
+def _seal(cipher: AESGCM, plain: bytes, aad: bytes) -> bytes:
+    nonce = os.urandom(NONCE_BYTES)
+    return _LAYOUT + nonce + cipher.encrypt(nonce, plain, aad)
+
+
+def _open_key(cipher: AESGCM, wrapped: bytes, aad: bytes) -> bytes:
+    key = _open(cipher, wrapped, aad)
+    if len(key) != KEY_BYTES:
+        raise KeyringError("a wrapped key has the wrong size")
+    return key
+
+
+def _open(cipher: AESGCM, wrapped: bytes, aad: bytes) -> bytes:
+    if len(wrapped) < _OVERHEAD_BYTES or wrapped[:1] != _LAYOUT:
+        raise KeyringError("not a wrapped value of a known layout")
+    try:
+        return cipher.decrypt(wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :], aad)
+    except InvalidTag:
+        raise KeyringError("a wrapped value does not open") from None
