@@ -86,7 +86,13 @@ class BatchError(ValueError):
 
 
 def build_batch(
-    base_offset: int, epoch: int, timestamp_ms: int, bodies: Sequence[bytes], *, control: bool = False, plain: bool = False
+    base_offset: int,
+    epoch: int,
+    timestamp_ms: int,
+    bodies: Sequence[bytes],
+    *,
+    control: bool = False,
+    plain: bool = False,
 ) -> bytes:
     """One batch holding `bodies` at offsets base_offset, base_offset + 1, ...
 

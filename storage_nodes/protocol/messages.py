@@ -36,13 +36,13 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of all messages."""
 
 
-class ErrorReply(Message):
+class ErrorReply(Message, frozen=True):
     code: int
     message: str = ""
     leader: int = 0
 
 
-class Hello(Message):
+class Hello(Message, frozen=True):
     """First frame of a client connection; the answer is a Hello too. A wrong cluster id is refused."""
 
     cluster_id: str
@@ -50,7 +50,7 @@ class Hello(Message):
     node_id: int = 0
 
 
-class Cancel(Message):
+class Cancel(Message, frozen=True):
     """Give up a parked ACQUIRE or STREAM_READ; it is answered with CANCELLED if it was still parked."""
 
     correlation_id: int
@@ -59,7 +59,7 @@ class Cancel(Message):
 # --- queue partitions ---------------------------------------------------------------------------------------
 
 
-class SendRequest(Message):
+class SendRequest(Message, frozen=True):
     """Append messages. `plain` promises that no record body has headers."""
 
     partition: int
@@ -68,14 +68,14 @@ class SendRequest(Message):
     acks: int = 2
 
 
-class SendReply(Message):
+class SendReply(Message, frozen=True):
     """Record i stands at first_offset + i; timestamp_ms is the append time of all of them."""
 
     first_offset: int
     timestamp_ms: int
 
 
-class AcquireRequest(Message):
+class AcquireRequest(Message, frozen=True):
     """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait)."""
 
     partition: int
@@ -84,7 +84,7 @@ class AcquireRequest(Message):
     wait_ms: int = 0
 
 
-class AcquiredMessage(Message):
+class AcquiredMessage(Message, frozen=True):
     """`delivery` counts from 1 and is part of the receipt; first_received_ms and sent_ms are ms since the epoch."""
 
     offset: int
@@ -94,56 +94,56 @@ class AcquiredMessage(Message):
     body: bytes
 
 
-class AcquireReply(Message):
+class AcquireReply(Message, frozen=True):
     epoch: int
     messages: list[AcquiredMessage]
 
 
-class DeleteRequest(Message):
+class DeleteRequest(Message, frozen=True):
     """Receipts are (offset, delivery)."""
 
     partition: int
     receipts: list[tuple[int, int]]
 
 
-class CodesReply(Message):
+class CodesReply(Message, frozen=True):
     """One ErrorCode number per item of the request, in its order."""
 
     codes: list[int]
 
 
-class ChangeVisibilityRequest(Message):
+class ChangeVisibilityRequest(Message, frozen=True):
     """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
 
     partition: int
     changes: list[tuple[int, int, int]]
 
 
-class PurgeRequest(Message):
+class PurgeRequest(Message, frozen=True):
     partition: int
 
 
-class PurgeReply(Message):
+class PurgeReply(Message, frozen=True):
     purged: int
 
 
-class QueueConfig(Message):
+class QueueConfig(Message, frozen=True):
     """The part of a queue's configuration that its partitions enforce."""
 
     retention_ms: int = 345_600_000
     in_flight_max: int = 120_000
 
 
-class ConfigureRequest(Message):
+class ConfigureRequest(Message, frozen=True):
     partition: int
     config: QueueConfig
 
 
-class QueueStatsRequest(Message):
+class QueueStatsRequest(Message, frozen=True):
     partition: int
 
 
-class QueueStats(Message):
+class QueueStats(Message, frozen=True):
     """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits."""
 
     waiting: int
@@ -155,7 +155,7 @@ class QueueStats(Message):
 # --- stream partitions --------------------------------------------------------------------------------------
 
 
-class StreamReadRequest(Message):
+class StreamReadRequest(Message, frozen=True):
     """Read whole batches from `offset` on, below the high watermark; wait up to wait_ms for the first."""
 
     partition: int
@@ -164,7 +164,7 @@ class StreamReadRequest(Message):
     wait_ms: int = 0
 
 
-class StreamReadReply(Message):
+class StreamReadReply(Message, frozen=True):
     high_watermark: int
     log_start: int
     batches: list[bytes]
@@ -173,7 +173,7 @@ class StreamReadReply(Message):
 # --- cluster ------------------------------------------------------------------------------------------------
 
 
-class NodeInfo(Message):
+class NodeInfo(Message, frozen=True):
     node_id: int
     host: str
     port: int
@@ -181,7 +181,7 @@ class NodeInfo(Message):
     alive: bool = True
 
 
-class PartitionInfo(Message):
+class PartitionInfo(Message, frozen=True):
     """`leader` and `epoch` are what the answering node knows; 0 = no leader known."""
 
     partition: int
@@ -192,7 +192,7 @@ class PartitionInfo(Message):
     epoch: int = 0
 
 
-class CreatePartitionRequest(Message):
+class CreatePartitionRequest(Message, frozen=True):
     """Create a partition; the same (kind, tag) again answers with the one that exists (safe to retry).
 
     `tag` names the owner, for example `queue:<uuid>:0`; config is used for queues, retention_ms for streams.
@@ -204,34 +204,34 @@ class CreatePartitionRequest(Message):
     replication_factor: int = 3
 
 
-class DeletePartitionRequest(Message):
+class DeletePartitionRequest(Message, frozen=True):
     """Delete by id and tag; the tag must match, so that a mistaken id deletes nothing."""
 
     partition: int
     tag: str
 
 
-class DescribeClusterRequest(Message):
+class DescribeClusterRequest(Message, frozen=True):
     """Only the named partitions; None = all."""
 
     partitions: list[int] | None = None
 
 
-class ClusterInfo(Message):
+class ClusterInfo(Message, frozen=True):
     cluster_id: str
     manager: int
     nodes: list[NodeInfo]
     partitions: list[PartitionInfo]
 
 
-class Empty(Message):
+class Empty(Message, frozen=True):
     pass
 
 
 # --- between nodes ------------------------------------------------------------------------------------------
 
 
-class PeerHello(Message):
+class PeerHello(Message, frozen=True):
     """First frame between nodes. Frames of an older incarnation of a node are dropped."""
 
     cluster_id: str
@@ -239,7 +239,7 @@ class PeerHello(Message):
     incarnation: int
 
 
-class Heartbeat(Message):
+class Heartbeat(Message, frozen=True):
     """`echo_seq` is the highest sequence heard from the receiver: a link that is dead one way is dead (F5)."""
 
     node_id: int
@@ -297,7 +297,7 @@ class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
 RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply
 
 
-class RaftFrame(Message):
+class RaftFrame(Message, frozen=True):
     incarnation: int
     messages: list[RaftMessage]
 

@@ -1,0 +1,176 @@
+"""Links to the nodes and the table of who leads what.
+
+The table is a guess that is corrected by answers: NOT_LEADER carries the leader where the node knows it, an
+unreachable node makes the next replica the guess. Nothing is asked up front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from storage_nodes.client.connection import Completion, Connection, connect
+from storage_nodes.model import NodeAddress
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import (
+    ClusterInfo,
+    DescribeClusterRequest,
+    Opcode,
+    PartitionInfo,
+    encode_message,
+)
+
+CONNECT_TIMEOUT_S = 2.0
+DESCRIBE_TIMEOUT_S = 3.0
+# After a failed connect, calls to that node fail at once for this long: a dead node must not slow the others.
+RECONNECT_PAUSE_S = 0.1
+LEADERS_KNOWN_MAX = 100_000
+
+_cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
+
+
+class Call:
+    """A request under way; `cancel` gives it up wherever it stands."""
+
+    __slots__ = ("_connection", "_request_id", "cancelled")
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+        self._request_id = 0
+        self.cancelled = False
+
+    def asked(self, connection: Connection, request_id: int) -> None:
+        self._connection = connection
+        self._request_id = request_id
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self._connection is not None:
+            self._connection.cancel(self._request_id)
+
+
+class NodeLinks:
+    """One connection per node, opened on demand, and the leader table."""
+
+    def __init__(self, cluster_id: str, nodes: Sequence[NodeAddress], name: str) -> None:
+        assert nodes, "a client needs at least one node"
+        self._cluster_id = cluster_id
+        self._name = name
+        self._nodes = {node.node_id: node for node in nodes}
+        self._order = [node.node_id for node in nodes]
+        self._connections: dict[int, Connection] = {}
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._waiting: dict[int, list[tuple[int, bytes, Completion, Call]]] = {}
+        self._refused_until: dict[int, float] = {}
+        self._leaders: dict[int, int] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def close(self) -> None:
+        self._closed = True
+        for task in self._connecting.values():
+            task.cancel()
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def learn(self, info: PartitionInfo) -> None:
+        if info.leader and len(self._leaders) < LEADERS_KNOWN_MAX:
+            self._leaders[info.partition] = info.leader
+
+    def ask_leader(self, partition: int, opcode: int, payload: bytes, done: Completion) -> Call:
+        """Ask whom we take for the leader of `partition`."""
+        node_id = self._leaders.get(partition)
+        if node_id is None:
+            node_id = self._order[partition % len(self._order)]
+            if len(self._leaders) >= LEADERS_KNOWN_MAX:
+                self._leaders.clear()
+            self._leaders[partition] = node_id
+        call = Call()
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.is_open:
+            call.asked(connection, connection.ask(opcode, payload, done))
+        else:
+            self._ask_later(node_id, opcode, payload, done, call)
+        return call
+
+    def forget_leader(self, partition: int, error: StorageError) -> None:
+        """The guess was wrong: take the hint, or the next node in turn."""
+        if error.leader in self._nodes:
+            self._leaders[partition] = error.leader
+        elif error.traits.refresh_metadata:
+            guess = self._leaders.get(partition, self._order[0])
+            self._leaders[partition] = self._order[(self._order.index(guess) + 1) % len(self._order)]
+
+    async def ask(self, node_id: int, opcode: int, payload: bytes) -> bytes:
+        """Ask one given node. Raises StorageError."""
+        assert self._loop is not None, "start() comes first"
+        future: asyncio.Future[bytes] = self._loop.create_future()
+
+        def done(result: bytes | StorageError) -> None:
+            if not future.done():
+                if isinstance(result, StorageError):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+        call = Call()
+        connection = self._connections.get(node_id)
+        if connection is not None and connection.is_open:
+            call.asked(connection, connection.ask(opcode, payload, done))
+        else:
+            self._ask_later(node_id, opcode, payload, done, call)
+        try:
+            async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
+                return await future
+        except TimeoutError as error:
+            call.cancel()
+            raise StorageError(ErrorCode.UNREACHABLE, f"node {node_id} did not answer") from error
+
+    async def describe(self, partitions: list[int] | None) -> ClusterInfo:
+        """Ask the nodes in turn; the first answer counts."""
+        last: StorageError = StorageError(ErrorCode.UNREACHABLE, "no node answered")
+        for node_id in self._order:
+            try:
+                payload = encode_message(DescribeClusterRequest(partitions))
+                info = _cluster_info.decode(await self.ask(node_id, Opcode.DESCRIBE_CLUSTER, payload))
+            except StorageError as error:
+                last = error
+                continue
+            for partition in info.partitions:
+                self.learn(partition)
+            return info
+        raise last
+
+    # --- connecting -----------------------------------------------------------------------------------------
+
+    def _ask_later(self, node_id: int, opcode: int, payload: bytes, done: Completion, call: Call) -> None:
+        assert self._loop is not None, "start() comes first"
+        if self._closed or self._loop.time() < self._refused_until.get(node_id, 0.0):
+            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not reachable"))
+            return
+        self._waiting.setdefault(node_id, []).append((opcode, payload, done, call))
+        if node_id not in self._connecting:
+            self._connecting[node_id] = self._loop.create_task(self._connect(node_id))
+
+    async def _connect(self, node_id: int) -> None:
+        node = self._nodes[node_id]
+        assert self._loop is not None
+        try:
+            connection = await connect(self._cluster_id, self._name, node.host, node.port, CONNECT_TIMEOUT_S)
+        except StorageError as error:
+            self._refused_until[node_id] = self._loop.time() + RECONNECT_PAUSE_S
+            for _, _, done, _ in self._waiting.pop(node_id, []):
+                done(error)
+        else:
+            self._connections[node_id] = connection
+            for opcode, payload, done, call in self._waiting.pop(node_id, []):
+                if not call.cancelled:
+                    call.asked(connection, connection.ask(opcode, payload, done))
+        finally:
+            self._connecting.pop(node_id, None)

@@ -1,0 +1,300 @@
+"""The storage client: every call the planes above make to storage nodes.
+
+    call -> leader table -> connection of that node -> answer
+                 ^                                       |
+                 +---- not leader / unreachable ---------+   followed until the deadline, by the error's flags
+
+Sends to one partition that are made within one turn of the event loop share one frame, so the cost of a frame is
+paid once for all of them. A send whose outcome is unknown is tried again: at least once, never lost once answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from storage_nodes.client.leaders import Call, NodeLinks
+from storage_nodes.limits import APPEND_BYTES_MAX, RECORDS_PER_SEND_MAX
+from storage_nodes.model import Acks, NodeAddress
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import (
+    AcquireReply,
+    AcquireRequest,
+    ChangeVisibilityRequest,
+    ClusterInfo,
+    CodesReply,
+    ConfigureRequest,
+    CreatePartitionRequest,
+    DeletePartitionRequest,
+    DeleteRequest,
+    DescribeClusterRequest,
+    Empty,
+    Opcode,
+    PartitionInfo,
+    PurgeReply,
+    PurgeRequest,
+    QueueConfig,
+    QueueStats,
+    QueueStatsRequest,
+    SendReply,
+    SendRequest,
+    StreamReadReply,
+    StreamReadRequest,
+    encode_message,
+)
+
+CALL_TIMEOUT_S = 10.0
+# A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
+ATTEMPT_TIMEOUT_S = 2.0
+RETRY_PAUSE_S_MIN = 0.02
+RETRY_PAUSE_S_MAX = 0.25
+
+
+_acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
+_codes_reply = msgspec.msgpack.Decoder(CodesReply)
+_empty = msgspec.msgpack.Decoder(Empty)
+_partition_info = msgspec.msgpack.Decoder(PartitionInfo)
+_purge_reply = msgspec.msgpack.Decoder(PurgeReply)
+_queue_stats = msgspec.msgpack.Decoder(QueueStats)
+_send_reply = msgspec.msgpack.Decoder(SendReply)
+_stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
+
+
+class StorageClient:
+    """Pool, leader table and calls. One per process and event loop; safe for any number of concurrent calls."""
+
+    def __init__(
+        self, cluster_id: str, nodes: Sequence[NodeAddress], name: str = "client", timeout_s: float = CALL_TIMEOUT_S
+    ) -> None:
+        self._links = NodeLinks(cluster_id, nodes, name)
+        self._timeout_s = timeout_s
+        self._gathering: dict[tuple[int, int, bool, int], list[_Send]] = {}
+
+    async def start(self) -> None:
+        """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
+        self._links.start(asyncio.get_running_loop())
+
+    async def close(self) -> None:
+        self._links.close()
+
+    # --- messages -------------------------------------------------------------------------------------------
+
+    async def send(
+        self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
+    ) -> SendReply:
+        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error."""
+        return await self._append(Opcode.SEND, partition, bodies, plain, acks)
+
+    async def stream_append(self, partition: int, bodies: list[bytes], acks: Acks = Acks.QUORUM) -> SendReply:
+        """Append records to a stream partition."""
+        return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
+
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0
+    ) -> AcquireReply:
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms))
+        reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
+        return _acquire_reply.decode(reply)
+
+    async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
+        """Delete leased messages by (offset, delivery). One code per receipt, in order."""
+        payload = encode_message(DeleteRequest(partition, list(receipts)))
+        return _codes(await self._call(Opcode.DELETE, partition, payload))
+
+    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back."""
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes)))
+        return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
+
+    async def purge(self, partition: int) -> int:
+        """Remove every message; answers how many. Raises PURGE_IN_PROGRESS within a minute of the last one."""
+        reply = await self._call(Opcode.PURGE, partition, encode_message(PurgeRequest(partition)))
+        return _purge_reply.decode(reply).purged
+
+    async def configure(self, partition: int, config: QueueConfig) -> None:
+        """Replace the partition's configuration."""
+        await self._call(Opcode.CONFIGURE, partition, encode_message(ConfigureRequest(partition, config)))
+
+    async def stats(self, partition: int) -> QueueStats:
+        """Counts of waiting, in-flight and delayed messages, from the leader."""
+        reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
+        return _queue_stats.decode(reply)
+
+    async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
+        """Whole record batches from `offset` on, below the high watermark."""
+        payload = encode_message(StreamReadRequest(partition, offset, bytes_max, wait_ms))
+        reply = await self._call(Opcode.STREAM_READ, partition, payload, extra_s=wait_ms / 1000)
+        return _stream_read_reply.decode(reply)
+
+    # --- cluster --------------------------------------------------------------------------------------------
+
+    async def create_partition(
+        self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
+    ) -> PartitionInfo:
+        """Create a partition, or answer with the one that has this (kind, tag) already."""
+        request = CreatePartitionRequest(kind, tag, config or QueueConfig(), replication_factor)
+        reply = await self._call(Opcode.CREATE_PARTITION, 0, encode_message(request))
+        info = _partition_info.decode(reply)
+        self._links.learn(info)
+        return info
+
+    async def delete_partition(self, partition: int, tag: str) -> None:
+        """Delete a partition; id and tag must both match. Deleting one that is gone is fine."""
+        await self._call(Opcode.DELETE_PARTITION, 0, encode_message(DeletePartitionRequest(partition, tag)))
+
+    async def describe(self, partitions: list[int] | None = None) -> ClusterInfo:
+        """Nodes and partitions as any reachable node knows them."""
+        return await self._links.describe(partitions)
+
+    async def describe_node(self, node_id: int) -> ClusterInfo:
+        """The same as one given node sees it. Raises StorageError when it does not answer."""
+        reply = await self._links.ask(node_id, Opcode.DESCRIBE_CLUSTER, encode_message(DescribeClusterRequest()))
+        return _cluster_info.decode(reply)
+
+    # --- how calls find their leader ------------------------------------------------------------------------
+
+    async def _append(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
+        loop = asyncio.get_running_loop()
+        deadline = 0.0
+        pause = RETRY_PAUSE_S_MIN
+        while True:
+            send = _Send(bodies, loop.create_future())
+            key = (opcode, partition, plain, acks)
+            gathering = self._gathering.get(key)
+            if gathering is None:
+                self._gathering[key] = [send]
+                loop.call_soon(self._dispatch, key)
+            else:
+                gathering.append(send)
+            try:
+                return await send.reply
+            except StorageError as error:
+                if not error.traits.retriable:
+                    raise
+                deadline = deadline or loop.time() + self._timeout_s
+                pause = await self._follow(partition, error, deadline, pause)
+
+    def _dispatch(self, key: tuple[int, int, bool, int]) -> None:
+        opcode, partition, plain, acks = key
+        sends = self._gathering.pop(key)
+        while sends:
+            share, sends = _take_share(sends)
+            bodies = share[0].bodies if len(share) == 1 else [body for send in share for body in send.bodies]
+            payload = encode_message(SendRequest(partition, bodies, plain, acks))
+            answer = _SendAnswer(share)
+            call = self._links.ask_leader(partition, opcode, payload, answer)
+            if not answer.answered:
+                answer.timer = asyncio.get_running_loop().call_later(ATTEMPT_TIMEOUT_S, answer.give_up, call)
+
+    async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_s + extra_s
+        pause = RETRY_PAUSE_S_MIN
+        while True:
+            future: asyncio.Future[bytes] = loop.create_future()
+            call = self._links.ask_leader(partition, opcode, payload, _Answer(future))
+            try:
+                async with asyncio.timeout_at(min(deadline, loop.time() + ATTEMPT_TIMEOUT_S + extra_s)):
+                    return await future
+            except TimeoutError:
+                call.cancel()
+                late = StorageError(ErrorCode.OUTCOME_UNKNOWN, "no answer in time")
+                pause = await self._follow(partition, late, deadline, pause)
+            except asyncio.CancelledError:
+                call.cancel()
+                raise
+            except StorageError as error:
+                if not error.traits.retriable:
+                    raise
+                pause = await self._follow(partition, error, deadline, pause)
+
+    async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
+        """After a retriable error: learn where to go, wait a little; raises the error when the deadline is near."""
+        loop = asyncio.get_running_loop()
+        if loop.time() + pause_s > deadline:
+            raise error
+        self._links.forget_leader(partition, error)
+        if error.code is not ErrorCode.NOT_LEADER or not error.leader:
+            await asyncio.sleep(pause_s)
+        else:
+            await asyncio.sleep(RETRY_PAUSE_S_MIN / 4)
+        return min(pause_s * 2, RETRY_PAUSE_S_MAX)
+
+
+class _Send:
+    """One caller's share of a send frame."""
+
+    __slots__ = ("bodies", "reply")
+
+    def __init__(self, bodies: list[bytes], reply: asyncio.Future[SendReply]) -> None:
+        self.bodies = bodies
+        self.reply = reply
+
+
+class _SendAnswer:
+    """Completion of a send frame: gives every caller the offset of its first record."""
+
+    __slots__ = ("answered", "sends", "timer")
+
+    def __init__(self, sends: list[_Send]) -> None:
+        self.sends = sends
+        self.answered = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def give_up(self, call: Call) -> None:
+        call.cancel()
+        self(StorageError(ErrorCode.OUTCOME_UNKNOWN, "no answer in time"))
+
+    def __call__(self, result: bytes | StorageError) -> None:
+        self.answered = True
+        if self.timer is not None:
+            self.timer.cancel()
+        if isinstance(result, StorageError):
+            for send in self.sends:
+                if not send.reply.done():
+                    send.reply.set_exception(result)
+            return
+        reply = _send_reply.decode(result)
+        offset = reply.first_offset
+        for send in self.sends:
+            if not send.reply.done():
+                send.reply.set_result(SendReply(offset, reply.timestamp_ms))
+            offset += len(send.bodies)
+
+
+class _Answer:
+    """Completion of a single call."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, future: asyncio.Future[bytes]) -> None:
+        self.future = future
+
+    def __call__(self, result: bytes | StorageError) -> None:
+        if self.future.done():
+            return
+        if isinstance(result, StorageError):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+
+def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
+    """Split off the first callers whose records fit one frame."""
+    records = size = 0
+    for index, send in enumerate(sends):
+        records += len(send.bodies)
+        size += sum(map(len, send.bodies))
+        if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
+            return sends[:index], sends[index:]
+    return sends, []
+
+
+def _codes(reply: bytes) -> list[ErrorCode]:
+    return [ErrorCode(code) for code in _codes_reply.decode(reply).codes]
+
+
