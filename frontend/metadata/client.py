@@ -1,0 +1,235 @@
+"""The front end's client of the metadata service: cached lookups, kept true by the change feed.
+
+    connected       cache answers; misses ask the service, one lookup per key at a time
+    disconnected    cache answers up to METADATA_STALENESS_MS_MAX, then it is dropped; misses are refused
+    reconnected     changes were missed: the cache is dropped
+
+The `cached_*` calls never wait and look at no clock but the negative entries'; the staleness bound is a timer, so
+a hit costs one dictionary lookup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Literal, TypeVar, cast
+
+from frontend.metadata.cache import Versioned, VersionedCache
+from frontend.metadata.connection import MetadataConnection, open_connection
+from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
+from frontend.metadata.limits import (
+    ACCOUNTS_CACHED_MAX,
+    KEYS_CACHED_MAX,
+    METADATA_BACKOFF_MS_MAX,
+    METADATA_BACKOFF_MS_MIN,
+    METADATA_CONNECT_TIMEOUT_MS,
+    METADATA_FILL_ATTEMPTS_MAX,
+    METADATA_RECONNECT_WAIT_MS,
+    METADATA_STALENESS_MS_MAX,
+    QUEUES_CACHED_MAX,
+)
+from frontend.metadata.messages import (
+    AccountReply,
+    Change,
+    GetAccount,
+    GetKey,
+    GetQueue,
+    KeyReply,
+    MetadataOpcode,
+    QueueReply,
+)
+from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord, RecordKind, split_queue_change_key
+
+K = TypeVar("K", bound=Hashable)
+R = TypeVar("R", bound=Versioned)
+
+__all__ = ["MISS", "MetadataClient", "MetadataUnavailable"]
+
+
+class MetadataClient:
+    """`start` returns whether or not the service is there; calls then raise MetadataUnavailable until it is."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        cluster_id: str,
+        name: str = "frontend",
+        staleness_ms: int = METADATA_STALENESS_MS_MAX,
+    ) -> None:
+        self._address = (host, port)
+        self._cluster_id = cluster_id
+        self._name = name
+        self._staleness_ms = staleness_ms
+        self._keys: VersionedCache[str, KeyRecord] = VersionedCache(KEYS_CACHED_MAX)
+        self._queues: VersionedCache[tuple[str, str], QueueRecord] = VersionedCache(QUEUES_CACHED_MAX)
+        self._accounts: VersionedCache[str, AccountRecord] = VersionedCache(ACCOUNTS_CACHED_MAX)
+        self._flights: dict[tuple[str, Hashable], asyncio.Task[object]] = {}
+        self._connection: MetadataConnection | None = None
+        self._connected = asyncio.Event()
+        self._lost_at_ms = 0
+        self._stale_timer: asyncio.TimerHandle | None = None
+        self._runner: asyncio.Task[None] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    async def start(self) -> None:
+        """Connects in the background; waits a moment for the first connection."""
+        assert self._runner is None
+        self._lost_at_ms = _now_ms()
+        self._runner = asyncio.create_task(self._keep_connected(), name="metadata-connection")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(METADATA_CONNECT_TIMEOUT_MS / 1000):
+                await self._connected.wait()
+
+    async def close(self) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+        if self._runner is None:
+            return
+        self._runner.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._runner
+        self._runner = None
+
+    # --- lookups ---
+
+    def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None:
+        return self._keys.get(access_key_id, _now_ms())
+
+    def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
+        return self._queues.get((account_id, name), _now_ms())
+
+    async def get_key(self, access_key_id: str) -> KeyRecord | None:
+        return await self._get(RecordKind.KEY, self._keys, access_key_id, lambda: self._ask_key(access_key_id))
+
+    async def get_queue(self, account_id: str, name: str) -> QueueRecord | None:
+        key = (account_id, name)
+        return await self._get(RecordKind.QUEUE, self._queues, key, lambda: self._ask_queue(key, fresh=False))
+
+    async def get_account(self, account_id: str) -> AccountRecord | None:
+        return await self._get(RecordKind.ACCOUNT, self._accounts, account_id, lambda: self._ask_account(account_id))
+
+    async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
+        """As the database says now, past every cache; use after a change that was just answered."""
+        key = (account_id, name)
+        return await self._fill(self._queues, key, lambda: self._ask_queue(key, fresh=True))
+
+    async def _get(
+        self, kind: RecordKind, cache: VersionedCache[K, R], key: K, ask: Callable[[], Awaitable[R | None]]
+    ) -> R | None:
+        record = cache.get(key, _now_ms())
+        if record is not MISS:
+            return record
+        flight_key = (kind, key)
+        flight = self._flights.get(flight_key)
+        if flight is None:
+            # A task of its own: whoever gave up waiting must not take the answer away from the others.
+            flight = asyncio.create_task(self._fill(cache, key, ask), name="metadata-lookup")
+            self._flights[flight_key] = flight
+            flight.add_done_callback(lambda done: self._land(flight_key, done))
+        return cast("R | None", await asyncio.shield(flight))
+
+    def _land(self, flight_key: tuple[str, Hashable], flight: asyncio.Task[object]) -> None:
+        del self._flights[flight_key]
+        if not flight.cancelled():
+            flight.exception()  # marks it as seen where every waiter has left
+
+    async def _fill(self, cache: VersionedCache[K, R], key: K, ask: Callable[[], Awaitable[R | None]]) -> R | None:
+        for _ in range(METADATA_FILL_ATTEMPTS_MAX):
+            await self._wait_connected()
+            fill = cache.begin(key)
+            try:
+                record = await ask()
+            except BaseException:
+                cache.abandon(fill)
+                raise
+            if cache.finish(fill, record, _now_ms()):
+                return record
+        raise MetadataUnavailable("the record changes faster than it can be read")
+
+    async def _ask_key(self, access_key_id: str) -> KeyRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_KEY, GetKey(access_key_id))
+        assert isinstance(reply, KeyReply)
+        return reply.record
+
+    async def _ask_queue(self, key: tuple[str, str], fresh: bool) -> QueueRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_QUEUE, GetQueue(key[0], key[1], fresh))
+        assert isinstance(reply, QueueReply)
+        return reply.record
+
+    async def _ask_account(self, account_id: str) -> AccountRecord | None:
+        reply = await self._live().ask(MetadataOpcode.GET_ACCOUNT, GetAccount(account_id))
+        assert isinstance(reply, AccountReply)
+        return reply.record
+
+    # --- connection and feed ---
+
+    def _live(self) -> MetadataConnection:
+        if self._connection is None:
+            raise MetadataUnavailable("the metadata service is not reachable")
+        return self._connection
+
+    async def _wait_connected(self) -> None:
+        """A restart of the service is ridden out; a longer outage refuses at once."""
+        if self._connection is not None:
+            return
+        left_ms = self._lost_at_ms + METADATA_RECONNECT_WAIT_MS - _now_ms()
+        if left_ms > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._connected.wait()
+
+    async def _keep_connected(self) -> None:
+        backoff_ms = METADATA_BACKOFF_MS_MIN
+        host, port = self._address
+        while True:
+            try:
+                connection = await open_connection(host, port, self._cluster_id, self._name, self._changed)
+            except (MetadataUnavailable, OSError):
+                await asyncio.sleep(random.uniform(0.5, 1.0) * backoff_ms / 1000)
+                backoff_ms = min(backoff_ms * 2, METADATA_BACKOFF_MS_MAX)
+                continue
+            backoff_ms = METADATA_BACKOFF_MS_MIN
+            self._attach(connection)
+            try:
+                await connection.lost
+            finally:
+                connection.close()
+                self._detach()
+
+    def _attach(self, connection: MetadataConnection) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+            self._stale_timer = None
+        self._drop_caches()
+        self._connection = connection
+        self._connected.set()
+
+    def _detach(self) -> None:
+        self._connection = None
+        self._connected.clear()
+        self._lost_at_ms = _now_ms()
+        self._stale_timer = asyncio.get_running_loop().call_later(self._staleness_ms / 1000, self._drop_caches)
+
+    def _drop_caches(self) -> None:
+        self._keys.drop()
+        self._queues.drop()
+        self._accounts.drop()
+
+    def _changed(self, change: Change) -> None:
+        if change.kind == RecordKind.QUEUE:
+            self._queues.invalidate(split_queue_change_key(change.key), change.version)
+        elif change.kind == RecordKind.KEY:
+            self._keys.invalidate(change.key, change.version)
+        elif change.kind == RecordKind.ACCOUNT:
+            self._accounts.invalidate(change.key, change.version)
+
+
+def _now_ms() -> int:
+    return int(time.monotonic() * 1000)

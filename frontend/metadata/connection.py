@@ -1,0 +1,143 @@
+"""One connection to the metadata service: HELLO, SUBSCRIBE, then pipelined lookups. No retries, no cache.
+
+`lost` is a future that ends when the connection does; everything still waiting fails with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.metadata.limits import (
+    METADATA_CONNECT_TIMEOUT_MS,
+    METADATA_FRAME_BYTES_MAX,
+    METADATA_REQUEST_TIMEOUT_MS,
+    METADATA_REQUESTS_IN_FLIGHT_MAX,
+    METADATA_SILENCE_MS_MAX,
+)
+from frontend.metadata.messages import HEARTBEAT, AccountReply, Change, KeyReply, MetadataOpcode, QueueReply, Subscribe
+from storage_nodes.limits import CORRELATION_ID_MAX
+from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
+
+Reply = Hello | KeyReply | QueueReply | AccountReply | Change
+
+_DECODE: dict[int, Callable[[bytes], Reply]] = {
+    Opcode.HELLO: msgspec.msgpack.Decoder(Hello).decode,
+    MetadataOpcode.GET_KEY: msgspec.msgpack.Decoder(KeyReply).decode,
+    MetadataOpcode.GET_QUEUE: msgspec.msgpack.Decoder(QueueReply).decode,
+    MetadataOpcode.GET_ACCOUNT: msgspec.msgpack.Decoder(AccountReply).decode,
+    MetadataOpcode.SUBSCRIBE: msgspec.msgpack.Decoder(Change).decode,
+}
+_decode_error = msgspec.msgpack.Decoder(ErrorReply).decode
+
+
+class MetadataConnection(asyncio.Protocol):
+    """Made by `open_connection`, which returns it subscribed."""
+
+    def __init__(self, on_change: Callable[[Change], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._on_change = on_change
+        self._decoder = FrameDecoder(METADATA_FRAME_BYTES_MAX)
+        self._pending: dict[int, asyncio.Future[Reply]] = {}
+        self._last_id = 0
+        self._heard_at_s = self._loop.time()
+        self._watch: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+
+    async def ask(self, opcode: int, message: Message) -> Reply:
+        """The answer. Raises MetadataUnavailable when there is none in time."""
+        if self._transport is None or self._transport.is_closing():
+            raise MetadataUnavailable("the connection to the metadata service is closed")
+        if len(self._pending) >= METADATA_REQUESTS_IN_FLIGHT_MAX:
+            raise MetadataUnavailable("too many metadata lookups are under way")
+        correlation_id = self._next_id()
+        future: asyncio.Future[Reply] = self._loop.create_future()
+        self._pending[correlation_id] = future
+        self._transport.write(encode_frame(opcode, 0, correlation_id, encode_message(message)))
+        try:
+            async with asyncio.timeout(METADATA_REQUEST_TIMEOUT_MS / 1000):
+                return await future
+        except TimeoutError:
+            raise MetadataUnavailable("the metadata service did not answer in time") from None
+        finally:
+            self._pending.pop(correlation_id, None)
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def watch_silence(self) -> None:
+        """From here on the connection is given up when nothing is heard for METADATA_SILENCE_MS_MAX."""
+        silent_ms = (self._loop.time() - self._heard_at_s) * 1000
+        if silent_ms >= METADATA_SILENCE_MS_MAX:
+            self.close()
+            return
+        self._watch = self._loop.call_later((METADATA_SILENCE_MS_MAX - silent_ms) / 1000, self.watch_silence)
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at_s = self._loop.time()
+        try:
+            for frame in self._decoder.feed(data):
+                self._handle(frame)
+        except (FrameError, msgspec.DecodeError):
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(MetadataUnavailable("the connection to the metadata service was lost"))
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def _handle(self, frame: Frame) -> None:
+        future = self._pending.get(frame.correlation_id)
+        if frame.flags & FLAG_ERROR:
+            error = _decode_error(frame.payload)
+            if future is not None and not future.done():
+                future.set_exception(MetadataUnavailable(error.message))
+            return
+        decode = _DECODE.get(frame.opcode)
+        if decode is None:
+            raise FrameError(f"opcode {frame.opcode} is not an answer of this service")
+        reply = decode(frame.payload)
+        if future is not None and not future.done():
+            future.set_result(reply)
+        if isinstance(reply, Change) and reply.kind != HEARTBEAT:
+            self._on_change(reply)
+
+    def _next_id(self) -> int:
+        self._last_id = self._last_id % CORRELATION_ID_MAX + 1
+        return self._last_id
+
+
+async def open_connection(
+    host: str, port: int, cluster_id: str, name: str, on_change: Callable[[Change], None]
+) -> MetadataConnection:
+    """A connection whose feed is confirmed. Raises MetadataUnavailable or OSError."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(METADATA_CONNECT_TIMEOUT_MS / 1000):
+            _, connection = await loop.create_connection(lambda: MetadataConnection(on_change), host, port)
+    except TimeoutError:
+        raise MetadataUnavailable("the metadata service does not take connections") from None
+    try:
+        await connection.ask(Opcode.HELLO, Hello(cluster_id, name))
+        await connection.ask(MetadataOpcode.SUBSCRIBE, Subscribe())
+    except BaseException:
+        connection.close()
+        raise
+    connection.watch_silence()
+    return connection

@@ -1,0 +1,39 @@
+"""What the front end may ask about the control plane, whoever answers it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Literal, Protocol
+
+from frontend.metadata.limits import METADATA_RETRY_AFTER_S
+from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord
+
+
+class MetadataUnavailable(Exception):
+    """Neither the cache nor the service can answer now. Callers answer 503 with Retry-After."""
+
+    retry_after_s: int = METADATA_RETRY_AFTER_S
+
+
+class Missing(enum.Enum):
+    MISS = "miss"
+
+
+# "The cache does not know", as against None, "known to be absent".
+MISS: Final = Missing.MISS
+
+
+class MetadataService(Protocol):
+    """Lookups by exact name. None = it does not exist. All async calls may raise MetadataUnavailable."""
+
+    def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None: ...
+
+    def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None: ...
+
+    async def get_key(self, access_key_id: str) -> KeyRecord | None: ...
+
+    async def get_queue(self, account_id: str, name: str) -> QueueRecord | None: ...
+
+    async def get_account(self, account_id: str) -> AccountRecord | None: ...
+
+    async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None: ...

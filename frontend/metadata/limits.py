@@ -1,0 +1,37 @@
+"""Every bound of the metadata path, shared by the client here and the service in `api/metadata`."""
+
+from __future__ import annotations
+
+# With the service down, cached entries are served this long; also the bound on how late a key revocation may act.
+METADATA_STALENESS_MS_MAX = 300_000
+# A known absence is believed this long even without news from the feed: a queue that another front end has just
+# created is then found after at most this time, and a caller who probes absent names costs one lookup per period.
+METADATA_NEGATIVE_MS_MAX = 1_000
+METADATA_HEARTBEAT_MS = 5_000
+# Silence after which a feed is taken for dead: two heartbeats lost, the third late.
+METADATA_SILENCE_MS_MAX = 12_500
+METADATA_REQUEST_TIMEOUT_MS = 2_000
+METADATA_CONNECT_TIMEOUT_MS = 1_000
+# How long after the connection broke a caller still waits for the next one before he is refused.
+METADATA_RECONNECT_WAIT_MS = 1_000
+METADATA_BACKOFF_MS_MIN = 50
+METADATA_BACKOFF_MS_MAX = 2_000
+# Fills repeated because a change of the same key was heard meanwhile.
+METADATA_FILL_ATTEMPTS_MAX = 5
+METADATA_REQUESTS_IN_FLIGHT_MAX = 4_096
+METADATA_FRAME_BYTES_MAX = 256 * 1024
+METADATA_RETRY_AFTER_S = 2
+
+# Entries per cache. A key record is about 0.5 KB, a queue record about 1.5 KB: 40 MB at the very most.
+KEYS_CACHED_MAX = 20_000
+QUEUES_CACHED_MAX = 20_000
+ACCOUNTS_CACHED_MAX = 5_000
+NEGATIVES_CACHED_MAX = 10_000
+
+# Requests are refused beyond these: longer ones name nothing that can exist.
+ACCESS_KEY_ID_CHARACTERS_MAX = 64
+ACCOUNT_ID_CHARACTERS_MAX = 12
+QUEUE_NAME_CHARACTERS_MAX = 80
+
+assert METADATA_HEARTBEAT_MS * 2 < METADATA_SILENCE_MS_MAX < METADATA_STALENESS_MS_MAX
+assert METADATA_BACKOFF_MS_MIN <= METADATA_BACKOFF_MS_MAX

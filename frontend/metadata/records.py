@@ -1,0 +1,80 @@
+"""What the data plane knows of accounts, keys and queues. msgpack arrays on the wire, fields by position.
+
+A field may be added at the end with a default; none may be removed, reordered or given another meaning. `version` is
+drawn from one database sequence for all kinds: of two states of the same thing the later one has the higher version.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class RecordKind(enum.StrEnum):
+    """What a change is about. The values travel in the change feed: never reuse one."""
+
+    KEY = "key"
+    QUEUE = "queue"
+    ACCOUNT = "account"
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of the records."""
+
+
+class DataKey(Record, frozen=True):
+    """One version of a queue's data key, wrapped by the account key."""
+
+    version: int
+    wrapped: bytes
+
+
+class KeyRecord(Record, frozen=True):
+    """An access key. `active` is false also while the key's account is switched off."""
+
+    access_key_id: str
+    account_id: str
+    name: str
+    secret_sealed: bytes
+    bearer_hash: bytes
+    active: bool
+    expires_at_ms: int | None
+    version: int
+
+
+class AccountRecord(Record, frozen=True):
+    account_id: str
+    name: str
+    active: bool
+    version: int
+
+
+class QueueRecord(Record, frozen=True):
+    """A queue. `state` is "creating", "active" or "deleting"; `attributes` has the SQS names, all values as strings.
+
+    `data_keys` stand in ascending version: the last one seals, all of them open.
+    """
+
+    account_id: str
+    name: str
+    queue_uuid: bytes
+    partitions: list[int]
+    state: str
+    attributes: dict[str, str]
+    fifo: bool
+    account_key_wrapped: bytes
+    data_keys: list[DataKey]
+    created_ms: int
+    modified_ms: int
+    version: int
+
+
+def queue_change_key(account_id: str, name: str) -> str:
+    """How the change feed names a queue. Neither part can hold a slash."""
+    return f"{account_id}/{name}"
+
+
+def split_queue_change_key(key: str) -> tuple[str, str]:
+    account_id, _, name = key.partition("/")
+    return account_id, name
