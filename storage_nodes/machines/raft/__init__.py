@@ -1,0 +1,1 @@
+"""Raft, one machine per partition; docs/storage.md, section "Raft"."""

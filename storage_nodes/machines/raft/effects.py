@@ -1,0 +1,142 @@
+"""What goes into and comes out of the Raft machine, apart from the wire messages.
+
+Effects are performed by the driver, in order, before the next input; it decides nothing:
+
+    SaveVote       log.save_vote(partition, epoch, voted_for): staged into the gathering WAL group
+    Truncate       log.truncate(partition, offset)
+    Append         log.append(partition, batch) for each, in order
+    Send           send now; with after_sync, send once everything staged so far was fsynced (R1, R5)
+    SendEntries    read whole batches from prev_offset, at most APPEND_BYTES_MAX of them, and send
+                   AppendEntries(partition, epoch, prev_epoch, prev_offset, commit, entries, replicated); then call
+                   machine.sent(peer, end of the last batch or prev_offset, bytes). Where the read had to wait for
+                   the disk, first ask machine.is_current(effect): if no, drop it and do not call sent()
+    EpochStart     won: stage the epoch-start control batch, then call machine.proposed()
+    Committed      every entry that ends at or below offset is committed: fold it, answer those who wait
+    BecameLeader   the epoch-start entry is committed: serve (R9, R13)
+    SteppedDown    stop serving; writes that wait for their commit have an unknown outcome (R7)
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, Protocol
+
+from storage_nodes.protocol.messages import RaftMessage
+
+
+class Role(enum.IntEnum):
+    FOLLOWER = 0
+    PRE_CANDIDATE = 1
+    CANDIDATE = 2
+    LEADER = 3
+
+
+class SafetyViolation(Exception):
+    """The group broke a promise that Raft rests on: this replica must stop and be looked at, never repair itself."""
+
+
+class LogPositions(Protocol):
+    """What the machine may ask the partition's log; staged changes are already in it."""
+
+    @property
+    def log_end(self) -> int: ...
+
+    @property
+    def durable_end(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int: ...
+
+    def epoch_at(self, offset: int) -> int:
+        """Epoch of the entry that ends at `offset` or covers offset - 1; 0 at offset 0."""
+
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest own epoch <= epoch, exclusive end of it); (0, 0) where there is none."""
+
+
+class EntryHeader(NamedTuple):
+    """Where an entry of an AppendEntries stands: offsets [base_offset, end_offset), written in `epoch`.
+
+    The driver reads it from the batch. Anything with these three attributes will do.
+    """
+
+    base_offset: int
+    end_offset: int
+    epoch: int
+
+
+class SaveVote(NamedTuple):
+    epoch: int
+    voted_for: int
+
+
+class Truncate(NamedTuple):
+    offset: int
+
+
+class Append(NamedTuple):
+    entries: list[bytes]
+
+
+class Send(NamedTuple):
+    peer: int
+    message: RaftMessage
+    after_sync: bool
+
+
+class SendEntries(NamedTuple):
+    """Carries epoch and replicated too, so that a send delayed by a disk read says what was true when it was asked."""
+
+    peer: int
+    prev_offset: int
+    prev_epoch: int
+    commit: int
+    epoch: int
+    replicated: int
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+
+
+class Committed(NamedTuple):
+    offset: int
+
+
+class BecameLeader(NamedTuple):
+    pass
+
+
+class SteppedDown(NamedTuple):
+    """`leader` is the node that leads now, 0 where that is not known."""
+
+    leader: int
+    reason: str
+
+
+Effect = (
+    SaveVote | Truncate | Append | Send | SendEntries | EpochStart | Committed | BecameLeader | SteppedDown
+)
+
+
+class PeerStatus(NamedTuple):
+    """How far a voter is, as its leader knows it."""
+
+    node_id: int
+    up: bool
+    match: int
+    behind: int
+
+
+class RaftStatus(NamedTuple):
+    """For operators: who leads, since when (monotonic ms), and why that changed last. `peers` only on the leader."""
+
+    role: Role
+    epoch: int
+    leader: int
+    leader_since_ms: int
+    leader_reason: str
+    commit: int
+    replicated: int
+    log_end: int
+    peers: list[PeerStatus]

@@ -1,0 +1,230 @@
+"""What a replica does while it leads: feed the followers, and move the commit position.
+
+**Commit** (R5, R6). A position counts for a voter only once that voter has fsynced it: the own one through
+`durable`, a follower's through its AppendReply. The largest position that a majority has is committed if it lies
+beyond `own_from`, the end of the log at the election: everything from there on is of the own epoch. The first
+commit is therefore that of the epoch-start entry, and only with it BecameLeader goes out (R13).
+
+**Feeding.** Every follower whose node is up is asked, by SendEntries, what `Progress` allows. One deadline serves
+the group:
+
+    commit notice   a follower that has not been told the commit position COMMIT_NOTICE_MS after the last append
+                    gets an empty one
+    retransmit      an append that no answer covers after RETRANSMIT_MS is sent again, as a probe
+    check quorum    without a majority of nodes up for ELECTION_TIMEOUT_MS the leader steps down (R8)
+
+It is evaluated lazily: inputs only ever move it closer, `tick` works out the next one, and an idle group whose
+followers hold and know everything has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage_nodes.limits import COMMIT_NOTICE_MS
+from storage_nodes.machines.raft.effects import (
+    BecameLeader,
+    Committed,
+    Effect,
+    SafetyViolation,
+    SendEntries,
+)
+from storage_nodes.machines.raft.progress import Progress
+from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
+from storage_nodes.protocol.messages import AppendReply
+
+if TYPE_CHECKING:
+    from storage_nodes.machines.raft.machine import RaftMachine
+
+
+class Leadership:
+    """Made at the election, thrown away at the step-down."""
+
+    __slots__ = ("_by_id", "_log", "_machine", "match", "own_from", "peers", "quorum_until_ms", "serving")
+
+    def __init__(self, machine: RaftMachine, now_ms: int) -> None:
+        log = machine.log
+        self._machine = machine
+        self._log = log
+        self.own_from = log.log_end
+        self.match = log.durable_end
+        self.serving = False
+        # When to step down for want of a majority; 0 while there is one.
+        self.quorum_until_ms = 0
+        self.peers = tuple(
+            Progress(voter, 1 << index, log.log_end)
+            for index, voter in enumerate(machine.voters)
+            if voter != machine.node_id
+        )
+        self._by_id = {peer.node_id: peer for peer in self.peers}
+        machine.timer_ms = now_ms + RETRANSMIT_MS if self.peers else 0
+        self.quorum_changed(now_ms)
+
+    # --- the own log ----------------------------------------------------------------------------------------
+
+    def proposed(self, now_ms: int) -> list[Effect]:
+        """Entries were staged at the log's end."""
+        up = self._machine.up
+        effects: list[Effect] = [self._send(peer, now_ms) for peer in self.peers if peer.bit & up and peer.may_send()]
+        if effects:
+            self._wake_by(now_ms + RETRANSMIT_MS)
+        return effects
+
+    def durable(self, end_offset: int, now_ms: int) -> list[Effect]:
+        if end_offset <= self.match:
+            return []
+        self.match = end_offset
+        return self._advance(end_offset, now_ms)
+
+    # --- followers ------------------------------------------------------------------------------------------
+
+    def sent(self, peer_id: int, end_offset: int, size_bytes: int) -> list[Effect]:
+        """The driver did what a SendEntries asked; it sent nothing where end_offset is the offset asked for."""
+        peer = self._by_id[peer_id]
+        if not peer.reading:
+            return []
+        peer.reading = False
+        if peer.asked != peer.next:  # an answer moved `next` while the driver was reading
+            return [self._send(peer, peer.last_sent_ms)] if self._may_reach(peer) else []
+        if peer.replicating and end_offset > peer.next:
+            peer.track(end_offset, size_bytes)
+            if end_offset < self._log.log_end and self._may_reach(peer):
+                return [self._send(peer, peer.last_sent_ms)]
+        return []
+
+    def replied(self, sender: int, reply: AppendReply, now_ms: int) -> list[Effect]:
+        """A follower answered in this epoch. Raises SafetyViolation."""
+        peer = self._by_id[sender]
+        if not reply.ok:
+            return self._rejected(peer, reply, now_ms)
+        offset = reply.offset
+        log_end = self._log.log_end
+        if offset > log_end:
+            raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
+        if not peer.replicating and offset >= peer.next:
+            peer.replicating = True
+        risen = offset > peer.match
+        if risen:
+            peer.acknowledge(offset)
+        if peer.next < peer.match:
+            peer.next = peer.match
+        if peer.match >= peer.next:
+            peer.waiting = False
+        effects = self._advance(offset, now_ms) if risen else []
+        if peer.next < log_end and self._may_reach(peer):
+            effects.append(self._send(peer, now_ms))
+            self._wake_by(now_ms + RETRANSMIT_MS)
+        return effects
+
+    def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
+        """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
+        _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
+        next_offset = min(reply.offset, end)
+        if next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
+            return []  # late: it is about an append that a later answer has overtaken
+        peer.probe_from(min(next_offset, peer.next))
+        if not self._may_reach(peer):
+            return []
+        self._wake_by(now_ms + RETRANSMIT_MS)
+        return [self._send(peer, now_ms)]
+
+    def announce(self, peer_id: int, now_ms: int) -> list[Effect]:
+        """The peer's node came up, or the peer asks for votes: it does not know, or forgot, who leads."""
+        peer = self._by_id[peer_id]
+        peer.restart()
+        if peer.reading:
+            return []
+        self._wake_by(now_ms + RETRANSMIT_MS)
+        return [self._send(peer, now_ms)]
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def quorum_changed(self, now_ms: int) -> None:
+        """Nodes came up or went down."""
+        if self._machine.quorum_up():
+            self.quorum_until_ms = 0
+        elif not self.quorum_until_ms:
+            self.quorum_until_ms = now_ms + ELECTION_TIMEOUT_MS
+            self._wake_by(self.quorum_until_ms)
+
+    def quorum_lost(self, now_ms: int) -> bool:
+        return 0 < self.quorum_until_ms <= now_ms
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Send what is due, and work out the next deadline."""
+        machine = self._machine
+        effects: list[Effect] = []
+        deadlines = [self.quorum_until_ms] if self.quorum_until_ms else []
+        for peer in self.peers:
+            if not peer.bit & machine.up:
+                continue
+            due_ms = self._due_ms(peer, now_ms)
+            if due_ms and due_ms <= now_ms:
+                if not peer.may_send():
+                    peer.restart()
+                effects.append(self._send(peer, now_ms))
+                due_ms = now_ms + RETRANSMIT_MS
+            if due_ms:
+                deadlines.append(due_ms)
+        machine.timer_ms = min(deadlines, default=0)
+        return effects
+
+    def _due_ms(self, peer: Progress, now_ms: int) -> int:
+        """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
+        if peer.reading:
+            return now_ms + RETRANSMIT_MS
+        if peer.told < self._machine.commit and peer.may_send():
+            return peer.last_sent_ms + COMMIT_NOTICE_MS
+        if peer.waiting:
+            return peer.last_sent_ms + RETRANSMIT_MS
+        return now_ms if peer.next < self._log.log_end else 0
+
+    def _wake_by(self, deadline_ms: int) -> None:
+        machine = self._machine
+        if not machine.timer_ms or machine.timer_ms > deadline_ms:
+            machine.timer_ms = deadline_ms
+
+    # --- plain work -----------------------------------------------------------------------------------------
+
+    def _may_reach(self, peer: Progress) -> bool:
+        return bool(peer.bit & self._machine.up) and peer.may_send()
+
+    def _send(self, peer: Progress, now_ms: int) -> SendEntries:
+        machine = self._machine
+        next_offset = peer.next
+        peer.reading = True
+        peer.asked = next_offset
+        peer.waiting = True
+        peer.last_sent_ms = now_ms
+        peer.told = machine.commit
+        prev_epoch = machine.epoch if next_offset > self.own_from else self._log.epoch_at(next_offset)
+        return SendEntries(peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated)
+
+    def _advance(self, offset: int, now_ms: int) -> list[Effect]:
+        """A voter's durable position rose to `offset`: what is committed by that, and held by all?"""
+        machine = self._machine
+        matches = self._durable_positions()
+        machine.replicated = max(machine.replicated, matches[0])
+        if offset <= machine.commit:
+            return []
+        committed = matches[len(matches) - machine.quorum]
+        if committed <= machine.commit or not self._is_own(committed):
+            return []
+        machine.commit = committed
+        effects: list[Effect] = [Committed(committed)]
+        if not self.serving:
+            self.serving = True
+            effects.append(BecameLeader())
+        if self.peers:
+            self._wake_by(now_ms + COMMIT_NOTICE_MS)
+        return effects
+
+    def _durable_positions(self) -> list[int]:
+        """What each voter has fsynced, lowest first (R5)."""
+        matches = [peer.match for peer in self.peers]
+        matches.append(self.match)
+        matches.sort()
+        return matches
+
+    def _is_own(self, offset: int) -> bool:
+        """Is the entry that ends at `offset` of the own epoch (R6, figure 8 of the Raft paper)?"""
+        return offset > self.own_from

@@ -1,0 +1,415 @@
+"""Raft for one partition: elections, replication and commit, as a pure machine (rules R1, R5-R17 of the protocol).
+
+It holds no entries (the log does), reads no clock and draws no random number by itself. A driver feeds it inputs
+and performs the effects they return, in order, before the next input (`effects.py`). `transitions.py` has the table
+of roles and inputs, `leadership.py` what a leader does, `following.py` how a follower matches logs.
+
+**Elections.** A replica without a leader asks for *pre-votes*, which change nothing anywhere; with a majority of
+them it raises the epoch, votes for itself (durably, before anyone hears of it, R1) and asks for votes. Both are
+refused to a less complete log, and while a live leader is known (R10). The winner appends an epoch-start entry and
+serves once that is committed (R13).
+
+**Liveness of a leader is the liveness of its node**: heartbeats are per pair of nodes and say nothing about groups,
+so an idle group costs nothing: a follower whose leader's node is up has no timer at all. That a replica never waits
+for ever for a leader that is none rests on three rules.
+
+  1. *Whoever has no leader campaigns.* A replica that is neither leader nor follows one keeps a timer, and asks for
+     pre-votes again and again (rarely while a majority of nodes is down: it could not win). A leader that steps
+     down, for whatever reason, becomes such a replica; so does one that starts, and one whose leader's node goes
+     down.
+  2. *Who asks does not lead.* A request for an epoch above the receiver's, from the node the receiver takes for its
+     leader, proves that this node does not lead the receiver's epoch: the receiver forgets its leader, and rule 1
+     holds for it too. A node restart is announced by the driver as peer_down followed by peer_up, with the same
+     effect.
+  3. *Who leads insists.* A leader sends to every peer whose node is up until that peer has answered, again after
+     every peer_up, and at once to a peer that asks it for votes.
+
+Suppose F follows L, and L's node is up for F. If L leads F's epoch, then all is well: by rule 3, F gets whatever
+there is to get, however many messages are lost. If L does not, it either has no leader, and then by rules 1 and 2 F
+hears of it; or follows N in a higher epoch. Then either N leads, and by rule 3 N's append reaches F (or N's node is
+down for F alone, and does so when it is up again), or the same argument holds for L and N, with a higher epoch. If
+N's node goes down, L has no leader: the first case. Epochs are finitely many, so the chain ends. A replica that is
+ahead in epoch of a working leader (it was a candidate while cut off) cannot be led by it; it asks for pre-votes,
+the leader answers by rule 3, is refused with the higher epoch, steps down, and campaigns.
+
+**What the driver owes**: peer_up for every voter whose node is up right after construction, and on each change; for
+a new incarnation of a node peer_down, peer_up, and no message of the old incarnation after that; `sent` after each
+SendEntries; `tick` no earlier than next_tick_ms() says, and soon after. Any message may be lost, repeated, late or
+out of order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from storage_nodes.limits import ELECTION_JITTER_MS
+from storage_nodes.machines.raft.effects import (
+    Append,
+    Committed,
+    Effect,
+    EntryHeader,
+    EpochStart,
+    LogPositions,
+    PeerStatus,
+    RaftStatus,
+    Role,
+    SafetyViolation,
+    SaveVote,
+    Send,
+    SendEntries,
+    SteppedDown,
+    Truncate,
+)
+from storage_nodes.machines.raft.following import judge
+from storage_nodes.machines.raft.leadership import Leadership
+from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
+from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+
+# The value of the timer before the machine has been told the time: the first tick sets it.
+UNARMED = 1
+
+
+class RaftMachine:
+    """See the module. Attributes are for reading; only inputs change them."""
+
+    __slots__ = (
+        "_attempts", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader", "leader_reason",
+        "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms", "up",
+        "voted_for", "voters",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition: int,
+        node_id: int,
+        voters: tuple[int, ...],
+        log: LogPositions,
+        epoch: int,
+        voted_for: int,
+        commit: int,
+        random_ms: Callable[[int], int],
+    ) -> None:
+        assert node_id in voters and len(set(voters)) == len(voters), "a replica is one of the voters, each named once"
+        assert commit <= log.log_end and log.last_epoch <= epoch, "hard state older than the log it governs"
+        self.partition = partition
+        self.node_id = node_id
+        self.voters = voters
+        self.quorum = len(voters) // 2 + 1
+        self.log = log
+        self.role = Role.FOLLOWER
+        self.epoch = epoch
+        # Who has this replica's vote in `epoch`; 0 = nobody.
+        self.voted_for = voted_for
+        # Who leads `epoch`, 0 = not known. Unless that node is down, there is no timer.
+        self.leader = 0
+        self.leader_since_ms = 0
+        self.leader_reason = "started"
+        # Never falls, and never beyond what a majority has fsynced.
+        self.commit = commit
+        # Every voter has fsynced its log up to here; known to be true, not known to be all.
+        self.replicated = 0
+        # Bit i: the node of voters[i] is up. The own one always is.
+        self._own_bit = 1 << voters.index(node_id)
+        self.up = self._own_bit
+        self.timer_ms = UNARMED
+        self._random_ms = random_ms
+        # Campaigns since a leader was last known, and who voted for this replica in the present one (as in `up`).
+        self._attempts = 0
+        self._votes = 0
+        self._lead: Leadership | None = None
+
+    # --- inputs: the own node -------------------------------------------------------------------------------
+
+    def proposed(self, end_offset: int, now_ms: int) -> list[Effect]:
+        """Leader: own entries up to end_offset were staged to the log."""
+        lead = self._lead
+        assert lead is not None, "only a leader proposes"
+        assert end_offset == self.log.log_end, "what is proposed ends where the log ends"
+        return lead.proposed(now_ms)
+
+    def durable(self, end_offset: int, now_ms: int) -> list[Effect]:
+        """The own fsync reached end_offset. Followers answer for theirs with Send(after_sync)."""
+        lead = self._lead
+        return [] if lead is None else lead.durable(min(end_offset, self.log.log_end), now_ms)
+
+    def sent(self, peer: int, end_offset: int, size_bytes: int) -> list[Effect]:
+        """A SendEntries was performed: batches up to end_offset left (prev_offset: none did)."""
+        lead = self._lead
+        return [] if lead is None else lead.sent(peer, end_offset, size_bytes)
+
+    def is_current(self, effect: SendEntries) -> bool:
+        """May a SendEntries that waited for a disk read still be performed?"""
+        return self._lead is not None and effect.epoch == self.epoch
+
+    def campaign(self, now_ms: int) -> list[Effect]:
+        """Stand for election now, not when the timer ends; without effect where there is a leader already."""
+        return [] if self._has_live_leader() or self.role is not Role.FOLLOWER else self._ask_pre_votes(now_ms)
+
+    def next_tick_ms(self) -> int:
+        """When to call `tick`; 0 = no need."""
+        return self.timer_ms
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        if not self.timer_ms or now_ms < self.timer_ms:
+            return []
+        lead = self._lead
+        if lead is not None:
+            if lead.quorum_lost(now_ms):
+                return self._step_down(now_ms, "lost contact with a majority of the voters")
+            return lead.tick(now_ms)
+        if self.timer_ms == UNARMED and self.quorum > 1:
+            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        return self._ask_pre_votes(now_ms)
+
+    # --- inputs: other nodes --------------------------------------------------------------------------------
+
+    def peer_up(self, peer: int, now_ms: int) -> list[Effect]:
+        """The peer's node is up, or up again as another incarnation (after peer_down)."""
+        bit = self._bit(peer)
+        if self.up & bit:
+            return []
+        had_quorum = self.quorum_up()
+        self.up |= bit
+        lead = self._lead
+        if lead is not None:
+            lead.quorum_changed(now_ms)
+            return lead.announce(peer, now_ms)
+        if self.leader == peer:
+            self.timer_ms = 0
+        elif not had_quorum and self.quorum_up() and self._attempts:
+            # Campaigns had become rare because none could be won.
+            self._attempts = 0
+            self.timer_ms = now_ms + self._random_ms(ELECTION_JITTER_MS)
+        return []
+
+    def peer_down(self, peer: int, now_ms: int) -> list[Effect]:
+        """The peer's node went silent, or was replaced by another incarnation."""
+        bit = self._bit(peer)
+        self.up &= ~bit
+        lead = self._lead
+        if lead is not None:
+            lead.quorum_changed(now_ms)
+        elif self.leader == peer:
+            self._forget_leader(now_ms, f"node {peer} went down")
+        return []
+
+    def step(
+        self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()
+    ) -> list[Effect]:
+        """A message of this partition arrived. `headers` are those of message.entries, one each.
+
+        Raises SafetyViolation.
+        """
+        assert message.partition == self.partition, "message of another partition"
+        if sender not in self.voters or sender == self.node_id:
+            return []  # R14: nobody else has a say in this group
+        if type(message) is AppendEntries:
+            return self._on_append(sender, message, now_ms, headers)
+        if type(message) is AppendReply:
+            return self._on_append_reply(sender, message, now_ms)
+        if type(message) is VoteRequest:
+            return self._on_vote_request(sender, message, now_ms)
+        assert type(message) is VoteReply
+        return self._on_vote_reply(sender, message, now_ms)
+
+    def status(self) -> RaftStatus:
+        lead = self._lead
+        log_end = self.log.log_end
+        peers = [
+            PeerStatus(peer.node_id, bool(self.up & peer.bit), peer.match, log_end - peer.match)
+            for peer in (lead.peers if lead is not None else ())
+        ]
+        return RaftStatus(
+            self.role, self.epoch, self.leader, self.leader_since_ms, self.leader_reason, self.commit,
+            self.replicated, log_end, peers,
+        )  # fmt: skip
+
+    def quorum_up(self) -> bool:
+        return self.up.bit_count() >= self.quorum
+
+    # --- following ------------------------------------------------------------------------------------------
+
+    def _on_append(
+        self, sender: int, message: AppendEntries, now_ms: int, headers: Sequence[EntryHeader]
+    ) -> list[Effect]:
+        assert len(headers) == len(message.entries), "one header for each entry"
+        effects: list[Effect] = []
+        if message.epoch != self.epoch or self.leader != sender:
+            if message.epoch < self.epoch:
+                # The answer deposes a leader that does not know of this epoch yet.
+                return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
+            effects = self._follow(sender, message.epoch, now_ms)
+        verdict = judge(self.log, self.commit, message, headers)
+        if not verdict.ok:
+            reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch)
+            effects.append(Send(sender, reply, True))
+            return effects
+        if verdict.cut >= 0:
+            effects.append(Truncate(verdict.cut))
+        if verdict.last > verdict.first:
+            entries = message.entries
+            whole = verdict.last - verdict.first == len(entries)
+            effects.append(Append(entries if whole else entries[verdict.first : verdict.last]))
+        end = verdict.end
+        # In this order: whoever stages the answer has staged what it promises.
+        effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end), True))
+        if message.replicated > self.replicated:
+            self.replicated = min(message.replicated, end)
+        committed = message.commit if message.commit < end else end
+        if committed > self.commit:
+            self.commit = committed
+            effects.append(Committed(committed))
+        return effects
+
+    def _follow(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
+        """`leader` leads `epoch`, which is at least the own one. Raises SafetyViolation."""
+        effects: list[Effect] = []
+        if epoch > self.epoch:
+            effects = self._adopt(epoch, now_ms, leader, f"node {leader} won epoch {epoch}")
+        elif self.role is Role.LEADER or self.leader:
+            raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
+        self.role = Role.FOLLOWER
+        self.leader = leader
+        self.leader_since_ms = now_ms
+        self.leader_reason = f"node {leader} won epoch {epoch}"
+        self._attempts = 0
+        if self.up & self._bit(leader):
+            self.timer_ms = 0
+        elif self.timer_ms <= UNARMED:
+            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+        return effects
+
+    # --- leading --------------------------------------------------------------------------------------------
+
+    def _on_append_reply(self, sender: int, message: AppendReply, now_ms: int) -> list[Effect]:
+        if message.epoch == self.epoch:
+            lead = self._lead
+            return [] if lead is None else lead.replied(sender, message, now_ms)
+        if message.epoch > self.epoch:
+            return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+        return []
+
+    def _win(self, now_ms: int) -> list[Effect]:
+        self.role = Role.LEADER
+        self.leader = self.node_id
+        self.leader_since_ms = now_ms
+        self.leader_reason = f"won epoch {self.epoch}"
+        self._attempts = 0
+        self._lead = Leadership(self, now_ms)
+        return [EpochStart(self.epoch)]
+
+    def _step_down(self, now_ms: int, reason: str, leader: int = 0) -> list[Effect]:
+        """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
+        self._lead = None
+        self.role = Role.FOLLOWER
+        self._forget_leader(now_ms, reason)
+        return [SteppedDown(leader, reason)]
+
+    # --- elections ------------------------------------------------------------------------------------------
+
+    def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
+        if sender == self.leader and message.epoch > self.epoch:
+            self._forget_leader(now_ms, f"node {sender} gave up leading")
+        if self._has_live_leader():
+            refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
+            effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
+            if self._lead is not None and self.up & self._bit(sender):
+                effects += self._lead.announce(sender, now_ms)
+            return effects
+        if message.pre_vote:
+            granted = message.epoch > self.epoch and self._is_complete(message)
+            reply = VoteReply(self.partition, message.epoch if granted else self.epoch, granted, True)
+            return [Send(sender, reply, False)]
+        effects = []
+        if message.epoch > self.epoch:
+            effects = self._adopt(message.epoch, now_ms, 0, f"node {sender} campaigns in epoch {message.epoch}")
+        granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
+        if granted and not self.voted_for:
+            self.voted_for = sender
+            effects.append(SaveVote(self.epoch, sender))
+            self.timer_ms = now_ms + self._retry_ms()
+        effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted), True))
+        return effects
+
+    def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
+        if not message.granted:
+            if message.epoch > self.epoch:
+                return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+            return []
+        if message.pre_vote:
+            if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
+                return []
+        elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
+            return []
+        self._votes |= self._bit(sender)
+        if self._votes.bit_count() < self.quorum:
+            return []
+        return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
+
+    def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
+        """No leader is known: ask whether an election could be won, and again later if there is no answer."""
+        self.leader = 0
+        self.timer_ms = now_ms + self._retry_ms()
+        self._attempts += 1
+        self._votes = self._own_bit
+        if self.quorum == 1:
+            return self._ask_votes(now_ms)
+        self.role = Role.PRE_CANDIDATE
+        return self._request_all(self.epoch + 1, True)
+
+    def _ask_votes(self, now_ms: int) -> list[Effect]:
+        self.role = Role.CANDIDATE
+        self.epoch += 1
+        self.voted_for = self.node_id
+        self._votes = self._own_bit
+        self.timer_ms = now_ms + self._retry_ms()
+        effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
+        return effects + (self._win(now_ms) if self.quorum == 1 else self._request_all(self.epoch, False))
+
+    def _request_all(self, epoch: int, pre_vote: bool) -> list[Effect]:
+        """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""
+        log = self.log
+        request = VoteRequest(self.partition, epoch, log.last_epoch, log.log_end, pre_vote)
+        return [Send(voter, request, not pre_vote) for voter in self.voters if voter != self.node_id]
+
+    def _is_complete(self, request: VoteRequest) -> bool:
+        """Does the asker's log hold at least what the own one does (R10)?"""
+        log = self.log
+        return (request.last_epoch, request.log_end) >= (log.last_epoch, log.log_end)
+
+    # --- plain work -----------------------------------------------------------------------------------------
+
+    def _adopt(self, epoch: int, now_ms: int, leader: int, reason: str) -> list[Effect]:
+        """Enter a higher epoch as a follower that has not voted in it."""
+        self.epoch = epoch
+        self.voted_for = 0
+        effects: list[Effect] = [SaveVote(epoch, 0)]
+        if self._lead is not None:
+            return effects + self._step_down(now_ms, reason, leader)
+        self.role = Role.FOLLOWER
+        if self.leader:
+            self._forget_leader(now_ms, reason)
+        return effects
+
+    def _forget_leader(self, now_ms: int, reason: str) -> None:
+        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+        self.leader = 0
+        self.leader_since_ms = now_ms
+        self.leader_reason = reason
+        self._attempts = 0
+        if self.quorum_up():
+            self.timer_ms = now_ms + self._random_ms(ELECTION_JITTER_MS)
+        else:
+            self.timer_ms = now_ms + self._retry_ms()
+            self._attempts = 1
+
+    def _has_live_leader(self) -> bool:
+        return bool(self.leader) and bool(self.up & self._bit(self.leader))
+
+    def _retry_ms(self) -> int:
+        doublings = min(self._attempts, BACKOFF_DOUBLINGS_MAX) if self.quorum_up() else BACKOFF_DOUBLINGS_MAX
+        span_ms = ELECTION_JITTER_MS << doublings
+        return span_ms + self._random_ms(span_ms)
+
+    def _bit(self, voter: int) -> int:
+        return 1 << self.voters.index(voter)

@@ -1,0 +1,74 @@
+"""How far one follower is, as its leader knows it.
+
+    probing       where the logs meet is not known: one append at a time from `next`, which only moves back (to a
+                  conflict) or is proved by an answer
+    replicating   the logs meet: `next` runs ahead of the answers by at most APPEND_IN_FLIGHT_BYTES_MAX
+
+`match` <= `next` <= log end of the leader. `match` is what the follower said it had fsynced and only rises within
+an epoch.
+"""
+
+from __future__ import annotations
+
+from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX
+from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX
+
+
+class Progress:
+    """Exists only while this node leads."""
+
+    __slots__ = (
+        "asked", "bit", "in_flight", "in_flight_bytes", "last_sent_ms", "match", "next", "node_id", "reading",
+        "replicating", "told", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, node_id: int, bit: int, next_offset: int) -> None:
+        self.node_id = node_id
+        self.bit = bit
+        self.match = 0
+        self.next = next_offset
+        self.replicating = False
+        # The driver was asked to send from `asked` and has not said yet what it sent.
+        self.reading = False
+        self.asked = 0
+        # Something was sent and no answer covers it yet.
+        self.waiting = False
+        self.last_sent_ms = 0
+        # The commit position that the last append carried.
+        self.told = 0
+        self.in_flight: list[tuple[int, int]] = []
+        self.in_flight_bytes = 0
+
+    def may_send(self) -> bool:
+        if self.reading:
+            return False
+        return self.in_flight_bytes < APPEND_IN_FLIGHT_BYTES_MAX if self.replicating else not self.waiting
+
+    def track(self, end_offset: int, size_bytes: int) -> None:
+        """An append up to end_offset left while replicating."""
+        self.next = end_offset
+        self.in_flight_bytes += size_bytes
+        in_flight = self.in_flight
+        if len(in_flight) < APPENDS_TRACKED_MAX:
+            in_flight.append((end_offset, size_bytes))
+        else:
+            in_flight[-1] = (end_offset, in_flight[-1][1] + size_bytes)
+
+    def acknowledge(self, offset: int) -> None:
+        """The follower has fsynced up to `offset` of this leader's log."""
+        self.match = offset
+        in_flight = self.in_flight
+        while in_flight and in_flight[0][0] <= offset:
+            self.in_flight_bytes -= in_flight.pop(0)[1]
+
+    def probe_from(self, offset: int) -> None:
+        """Forget what is on its way and find out again where the logs meet, from `offset` down."""
+        self.replicating = False
+        self.waiting = False
+        self.next = offset
+        self.in_flight.clear()
+        self.in_flight_bytes = 0
+
+    def restart(self) -> None:
+        """What was sent may be lost: start again from what is proved, or from where probing had come to."""
+        self.probe_from(self.match if self.match or self.replicating else self.next)
