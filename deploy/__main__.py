@@ -1,0 +1,97 @@
+"""The command line of `./penstock`: arguments here, one module a command in `deploy.commands`, imported when used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from deploy import limits, output
+from deploy.errors import EXIT_FAILED, CommandError
+
+# Commands whose arguments belong to another program are handed on before argparse sees them.
+PASSING_ON = {"test": "run_tests", "bench": "run_benchmarks"}
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        if arguments and arguments[0] in PASSING_ON:
+            return int(importlib.import_module(f"deploy.commands.{PASSING_ON[arguments[0]]}").run(arguments[1:]))
+        options = parser().parse_args(arguments)
+        return int(importlib.import_module(f"deploy.commands.{options.module}").run(options))
+    except CommandError as error:
+        output.say(f"penstock: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        output.say("penstock: interrupted")
+        return EXIT_FAILED
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away (`| head`): nobody is left to tell
+        return EXIT_FAILED
+
+
+def parser() -> argparse.ArgumentParser:
+    root = argparse.ArgumentParser(prog="penstock", description="A managed message queue, compatible with Amazon SQS.")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_lifecycle(commands)
+    add_keys(commands)
+    add_transfer(commands)
+    test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
+    test.add_argument("pytest_arguments", nargs="*")
+    bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
+    bench.add_argument("name", nargs="?")
+    return root
+
+
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, module: str, text: str
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=text, description=text)
+    command.set_defaults(module=module)
+    command.add_argument("--data-dir", metavar="DIR", help="the installation (default: PENSTOCK_DATA_DIR or .penstock)")
+    return command
+
+
+def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    up = add_command(commands, "up", "up", "start everything, or resume what is in the data directory")
+    up.add_argument("--port", type=int, metavar="P", help=f"public port (default {limits.DEFAULT_PORT})")
+    up.add_argument("--host", metavar="H", help="public address (default 127.0.0.1; 0.0.0.0 serves the network)")
+    up.add_argument("--nodes", type=int, metavar="N", help=f"storage nodes (default {limits.DEFAULT_NODES})")
+    up.add_argument("--detach", action="store_true", help="return once the endpoint answers")
+    up.add_argument("--report-to", type=int, help=argparse.SUPPRESS)
+    add_command(commands, "down", "down", "stop everything cleanly")
+    status = add_command(commands, "status", "status", "every process, and which partitions each node leads")
+    status.add_argument("--json", action="store_true")
+    node = commands.add_parser("node", help="start or stop one storage node").add_subparsers(dest="verb", required=True)
+    for verb in ("start", "stop"):
+        command = add_command(node, verb, "node", f"{verb} one storage node")
+        command.add_argument("id", type=int, metavar="ID")
+    logs = add_command(commands, "logs", "logs", "the logs of all processes")
+    logs.add_argument("-f", "--follow", action="store_true")
+    logs.add_argument("name", nargs="*", metavar="NAME", help="only these logs (frontend, node-1, ...)")
+    doctor = add_command(commands, "doctor", "doctor", "what is used from where, and what is missing")
+    doctor.add_argument("--json", action="store_true")
+
+
+def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
+    create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
+    create.add_argument("--account", required=True, metavar="NAME")
+    create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
+    create.add_argument("--json", action="store_true")
+
+
+def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    send = add_command(commands, "send", "send", "send each line of stdin as a message; makes the queue if need be")
+    send.add_argument("queue", metavar="QUEUE")
+    receive = add_command(commands, "receive", "receive", "write each message of a queue as a line, and delete it")
+    receive.add_argument("queue", metavar="QUEUE")
+    receive.add_argument("--max", type=int, metavar="N", help="stop after N messages")
+    receive.add_argument(
+        "--idle", type=float, metavar="S", default=limits.RECEIVE_IDLE_S,
+        help=f"stop when the queue was empty for S seconds (default {limits.RECEIVE_IDLE_S:.0f})",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The commands of `./penstock`, one module each: `run(options)` returns the exit code."""

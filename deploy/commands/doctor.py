@@ -1,0 +1,87 @@
+"""`doctor`: what an installation here would use, from where and why; and what is missing, with the next step."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+
+from deploy import output
+from deploy.binaries import find_postgres, find_valkey, server_identity
+from deploy.errors import EXIT_FAILED, CommandError
+from deploy.installation import LOOPBACK, Installation, is_free
+from deploy.limits import DEFAULT_PORT
+
+DISK_FREE_BYTES_MIN = 2 * 1024**3
+
+
+def run(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    checks = [
+        check("python", lambda: f"{sys.version.split()[0]} ({sys.executable})"),
+        check("database", database),
+        check("broker", broker),
+        check("servers run as", lambda: f"uid {identity.uid}" if (identity := server_identity()) else "the caller"),
+        check("data directory", lambda: data_directory(installation)),
+        check("public port", lambda: public_port(installation)),
+        check("open files", open_files),
+    ]
+    if options.json:
+        output.data_json([{"check": name, "ok": ok, "finding": text} for name, ok, text in checks])
+    else:
+        output.table(["CHECK", "", "FINDING"], [[name, "ok" if ok else "PROBLEM", text] for name, ok, text in checks])
+    return 0 if all(ok for _, ok, _ in checks) else EXIT_FAILED
+
+
+def check(name: str, look: Callable[[], str]) -> tuple[str, bool, str]:
+    try:
+        return name, True, look()
+    except CommandError as error:
+        return name, False, str(error)
+
+
+def database() -> str:
+    if os.environ.get("DATABASE_URL"):
+        return "outside server, named by DATABASE_URL"
+    found = find_postgres()
+    return f"embedded PostgreSQL, {found.path} ({found.why})"
+
+
+def broker() -> str:
+    if os.environ.get("CELERY_BROKER_URL"):
+        return "outside broker, named by CELERY_BROKER_URL"
+    found = find_valkey()
+    return f"embedded Valkey, {found.path} ({found.why})"
+
+
+def data_directory(installation: Installation) -> str:
+    place = installation.data
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK):
+        raise CommandError(f"{place} is not writable; choose another with --data-dir")
+    free_bytes = shutil.disk_usage(place).free
+    if free_bytes < DISK_FREE_BYTES_MIN:
+        raise CommandError(f"only {free_bytes / 1024**2:.0f} MiB free under {place}; at least 2 GiB are wanted")
+    made = "in use" if installation.exists() else "not made yet"
+    return f"{installation.data} ({made}, {free_bytes / 1024**3:.0f} GiB free)"
+
+
+def public_port(installation: Installation) -> str:
+    port = installation.load_state().port if installation.exists() else DEFAULT_PORT
+    if is_free(LOOPBACK, port):
+        return f"{port} is free"
+    if (installation.run / "control.sock").exists():
+        return f"{port} is in use, by this installation if it is up"
+    raise CommandError(f"{port} is taken by another program; choose another with --port")
+
+
+def open_files() -> str:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        raise CommandError(f"at most {hard} open files are allowed; raise it (ulimit -Hn 65536)")
+    return f"{soft} now, up to {hard}"

@@ -1,0 +1,24 @@
+"""`bench [NAME]`: run `benchmarks.NAME`, or all of them one after the other; each prints a table and JSON."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from deploy import output
+from deploy.errors import EXIT_FAILED, EXIT_USAGE, CommandError
+from deploy.installation import ROOT
+
+
+def run(arguments: list[str]) -> int:
+    known = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py") if not path.stem.startswith("_"))
+    if arguments and arguments[0] not in known:
+        raise CommandError(f"there is no benchmark {arguments[0]!r}; there are: {', '.join(known)}", EXIT_USAGE)
+    failed = []
+    for name in arguments[:1] or known:
+        output.say(f"--- {name}")
+        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments[1:]], cwd=ROOT).returncode != 0:
+            failed.append(name)
+    if failed:
+        raise CommandError(f"failed: {', '.join(failed)}", EXIT_FAILED)
+    return 0

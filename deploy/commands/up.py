@@ -1,0 +1,114 @@
+"""`up`: become the supervisor, or, detached, start one and wait until the endpoint answers."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+from deploy import control, output
+from deploy.demo import ensure_demo_key, introduction
+from deploy.errors import EXIT_FAILED, CommandError
+from deploy.installation import ROOT, Installation, State
+from deploy.supervisor import Say, Supervisor, take_lock
+
+
+def run(options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    installation = Installation(options.data_dir)
+    installation.prepare()
+    lock = take_lock(installation)
+    if lock is None:
+        return already_running(installation, options)
+    state = installation.settle_state(options.host, options.port, options.nodes)
+    if options.detach:
+        lock.close()
+        return detach(installation)
+    say = output.say if options.report_to is None else reporter(options.report_to)
+    if options.report_to is None:
+        say(f"starting Penstock in {installation.data}")
+    asyncio.run(supervise(installation, state, say, began))
+    return 0
+
+
+def already_running(installation: Installation, options: argparse.Namespace) -> int:
+    """A second `up` finds the first one's work: say where it is. It may still be starting; then that is said."""
+    status = control.ask(installation.run, {"command": "status"})
+    state = installation.load_state()
+    if options.port not in (None, state.port):
+        raise CommandError(
+            f"{installation.data} already runs, on port {state.port}. Stop it first to move it: ./penstock down"
+        )
+    if not status["ready"]:
+        output.say(f"{installation.data} is being started by process {status['supervisor_pid']}")
+        return 0
+    output.say(f"already running (supervisor {status['supervisor_pid']})")
+    output.data(introduction(installation, state, ensure_demo_key(installation, state), 0.0))
+    return 0
+
+
+async def supervise(installation: Installation, state: State, say: Say, began: float) -> None:
+    def on_ready(supervisor: Supervisor) -> None:
+        text = introduction(installation, state, supervisor.demo_key, time.monotonic() - began)
+        say(json.dumps({"ready": text}) if say is not output.say else "")
+        if say is output.say:
+            output.data(text + " (or Ctrl-C here)")
+
+    await Supervisor(installation, state, say).run(on_ready)
+
+
+# --- detached -----------------------------------------------------------------------------------------------
+# The supervisor runs as a session of its own and tells its progress over a pipe: plain lines, and at last a JSON line
+# {"ready": what to print}. The pipe's end without that line is a failed start.
+
+
+def reporter(descriptor: int) -> Say:
+    """Progress goes to the pipe while somebody reads it, and always to the supervisor's log."""
+    pipe = os.fdopen(descriptor, "w", buffering=1)
+
+    def say(text: str) -> None:
+        if not text.startswith('{"ready"'):
+            output.say(text)
+        try:
+            pipe.write(text + "\n")
+            if text.startswith('{"ready"'):
+                pipe.close()
+        except (OSError, ValueError):
+            pass  # the command that started us has gone; the log has the rest
+
+    return say
+
+
+def detach(installation: Installation) -> int:
+    read_end, write_end = os.pipe()
+    command = [sys.executable, "-P", "-m", "deploy", "up", "--data-dir", str(installation.data)]
+    log = os.open(installation.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+    output.say(f"starting Penstock in {installation.data}")
+    with subprocess.Popen(
+        [*command, "--report-to", str(write_end)], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=ROOT,
+        start_new_session=True, pass_fds=(write_end,),
+    ) as process:  # fmt: skip
+        os.close(write_end)
+        os.close(log)
+        ready = relay(read_end)
+        if ready is None:
+            return process.wait() or EXIT_FAILED
+        output.data(ready["ready"])
+        process.returncode = 0  # it stays: not ours to wait for
+        return 0
+
+
+def relay(read_end: int) -> dict[str, Any] | None:
+    """Pass the supervisor's lines on; its ready message, or None when it ended without one."""
+    with os.fdopen(read_end) as lines:
+        for line in lines:
+            if line.startswith('{"ready"'):
+                ready: dict[str, Any] = json.loads(line)
+                return ready
+            output.say(line.rstrip("\n"))
+    return None

@@ -1,0 +1,233 @@
+"""One installation: its data directory, what is remembered there, and the settings its processes get.
+
+    <data>/run/state.json        ports, cluster id, number of nodes; written once, then only extended
+    <data>/run/supervisor.pid    held with flock by the supervisor for its life
+    <data>/run/control.sock      the supervisor's control socket
+    <data>/secrets/              keys made once, 0700/0600
+    <data>/logs/NAME.log         one a process, bounded
+    <data>/nodes/ID/             a storage node's files
+    <data>/postgres, valkey      the embedded servers' files, when they are used
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from random import SystemRandom
+
+from deploy import limits
+from deploy.errors import EXIT_USAGE, CommandError
+from storage_nodes.model import NodeAddress, format_node_list
+
+ROOT = Path(__file__).resolve().parent.parent
+LOOPBACK = "127.0.0.1"
+SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
+# Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
+SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
+# Marks every process of an installation, so that what a killed supervisor left behind can be told from others'.
+MARK = "PENSTOCK_INSTALLATION"
+
+
+@dataclass
+class State:
+    """What must stay the same from one `up` to the next."""
+
+    cluster_id: str
+    host: str
+    port: int
+    node_count: int
+    ports: dict[str, int] = field(default_factory=dict)
+
+
+class Installation:
+    """The files of one data directory. Nothing here starts or stops anything."""
+
+    def __init__(self, data_dir: str | os.PathLike[str] | None = None) -> None:
+        chosen = data_dir or os.environ.get("PENSTOCK_DATA_DIR") or ROOT / ".penstock"
+        self.data = Path(chosen).expanduser().resolve()
+        self.run = self.data / "run"
+        self.secrets = self.data / "secrets"
+        self.logs = self.data / "logs"
+        self.state_file = self.run / "state.json"
+        self.pid_file = self.run / "supervisor.pid"
+        self.demo_key_file = self.secrets / "demo-key.json"
+
+    def exists(self) -> bool:
+        return self.state_file.exists()
+
+    def prepare(self) -> None:
+        """Make the directories and the secrets that are missing."""
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+            for directory, mode in ((self.run, 0o700), (self.secrets, 0o700), (self.logs, 0o750)):
+                directory.mkdir(exist_ok=True)
+                directory.chmod(mode)
+            for name in (*SECRET_NAMES, *SERVER_SECRET_NAMES):
+                write_private_once(self.secrets / name, secrets.token_hex(32))
+        except OSError as error:
+            raise CommandError(
+                f"the data directory {self.data} cannot be used ({error.strerror}: {error.filename}). "
+                "Name another one with --data-dir or PENSTOCK_DATA_DIR, or make it writable.",
+                EXIT_USAGE,
+            ) from None
+
+    def secret(self, name: str) -> str:
+        return (self.secrets / name).read_text().strip()
+
+    # --- state ------------------------------------------------------------------------------------------
+
+    def load_state(self) -> State:
+        try:
+            return State(**json.loads(self.state_file.read_text()))
+        except FileNotFoundError:
+            raise CommandError(
+                f"there is no installation in {self.data} yet. Start one with: ./penstock up --data-dir {self.data}"
+            ) from None
+        except (ValueError, TypeError) as error:
+            raise CommandError(f"{self.state_file} is damaged ({error}); restore it from a backup") from None
+
+    def save_state(self, state: State) -> None:
+        temporary = self.state_file.with_suffix(".new")
+        with open(temporary, "w") as file:
+            json.dump(asdict(state), file, indent=2)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.state_file)
+
+    def settle_state(self, host: str | None, port: int | None, node_count: int | None) -> State:
+        """The state to run with: the remembered one where there is one, with what the caller asked for checked."""
+        if self.exists():
+            state = self.load_state()
+            state.port, state.host = port or state.port, host or state.host
+            if node_count not in (None, state.node_count):
+                raise CommandError(
+                    f"this installation was made with {state.node_count} storage nodes and keeps that number; "
+                    "leave --nodes out, or use another --data-dir for an installation of another size",
+                    EXIT_USAGE,
+                )
+        else:
+            wanted = limits.DEFAULT_NODES if node_count is None else node_count
+            if not 1 <= wanted <= limits.NODES_MAX:
+                raise CommandError(f"--nodes must lie between 1 and {limits.NODES_MAX}", EXIT_USAGE)
+            state = State(f"pk-{secrets.token_hex(8)}", host or LOOPBACK, port or limits.DEFAULT_PORT, wanted)
+        require_free(state.host, state.port)
+        settle_ports(state)
+        self.save_state(state)
+        return state
+
+    # --- settings of the processes ----------------------------------------------------------------------
+
+    def nodes(self, state: State) -> list[NodeAddress]:
+        """Every node of one machine stands in a zone of its own: there is no other failure domain here."""
+        ids = range(1, state.node_count + 1)
+        return [NodeAddress(node_id, LOOPBACK, state.ports[f"node-{node_id}"], f"zone-{node_id}") for node_id in ids]
+
+    def settings(self, state: State) -> dict[str, str]:
+        """The environment every process of this installation gets; roles add their own listen addresses."""
+        ports = state.ports
+        region = os.environ.get("PENSTOCK_REGION") or "us-east-1"
+        return {
+            MARK: str(self.data),
+            "PENSTOCK_CLUSTER_ID": state.cluster_id,
+            "PENSTOCK_REGION": region,
+            "PENSTOCK_SECRETS_DIR": str(self.secrets),
+            "PENSTOCK_STORAGE_NODES": format_node_list(self.nodes(state)),
+            "PENSTOCK_METADATA": f"{LOOPBACK}:{ports['metadata']}",
+            "PENSTOCK_CONTROL": f"{LOOPBACK}:{ports['control']}",
+            "PENSTOCK_ENDPOINT": endpoint(state),
+            "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
+            "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
+            "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
+        }
+
+    def environment(self, state: State) -> dict[str, str]:
+        """Settings on top of the caller's environment, with an allocator that gives memory back."""
+        return {
+            **os.environ,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
+            "MALLOC_ARENA_MAX": "2",
+            "MALLOC_TRIM_THRESHOLD_": "131072",
+            **self.settings(state),
+        }
+
+    def database_url(self, state: State) -> str:
+        password = self.secret("postgres.password")
+        return f"postgresql://penstock:{password}@{LOOPBACK}:{state.ports['postgres']}/penstock"
+
+    def broker_url(self, state: State) -> str:
+        return f"redis://:{self.secret('valkey.password')}@{LOOPBACK}:{state.ports['valkey']}/0"
+
+
+def endpoint(state: State) -> str:
+    host = LOOPBACK if state.host in ("0.0.0.0", "::") else state.host
+    return f"http://{host}:{state.port}"
+
+
+def write_private_once(path: Path, text: str) -> None:
+    """Write a file only its owner may read, unless it is there. It is complete under its name or not there at all."""
+    if path.exists():
+        return
+    temporary = path.with_name(path.name + ".new")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+# --- ports --------------------------------------------------------------------------------------------------
+
+
+def internal_roles(node_count: int) -> list[str]:
+    """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
+    nodes = [f"node-{node_id}" for node_id in range(1, node_count + 1)]
+    metrics = [f"{name}-metrics" for name in (*nodes, "metadata", "control", "frontend", "worker")]
+    return [*nodes, *metrics, "metadata", "control", "postgres", "valkey"]
+
+
+def settle_ports(state: State) -> None:
+    """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
+    taken = {state.port, *state.ports.values()}
+    for name in internal_roles(state.node_count):
+        if name in state.ports and is_free(LOOPBACK, state.ports[name]):
+            continue
+        state.ports[name] = choose_port(taken)
+        taken.add(state.ports[name])
+
+
+def choose_port(taken: set[int]) -> int:
+    generator = SystemRandom()
+    for _ in range(limits.PORT_ATTEMPTS_MAX):
+        port = generator.randint(limits.INTERNAL_PORT_MIN, limits.INTERNAL_PORT_MAX)
+        if port not in taken and is_free(LOOPBACK, port):
+            return port
+    raise CommandError(
+        f"no free port was found between {limits.INTERNAL_PORT_MIN} and {limits.INTERNAL_PORT_MAX}; "
+        "stop what occupies them"
+    )
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def require_free(host: str, port: int) -> None:
+    if not is_free(host, port):
+        raise CommandError(
+            f"{host}:{port} is taken by another program (or may not be used). Choose another port: "
+            f"./penstock up --port {port + 1}",
+            EXIT_USAGE,
+        )

@@ -1,0 +1,60 @@
+"""Every bound of the supervisor and the commands, in one place. Names end in their unit."""
+
+from __future__ import annotations
+
+# --- restarting a child that died ---------------------------------------------------------------------------
+# The first retry is quick: a storage node that was killed should be a follower again before its peers notice much.
+RESTART_DELAY_S_MIN = 0.2
+RESTART_DELAY_S_MAX = 10.0
+RESTART_DELAY_FACTOR = 2.0
+# A child that lived this long has recovered: its next death starts again at the shortest delay.
+RESTART_RESET_S = 30.0
+
+# --- starting -----------------------------------------------------------------------------------------------
+READY_DEADLINE_S = 60.0
+# A node that was killed may have much to recover, a database too; still bounded, so that a hang is reported.
+RECOVERY_DEADLINE_S = 300.0
+READY_PROBE_INTERVAL_S = 0.05
+READY_PROBE_TIMEOUT_S = 2.0
+MIGRATE_DEADLINE_S = 180.0
+DEMO_KEY_DEADLINE_S = 60.0
+# After this many deaths before it was ever ready, `up` gives up and shows the log.
+START_ATTEMPTS_MAX = 4
+
+# --- stopping -----------------------------------------------------------------------------------------------
+STOP_DEADLINE_S = 15.0
+# Whole `down`: all stages, each up to STOP_DEADLINE_S, and a little more.
+DOWN_DEADLINE_S = 120.0
+LEFTOVER_TERM_S = 5.0
+
+# --- logs ---------------------------------------------------------------------------------------------------
+LOG_FILE_BYTES_MAX = 16 * 1024 * 1024
+LOG_CHECK_INTERVAL_S = 15.0
+LOG_TAIL_LINES = 15
+
+# --- control socket -----------------------------------------------------------------------------------------
+CONTROL_LINE_BYTES_MAX = 1024 * 1024
+CONTROL_TIMEOUT_S = 10.0
+HEALTH_TIMEOUT_S = 2.0
+
+# --- addresses ----------------------------------------------------------------------------------------------
+DEFAULT_PORT = 9324
+DEFAULT_NODES = 3
+NODES_MAX = 9
+# Below the kernel's range for outgoing connections, so that a port stays free while its process restarts.
+INTERNAL_PORT_MIN = 20_000
+INTERNAL_PORT_MAX = 32_000
+PORT_ATTEMPTS_MAX = 200
+
+# --- send and receive ---------------------------------------------------------------------------------------
+BATCH_MESSAGES = 10
+# SQS refuses a batch of more than 1 MiB; room is left for attributes.
+BATCH_BYTES_MAX = 1_000_000
+BATCHES_IN_FLIGHT = 8
+SEND_ATTEMPTS_MAX = 5
+RECEIVE_IDLE_S = 3.0
+
+assert RESTART_DELAY_S_MIN < RESTART_DELAY_S_MAX < RESTART_RESET_S, "a crash loop must never look like recovery"
+assert READY_DEADLINE_S < RECOVERY_DEADLINE_S
+assert STOP_DEADLINE_S < DOWN_DEADLINE_S
+assert 1024 < INTERNAL_PORT_MIN < INTERNAL_PORT_MAX < 32_768

@@ -1,0 +1,60 @@
+"""Calls of `manage.py`: migrations, and keys. Each runs as a process of its own, so no command here imports Django."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from deploy import limits
+from deploy.errors import CommandError
+from deploy.installation import ROOT, Installation, State
+
+# Distributions whose migrations are ours to run too.
+MIGRATING_DISTRIBUTIONS = ("django", "django-celery-beat")
+
+
+def run_manage(installation: Installation, state: State, arguments: list[str], deadline_s: float) -> str:
+    """Run one management command and return what it printed; its error's last lines go into the sentence."""
+    environment = installation.environment(state)
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        raise CommandError(f"manage.py {arguments[0]} did not end within {deadline_s:.0f} s") from None
+    if answer.returncode != 0:
+        tail = "\n".join(answer.stderr.strip().splitlines()[-limits.LOG_TAIL_LINES :])
+        raise CommandError(f"manage.py {arguments[0]} failed:\n{tail}")
+    return answer.stdout
+
+
+def migrate(installation: Installation, state: State) -> bool:
+    """Bring the schema up to date; False when this code already did so for this database."""
+    stamp = installation.run / "migrated"
+    wanted = schema_fingerprint(installation.settings(state)["DATABASE_URL"])
+    if stamp.exists() and stamp.read_text() == wanted:
+        return False
+    run_manage(installation, state, ["migrate", "--no-input", "-v", "0"], limits.MIGRATE_DEADLINE_S)
+    stamp.write_text(wanted)
+    return True
+
+
+def schema_fingerprint(database_url: str) -> str:
+    """Changes with any migration file, any migrating distribution, and with the database."""
+    digest = hashlib.sha256(database_url.encode())
+    for path in sorted(Path(ROOT).glob("api/**/migrations/*.py")):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    for name in MIGRATING_DISTRIBUTIONS:
+        digest.update(metadata.version(name).encode())
+    return digest.hexdigest()
+
+
+def create_key(installation: Installation, state: State, account: str) -> dict[str, Any]:
+    """A new key (and the account, if it is not there): the fields the command contract names."""
+    arguments = ["create_key", "--account", account, "--json"]
+    key: dict[str, Any] = json.loads(run_manage(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S))
+    return key

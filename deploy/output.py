@@ -1,0 +1,45 @@
+"""The one place of the commands that prints: data on stdout, talk on stderr, no colour away from a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def data(text: str) -> None:
+    """A line of the command's result."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def data_json(value: Any) -> None:
+    data(json.dumps(value, indent=2))
+
+
+def table(headings: list[str], rows: list[list[str]]) -> None:
+    """Columns on stdout, as wide as their longest cell."""
+    widths = [max(len(row[column]) for row in [headings, *rows]) for column in range(len(headings))]
+    for row in [headings, *rows]:
+        data("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def progress_bar() -> Progress:
+    """A progress display on stderr: rich's bar at a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    plain = not sys.stderr.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    console = Console(stderr=True, no_color=plain)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=console, disable=not sys.stderr.isatty())

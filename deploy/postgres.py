@@ -1,0 +1,153 @@
+"""The embedded PostgreSQL: made once in the data directory, tuned to cost nothing while idle.
+
+Durability is PostgreSQL's default (fsync, full-page writes, synchronous commit) plus data checksums. It listens on
+loopback only and asks everybody for a SCRAM password.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from deploy.binaries import (
+    Found,
+    Identity,
+    find_postgres,
+    make_reachable,
+    own_directory,
+    postgres_major,
+    server_identity,
+)
+from deploy.child import ChildSpec, become
+from deploy.errors import CommandError
+from deploy.installation import LOOPBACK, Installation, State
+from deploy.leftovers import is_alive_in
+
+USER = "penstock"
+DATABASE = "penstock"
+# Unix socket paths are bounded by the kernel (108 bytes); beyond it only loopback TCP is offered.
+SOCKET_DIRECTORY_BYTES_MAX = 85
+
+# Small and quiet: 32 MB of shared memory, no parallel workers, housekeeping in minutes instead of seconds. Nothing
+# here weakens durability. wal_level=minimal and max_wal_senders=0 go together: there is no replica to feed.
+SERVER_OPTIONS = {
+    "shared_buffers": "32MB",
+    "max_connections": "60",
+    "jit": "off",
+    "max_worker_processes": "2",
+    "max_parallel_workers": "0",
+    "max_logical_replication_workers": "0",
+    "max_wal_senders": "0",
+    "wal_level": "minimal",
+    "max_wal_size": "256MB",
+    "min_wal_size": "32MB",
+    "checkpoint_timeout": "15min",
+    "bgwriter_delay": "10s",
+    "wal_writer_delay": "10s",
+    "autovacuum_naptime": "5min",
+    "autovacuum_max_workers": "1",
+    "huge_pages": "off",
+    "password_encryption": "scram-sha-256",
+    "log_min_messages": "warning",
+    "log_checkpoints": "off",
+    "log_autovacuum_min_duration": "-1",
+    "timezone": "UTC",
+}
+# PostgreSQL 18 starts separate IO workers by default; a small catalogue of queues has no use for them.
+OPTIONS_SINCE = {18: {"io_method": "sync"}}
+
+
+def postgres_directory(installation: Installation) -> Path:
+    return installation.data / "postgres"
+
+
+def prepare_postgres(installation: Installation, state: State) -> ChildSpec:
+    """Make the cluster if there is none, clear what a killed server left, and say how to run it. Blocks for initdb."""
+    directory = postgres_directory(installation)
+    identity = server_identity()
+    version_file = directory / "PG_VERSION"
+    made = version_file.exists()
+    found = find_postgres(int(version_file.read_text()) if made else None)
+    make_reachable(found.path / "postgres", identity)
+    own_directory(directory, identity)
+    if not made:
+        initialise(found, directory, identity, installation.secret("postgres.password"))
+    clear_stale_lock(directory)
+    return server_spec(found, directory, identity, state.ports["postgres"])
+
+
+def initialise(found: Found, directory: Path, identity: Identity | None, password: str) -> None:
+    """initdb in a directory beside it, renamed when complete: a half-made cluster is never taken for one."""
+    fresh = directory.with_name("postgres.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    own_directory(fresh, identity)
+    read_end, write_end = os.pipe()
+    os.write(write_end, password.encode())
+    os.close(write_end)
+    command = [
+        str(found.path / "initdb"), "-D", str(fresh), "-U", USER, "-E", "UTF8", "--no-locale", "--data-checksums",
+        "--auth=scram-sha-256", f"--pwfile=/proc/self/fd/{read_end}",
+    ]  # fmt: skip
+    environment = {**os.environ, "LC_ALL": "C", "HOME": str(fresh)}
+    answer = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd="/", pass_fds=(read_end,),
+        preexec_fn=lambda: open_to(read_end, identity),
+    )  # fmt: skip
+    os.close(read_end)
+    if answer.returncode != 0:
+        raise CommandError(f"initdb failed: {answer.stderr.strip() or answer.stdout.strip()}")
+    directory.rmdir()
+    os.replace(fresh, directory)
+
+
+def open_to(descriptor: int, identity: Identity | None) -> None:
+    """In the child: a pipe made by root is reopened through /proc, which asks its owner; hand it over first."""
+    if identity is not None:
+        os.fchown(descriptor, identity.uid, identity.gid)
+    become(identity)
+
+
+def clear_stale_lock(directory: Path) -> None:
+    """Remove postmaster.pid when its process is gone (or its number was given to somebody else)."""
+    lock = directory / "postmaster.pid"
+    try:
+        pid = int(lock.read_text().split("\n", 1)[0])
+    except (FileNotFoundError, ValueError):
+        lock.unlink(missing_ok=True)
+        return
+    if not is_alive_in(pid, directory):
+        lock.unlink(missing_ok=True)
+
+
+def server_spec(found: Found, directory: Path, identity: Identity | None, port: int) -> ChildSpec:
+    major = postgres_major(found.path) or 0
+    options = dict(SERVER_OPTIONS)
+    for since, extra in OPTIONS_SINCE.items():
+        if major >= since:
+            options |= extra
+    options |= {"listen_addresses": LOOPBACK, "port": str(port)}
+    short = len(os.fsencode(directory)) <= SOCKET_DIRECTORY_BYTES_MAX
+    options["unix_socket_directories"] = str(directory) if short else ""
+    flags = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+    return ChildSpec(
+        role="postgres",
+        command=[str(found.path / "postgres"), "-D", str(directory), *flags],
+        address=(LOOPBACK, port),
+        identity=identity,
+        # SIGINT is the fast shutdown: connections are closed, everything is checkpointed. SIGTERM would wait for them.
+        stop_signal="SIGINT",
+        before_start=lambda: clear_stale_lock(directory),
+        cwd=str(directory),
+    )
+
+
+def create_database(url: str) -> None:
+    """Make the database once the server answers; it is there already on every later start."""
+    import psycopg
+
+    with psycopg.connect(url.rsplit("/", 1)[0] + "/postgres", autocommit=True) as connection:
+        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+        if known is None:
+            connection.execute(f"CREATE DATABASE {DATABASE}")

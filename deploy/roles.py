@@ -1,0 +1,106 @@
+"""The processes of an installation: their commands (docs/processes.md), addresses, and what each must wait for.
+
+    postgres -> schema -> metadata, control plane -> worker, schedule -> demo key
+    valkey   ----------------------^
+    storage nodes -> front end
+
+What does not depend on another starts beside it; `docker-compose.yml` runs the same commands.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from deploy.child import ChildSpec
+from deploy.installation import LOOPBACK, Installation, State
+
+PYTHON = sys.executable
+# Threads wait for storage nodes and PostgreSQL; one process with a few of them serves a whole laptop's lifecycle work.
+WORKER_THREADS = 4
+
+
+def storage_node_specs(installation: Installation, state: State) -> list[ChildSpec]:
+    specs = []
+    for node in installation.nodes(state):
+        directory = installation.data / "nodes" / str(node.node_id)
+        directory.mkdir(parents=True, exist_ok=True)
+        name = f"node-{node.node_id}"
+        specs.append(
+            ChildSpec(
+                role="storage-node",
+                number=node.node_id,
+                log_name=name,
+                command=[PYTHON, "-m", "storage_nodes"],
+                address=(LOOPBACK, node.port),
+                environment={
+                    "PENSTOCK_NODE_ID": str(node.node_id),
+                    "PENSTOCK_NODE_DIR": str(directory),
+                    "PENSTOCK_NODE_LISTEN": f"{LOOPBACK}:{node.port}",
+                    "PENSTOCK_METRICS_LISTEN": metrics(state, name),
+                },
+            )
+        )
+    return specs
+
+
+def metadata_spec(state: State) -> ChildSpec:
+    port = state.ports["metadata"]
+    return ChildSpec(
+        role="metadata",
+        command=[PYTHON, "-m", "api.metadata"],
+        address=(LOOPBACK, port),
+        environment={
+            "PENSTOCK_METADATA_LISTEN": f"{LOOPBACK}:{port}",
+            "PENSTOCK_METRICS_LISTEN": metrics(state, "metadata"),
+        },
+    )
+
+
+def control_spec(state: State) -> ChildSpec:
+    port = state.ports["control"]
+    return ChildSpec(
+        role="control-plane",
+        command=[PYTHON, "-m", "api"],
+        address=(LOOPBACK, port),
+        environment={
+            "PENSTOCK_CONTROL_LISTEN": f"{LOOPBACK}:{port}",
+            "PENSTOCK_METRICS_LISTEN": metrics(state, "control"),
+        },
+    )
+
+
+def frontend_spec(state: State) -> ChildSpec:
+    probe_host = LOOPBACK if state.host in ("0.0.0.0", "::") else state.host
+    return ChildSpec(
+        role="frontend",
+        command=[PYTHON, "-m", "frontend"],
+        address=(probe_host, state.port),
+        http_path="/healthz",
+        environment={
+            "PENSTOCK_LISTEN": f"{state.host}:{state.port}",
+            "PENSTOCK_METRICS_LISTEN": metrics(state, "frontend"),
+        },
+    )
+
+
+def worker_spec(state: State) -> ChildSpec:
+    # Gossip, mingle and heartbeats serve fleets of workers; here they would only wake an idle machine.
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"]
+    pool = ["-P", "threads", "-c", str(WORKER_THREADS)]
+    return ChildSpec(
+        role="worker",
+        command=[PYTHON, "-m", "celery", "-A", "workers", "worker", *pool, *quiet],
+        environment={"PENSTOCK_METRICS_LISTEN": metrics(state, "worker")},
+    )
+
+
+def schedule_spec(installation: Installation) -> ChildSpec:
+    files = ["--pidfile=", "-s", str(installation.run / "celerybeat-schedule")]
+    return ChildSpec(
+        role="schedule",
+        command=[PYTHON, "-m", "celery", "-A", "workers", "beat", "-l", "warning", *files],
+    )
+
+
+def metrics(state: State, name: str) -> str:
+    return f"{LOOPBACK}:{state.ports[f'{name}-metrics']}"

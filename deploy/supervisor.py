@@ -1,0 +1,245 @@
+"""The supervisor: one process per data directory that starts everything, keeps it alive, and stops it in reverse.
+
+It holds the lock on run/supervisor.pid while it lives, so two never run at once and a stale file never matters.
+It has no timer but the one that bounds log files: an idle installation does not wake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from typing import IO, Any
+
+from deploy import control, limits, management, output, postgres, roles, valkey
+from deploy.child import Child, ChildSpec, StartFailed
+from deploy.demo import ensure_demo_key
+from deploy.errors import CommandError
+from deploy.installation import Installation, State, endpoint
+from deploy.leftovers import stop_leftovers
+
+Say = Callable[[str], None]
+# Stopped first to last: what takes work in, what does it, what it stands on.
+STOP_ORDER = (
+    ("frontend",),
+    ("schedule", "worker"),
+    ("control-plane", "metadata"),
+    ("storage-node",),
+    ("valkey", "postgres"),
+)
+
+
+def take_lock(installation: Installation) -> IO[str] | None:
+    """Become the supervisor of this data directory; None when another process is."""
+    lock = open(installation.pid_file, "a+")  # noqa: SIM115 - held for the life of the process
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+class Supervisor:
+    def __init__(self, installation: Installation, state: State, say: Say = output.say) -> None:
+        self.installation = installation
+        self.state = state
+        self.children: list[Child] = []
+        self.ready = False
+        self.demo_key: dict[str, Any] = {}
+        self._say = say
+        self._environment = installation.environment(state)
+        self._stop_asked = asyncio.Event()
+        self._began = time.monotonic()
+
+    async def run(self, on_ready: Callable[[Supervisor], None]) -> None:
+        """Start everything, call `on_ready`, stay until asked to stop, stop everything."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop_asked.set)
+        count = await asyncio.to_thread(stop_leftovers, self.installation.data)
+        if count:
+            self._say(f"  stopped {count} processes an earlier supervisor left behind")
+        server = await control.serve(self.installation.run, self.handle)
+        keeper = asyncio.create_task(self._bound_logs())
+        try:
+            if await self._start_unless_stopped():
+                self.ready = True
+                on_ready(self)
+                await self._stop_asked.wait()
+        finally:
+            keeper.cancel()
+            self._say("stopping")
+            await self._stop_all()
+            server.close()
+            (self.installation.run / control.SOCKET_NAME).unlink(missing_ok=True)
+            self._say("stopped")
+
+    # --- starting ---------------------------------------------------------------------------------------
+
+    async def _start_unless_stopped(self) -> bool:
+        """Start all; False when a stop was asked for meanwhile."""
+        starting = asyncio.ensure_future(self.start_all())
+        asked = asyncio.ensure_future(self._stop_asked.wait())
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return False
+        asked.cancel()
+        await starting  # raises what went wrong
+        return True
+
+    async def start_all(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                broker = group.create_task(self._start_broker())
+                nodes = group.create_task(self._start_nodes())
+                schema = group.create_task(self._start_database())
+                group.create_task(self._start_planes(broker, nodes, schema))
+        except* StartFailed as failures:
+            raise CommandError("; ".join(str(failure) for failure in failures.exceptions)) from None
+        except* CommandError as failures:
+            raise failures.exceptions[0] from None
+
+    async def _start_database(self) -> None:
+        if not os.environ.get("DATABASE_URL"):
+            spec = await asyncio.to_thread(postgres.prepare_postgres, self.installation, self.state)
+            await self._start("PostgreSQL", [spec], limits.RECOVERY_DEADLINE_S)
+            await self._create_database()
+        if await asyncio.to_thread(management.migrate, self.installation, self.state):
+            self._report("schema")
+
+    async def _create_database(self) -> None:
+        """The port is open a moment before logins are taken: ask until they are."""
+        import psycopg
+
+        deadline = time.monotonic() + limits.RECOVERY_DEADLINE_S
+        url = self.installation.settings(self.state)["DATABASE_URL"]
+        while True:
+            try:
+                await asyncio.to_thread(postgres.create_database, url)
+                return
+            except psycopg.OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise StartFailed(f"PostgreSQL takes no logins: {error}") from None
+                await asyncio.sleep(limits.READY_PROBE_INTERVAL_S)
+
+    async def _start_broker(self) -> None:
+        if not os.environ.get("CELERY_BROKER_URL"):
+            spec = await asyncio.to_thread(valkey.prepare_valkey, self.installation, self.state)
+            await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
+
+    async def _start_nodes(self) -> None:
+        specs = roles.storage_node_specs(self.installation, self.state)
+        await self._start("storage nodes", specs, limits.RECOVERY_DEADLINE_S)
+
+    async def _start_planes(self, *standing_on: asyncio.Task[None]) -> None:
+        broker, nodes, schema = standing_on
+        await schema
+        key = asyncio.create_task(asyncio.to_thread(ensure_demo_key, self.installation, self.state))
+        await asyncio.gather(
+            self._start("metadata service", [roles.metadata_spec(self.state)]),
+            self._start_after("control plane", [roles.control_spec(self.state)], broker),
+            self._start_after("front end", [roles.frontend_spec(self.state)], nodes),
+            self._start_after(
+                "worker and schedule", [roles.worker_spec(self.state), roles.schedule_spec(self.installation)], broker
+            ),
+        )
+        self.demo_key = await key
+
+    async def _start_after(self, title: str, specs: list[ChildSpec], earlier: Awaitable[None]) -> None:
+        await earlier
+        await self._start(title, specs)
+
+    async def _start(self, title: str, specs: list[ChildSpec], deadline_s: float = limits.READY_DEADLINE_S) -> None:
+        children = [Child(spec, self._environment, self.installation.logs) for spec in specs]
+        self.children += children
+        for child in children:
+            child.start()
+        for child in children:
+            try:
+                await child.ready(deadline_s)
+            except StartFailed as failure:
+                raise StartFailed(f"{failure}. The end of {child.log_path}:\n{log_tail(child)}") from None
+        self._report(title)
+
+    def _report(self, title: str) -> None:
+        self._say(f"  {title} ready {time.monotonic() - self._began:.1f} s")
+
+    # --- stopping ---------------------------------------------------------------------------------------
+
+    async def _stop_all(self) -> None:
+        for stage in STOP_ORDER:
+            await asyncio.gather(*(child.stop() for child in self.children if child.spec.role in stage))
+
+    # --- control socket ---------------------------------------------------------------------------------
+
+    async def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        command = request.get("command")
+        if command == "status":
+            return await self.status()
+        if command == "stop":
+            self._stop_asked.set()
+            return {"stopping": True}
+        if command in ("node start", "node stop"):
+            return await self._turn_node(command == "node start", request.get("id"))
+        return {"error": f"unknown command {command!r}; is this supervisor older than the command line?"}
+
+    async def status(self) -> dict[str, Any]:
+        healths = await asyncio.gather(*(child.health() for child in self.children))
+        return {
+            "endpoint": endpoint(self.state),
+            "console": f"{endpoint(self.state)}/console",
+            "ready": self.ready,
+            "supervisor_pid": os.getpid(),
+            "processes": [describe(child, health) for child, health in zip(self.children, healths, strict=True)],
+        }
+
+    async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:
+        chosen = [child for child in self.children if child.spec.role == "storage-node" and child.spec.number == number]
+        if not chosen:
+            return {"error": f"there is no storage node {number}; see ./penstock status"}
+        child = chosen[0]
+        if on:
+            child.start()
+            try:
+                await child.ready(limits.CONTROL_TIMEOUT_S)
+            except StartFailed as failure:
+                return {"error": str(failure)}
+        else:
+            await child.stop()
+        return describe(child, await child.health())
+
+    async def _bound_logs(self) -> None:
+        while True:
+            await asyncio.sleep(limits.LOG_CHECK_INTERVAL_S)
+            for child in self.children:
+                child.bound_log()
+
+
+def describe(child: Child, health: str) -> dict[str, Any]:
+    address = child.spec.address
+    return {
+        "role": child.spec.role,
+        "id": child.spec.number,
+        "pid": child.pid,
+        "address": f"{address[0]}:{address[1]}" if address else None,
+        "health": health,
+        "restarts": child.restarts,
+        "started_at": child.started_at,
+    }
+
+
+def log_tail(child: Child) -> str:
+    try:
+        lines = child.log_path.read_text(errors="replace").splitlines()
+    except FileNotFoundError:
+        return "    (empty)"
+    return "\n".join(f"    {line}" for line in lines[-limits.LOG_TAIL_LINES :])
