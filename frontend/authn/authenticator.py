@@ -1,0 +1,113 @@
+"""From a request to a principal: look the key up, verify, or refuse. Default is no.
+
+An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret nobody has.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from frontend.authn.principal import Principal
+from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
+from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
+from frontend.crypto.keyring import Keyring
+from frontend.errors import Refusal, unavailable
+from frontend.http import Request
+from frontend.limits import SIGNING_KEYS_CACHED_MAX
+from frontend.metadata.interface import MISS, MetadataUnavailable
+
+if TYPE_CHECKING:
+    from frontend.metadata.interface import MetadataService
+    from frontend.metadata.records import KeyRecord
+
+
+class Authenticator:
+    """One per process. Holds derived signing keys, never secrets."""
+
+    def __init__(
+        self,
+        metadata: MetadataService,
+        keyring: Keyring,
+        pepper: bytes,
+        region: str,
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._metadata = metadata
+        self._keyring = keyring
+        self._pepper = pepper
+        self._region = region
+        self._now_s = now_s
+        self._signing_keys: dict[tuple[str, int, str], bytes] = {}
+        self._nobody_secret = os.urandom(30).hex()[:40]
+
+    async def authenticate(self, request: Request) -> Principal:
+        """By bearer token or by signature, whichever the request carries."""
+        authorization = request.headers.get(b"authorization")
+        if authorization is not None and authorization[:7].lower() == b"bearer ":
+            return await self.bearer(authorization[7:].strip().decode("latin-1"))
+        return await self.signature(request)
+
+    async def signature(self, request: Request) -> Principal:
+        """SigV4, in the header or in the query. Raises Refusal."""
+        now_s = self._now_s()
+        signed = read_signature(request, now_s)
+        access_key_id = signed.credential.access_key_id
+        record = self._metadata.cached_key(access_key_id)
+        if record is MISS:
+            record = await self._find(access_key_id)
+        if record is None or not _is_usable(record, now_s):
+            signature_matches(signed, signing_key(self._nobody_secret, "19700101", self._region), self._region)
+            raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+        if not signature_matches(signed, self._signing_key(record, signed), self._region):
+            raise signature_does_not_match()
+        return Principal(record.account_id, access_key_id, record.version)
+
+    async def bearer(self, token: str) -> Principal:
+        """A bearer token. Raises Refusal; the checksum is looked at before anything else is."""
+        access_key_id = parse_bearer_token(token)
+        if access_key_id is None:
+            raise _bad_token()
+        record = self._metadata.cached_key(access_key_id)
+        if record is MISS:
+            record = await self._find(access_key_id)
+        usable = record is not None and _is_usable(record, self._now_s())
+        matches = bearer_token_matches(token, self._pepper, record.bearer_hash if record is not None else None)
+        if record is None or not usable or not matches:
+            raise _bad_token()
+        return Principal(record.account_id, access_key_id, record.version)
+
+    async def still_valid(self, principal: Principal) -> bool:
+        """For connections that outlive a request: is the key still the one that opened it?"""
+        record = await self._find(principal.access_key_id)
+        return record is not None and _is_usable(record, self._now_s()) and record.account_id == principal.account_id
+
+    async def _find(self, access_key_id: str) -> KeyRecord | None:
+        if not is_access_key_id(access_key_id):
+            return None
+        try:
+            return await self._metadata.get_key(access_key_id)
+        except MetadataUnavailable:
+            raise unavailable("Keys cannot be looked up at the moment.") from None
+
+    def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes:
+        date = signed.credential.date
+        name = (record.access_key_id, record.version, date)
+        key = self._signing_keys.get(name)
+        if key is None:
+            secret = self._keyring.open_secret(record.access_key_id, record.secret_sealed)
+            key = signing_key(secret, date, self._region)
+            if len(self._signing_keys) >= SIGNING_KEYS_CACHED_MAX:
+                del self._signing_keys[next(iter(self._signing_keys))]
+            self._signing_keys[name] = key
+        return key
+
+
+def _is_usable(record: KeyRecord, now_s: float) -> bool:
+    return record.active and (record.expires_at_ms is None or now_s * 1000 < record.expires_at_ms)
+
+
+def _bad_token() -> Refusal:
+    return Refusal("InvalidClientTokenId", "The bearer token is not valid.")

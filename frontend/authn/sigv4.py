@@ -1,0 +1,262 @@
+"""AWS Signature Version 4: what was signed, and does the signature match. Pure; the clock is a parameter.
+
+    canonical request = method \n path \n query \n name:value\n... \n signed names \n sha256(body)
+    string to sign    = AWS4-HMAC-SHA256 \n time \n date/region/sqs/aws4_request \n sha256(canonical request)
+    signing key       = HMAC(HMAC(HMAC(HMAC("AWS4" + secret, date), region), "sqs"), "aws4_request")
+
+Two forms: the Authorization header, and the presigned query. Decided here once, by default no: `host` and every `x-amz-*` header
+must be signed, the body is always hashed and never taken on trust, both forms at once are refused, and so are session tokens,
+which this service does not issue. Everything that does not match answers with the same words.
+"""
+
+from __future__ import annotations
+
+import calendar
+import functools
+import hashlib
+import hmac
+import re
+import time
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+from frontend.errors import Refusal
+from frontend.http import Request
+from frontend.limits import (
+    AUTHORIZATION_BYTES_MAX,
+    CLOCK_SKEW_S_MAX,
+    CREDENTIALS_CACHED_MAX,
+    DATES_CACHED_MAX,
+    PRESIGN_EXPIRES_S_MAX,
+    SIGNED_HEADERS_MAX,
+)
+
+ALGORITHM = "AWS4-HMAC-SHA256"
+SERVICE = "sqs"
+EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+_HEADER = re.compile(r"AWS4-HMAC-SHA256 (.*Signature)=([0-9a-f]{64})", re.ASCII)
+_CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
+_NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
+_AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
+_HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_QUERY_SIGNATURE = b"X-Amz-Signature"
+_QUERY_SINGLE = frozenset(
+    (b"X-Amz-Algorithm", b"X-Amz-Credential", b"X-Amz-Date", b"X-Amz-Expires", b"X-Amz-SignedHeaders", _QUERY_SIGNATURE)
+)
+
+
+class Credential(NamedTuple):
+    """The part of a signature that stays the same from request to request of one client on one day."""
+
+    access_key_id: str
+    date: str
+    region: str
+    service: str
+    names: tuple[bytes, ...]  # signed headers, as the client ordered them
+    names_text: str
+
+    @property
+    def scope(self) -> str:
+        return f"{self.date}/{self.region}/{self.service}/aws4_request"
+
+
+class Signed(NamedTuple):
+    """A request with a signature of the right shape, not verified yet."""
+
+    credential: Credential
+    signature: str
+    string_to_sign: str
+
+
+def read_signature(request: Request, now_s: float) -> Signed:
+    """What the request claims. Raises Refusal if it has no signature, a malformed one, or one out of time."""
+    authorization = request.headers.get(b"authorization")
+    in_query = b"X-Amz-" in request.query
+    if authorization is None and not in_query:
+        raise Refusal("MissingAuthenticationToken", "Request is missing Authentication Token")
+    if authorization is not None and in_query:
+        raise Refusal("IncompleteSignature", "Only one way of signing may be used.")
+    if b"x-amz-security-token" in request.headers:
+        raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+    if authorization is not None:
+        return _read_header(request, authorization, now_s)
+    return _read_query(request, now_s)
+
+
+def signing_key(secret_access_key: str, date: str, region: str) -> bytes:
+    key = hmac.digest(b"AWS4" + secret_access_key.encode(), date.encode(), "sha256")
+    for part in (region, SERVICE, "aws4_request"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return key
+
+
+def signature_matches(signed: Signed, key: bytes, region: str) -> bool:
+    """Constant time; a scope of another region or service fails like any other difference."""
+    computed = hmac.digest(key, signed.string_to_sign.encode(), "sha256").hex()
+    equal = hmac.compare_digest(computed, signed.signature)
+    credential = signed.credential
+    return equal and credential.region == region and credential.service == SERVICE
+
+
+# --- the two forms ---
+
+
+def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed:
+    if len(authorization) > AUTHORIZATION_BYTES_MAX:
+        raise _malformed()
+    match = _HEADER.fullmatch(authorization.decode("latin-1"))
+    if match is None:
+        raise _malformed()
+    credential = _parse_header_credential(match.group(1))
+    if credential is None:
+        raise _malformed()
+    amz_date = request.headers.get(b"x-amz-date")
+    if amz_date is None:
+        raise Refusal("IncompleteSignature", "The request must carry X-Amz-Date.")
+    moment = amz_date.decode("latin-1")
+    _check_time(moment, credential, now_s, CLOCK_SKEW_S_MAX)
+    query = _canonical_query(request.query, skip_signature=False) if request.query else ""
+    return _sign_over(request, credential, match.group(2), moment, query)
+
+
+@functools.lru_cache(maxsize=CREDENTIALS_CACHED_MAX)
+def _parse_header_credential(text: str) -> Credential | None:
+    """`Credential=..., SignedHeaders=..., Signature`, in any order; the last part's value was split off."""
+    fields: dict[str, str] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name in fields:
+            return None
+        fields[name] = value
+    if set(fields) != {"Credential", "SignedHeaders", "Signature"}:
+        return None
+    return _credential(fields["Credential"], fields["SignedHeaders"])
+
+
+def _read_query(request: Request, now_s: float) -> Signed:
+    fields: dict[bytes, str] = {}
+    for part in request.query.split(b"&"):
+        name, _, value = part.partition(b"=")
+        if unquote_to_bytes(name.lower()).startswith(b"x-amz-security-token"):
+            raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+        if name in _QUERY_SINGLE:
+            if name in fields:
+                raise _malformed()
+            fields[name] = unquote_to_bytes(value).decode("latin-1")
+    if set(fields) != _QUERY_SINGLE or fields[b"X-Amz-Algorithm"] != ALGORITHM:
+        raise _malformed()
+    credential = _credential(fields[b"X-Amz-Credential"], fields[b"X-Amz-SignedHeaders"])
+    expires = fields[b"X-Amz-Expires"]
+    signature = fields[_QUERY_SIGNATURE]
+    if credential is None or not (expires.isascii() and expires.isdigit()) or _HEX_64.fullmatch(signature) is None:
+        raise _malformed()
+    if len(expires) > 6 or not 1 <= int(expires) <= PRESIGN_EXPIRES_S_MAX:
+        raise _malformed()
+    _check_time(fields[b"X-Amz-Date"], credential, now_s, int(expires))
+    query = _canonical_query(request.query, skip_signature=True)
+    return _sign_over(request, credential, signature, fields[b"X-Amz-Date"], query)
+
+
+def _credential(credential: str, names_text: str) -> Credential | None:
+    match = _CREDENTIAL.fullmatch(credential)
+    if match is None or _NAMES.fullmatch(names_text) is None:
+        return None
+    names = tuple(name.encode() for name in names_text.split(";"))
+    if len(names) > SIGNED_HEADERS_MAX or b"host" not in names or len(set(names)) != len(names):
+        return None
+    return Credential(match[1], match[2], match[3], match[4], names, names_text)
+
+
+# --- what was signed ---
+
+
+def _sign_over(request: Request, credential: Credential, signature: str, moment: str, query: str) -> Signed:
+    headers = request.headers
+    names = credential.names
+    for name in headers:
+        if name.startswith(b"x-amz-") and name not in names:
+            raise _mismatch()
+    body_hash = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY_SHA256
+    claimed = headers.get(b"x-amz-content-sha256")
+    # Also refuses UNSIGNED-PAYLOAD and STREAMING-...: neither is the hash of anything.
+    if claimed is not None and not hmac.compare_digest(claimed, body_hash.encode()):
+        raise _mismatch()
+    lines = [request.method, _canonical_path(request.path), query]
+    for name in names:
+        value = headers.get(name)
+        if value is None:
+            raise _mismatch()
+        if b"  " in value or b"\t" in value:
+            value = b" ".join(value.split())
+        lines.append(f"{name.decode()}:{value.strip().decode('latin-1')}")
+    lines += ("", credential.names_text, body_hash)
+    canonical = "\n".join(lines).encode("latin-1")
+    string_to_sign = f"{ALGORITHM}\n{moment}\n{credential.scope}\n{hashlib.sha256(canonical).hexdigest()}"
+    return Signed(credential, signature, string_to_sign)
+
+
+def _canonical_path(path: bytes) -> str:
+    if path == b"/":
+        return "/"
+    parts: list[bytes] = []
+    for part in path.split(b"/"):
+        if part == b"..":
+            if parts:
+                parts.pop()
+        elif part not in (b"", b"."):
+            parts.append(part)
+    tail = "/" if parts and path.endswith(b"/") else ""
+    # The path as it was sent is quoted once more: that is what every service but S3 signs.
+    return "/" + quote(b"/".join(parts), safe="/~") + tail
+
+
+def _canonical_query(query: bytes, skip_signature: bool) -> str:
+    pairs = []
+    for part in query.split(b"&"):
+        if not part:
+            continue
+        name, _, value = part.partition(b"=")
+        if skip_signature and name == _QUERY_SIGNATURE:
+            continue
+        pairs.append((_requote(name), _requote(value)))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+
+
+def _requote(text: bytes) -> str:
+    return quote(unquote_to_bytes(text), safe="-_.~")
+
+
+def _check_time(moment: str, credential: Credential, now_s: float, valid_s: float) -> None:
+    signed_s = _epoch_s(moment)
+    if signed_s is None or moment[:8] != credential.date:
+        raise _malformed()
+    if signed_s - now_s > CLOCK_SKEW_S_MAX or now_s - signed_s > valid_s:
+        raise Refusal("RequestExpired", "The signature of the request has expired or is not valid yet.")
+
+
+@functools.lru_cache(maxsize=DATES_CACHED_MAX)
+def _epoch_s(moment: str) -> int | None:
+    if _AMZ_DATE.fullmatch(moment) is None:
+        return None
+    try:
+        return calendar.timegm(time.strptime(moment, "%Y%m%dT%H%M%SZ"))
+    except ValueError:
+        return None
+
+
+def _malformed() -> Refusal:
+    return Refusal("IncompleteSignature", "The request signature is not complete or not well-formed.")
+
+
+def _mismatch() -> Refusal:
+    return signature_does_not_match()
+
+
+def signature_does_not_match() -> Refusal:
+    """The one answer to every difference: it must not tell which part differed."""
+    return Refusal(
+        "SignatureDoesNotMatch",
+        "The request signature we calculated does not match the signature you provided. "
+        "Check your secret access key and signing method.",
+    )

@@ -1,0 +1,111 @@
+"""The envelope of a message: what a storage node holds of it. Big-endian, unsigned.
+
+    offset size
+       0     1  layout version, 1
+       1    16  message id (a random UUID)
+      17     4  data key version
+      21     1  length n of the sender
+      22     n  sender: access key id, ASCII
+    22+n    12  nonce, random
+    34+n        AES-256-GCM ciphertext and 16-byte tag of the content
+
+The content is msgpack: [body, attributes, trace header]. Associated data: account id, queue uuid, and the envelope's first 22+n bytes, that is
+message id, key version and sender. So nothing can be moved to another message, queue or account, nor claim another sender.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import NamedTuple
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+LAYOUT = 1
+NONCE_BYTES = 12
+MESSAGE_ID_BYTES = 16
+SENDER_CHARS_MAX = 255
+_HEAD = struct.Struct(">B16sIB")
+_HEAD_BYTES = _HEAD.size
+_RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
+
+assert _HEAD_BYTES == 22
+
+Attributes = dict[str, tuple[str, str | bytes]]
+
+
+class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """What is encrypted. `attributes` are name -> (data type, value)."""
+
+    body: str
+    attributes: Attributes = {}
+    trace_header: str = ""
+
+
+class DataKey(NamedTuple):
+    """One version of a queue's data key, ready for use. `owner` is the constant part of the associated data."""
+
+    version: int
+    cipher: AESGCM
+    owner: bytes
+
+
+class Opened(NamedTuple):
+    message_id: str
+    sender: str
+    content: Content
+
+
+class EnvelopeError(Exception):
+    """Bytes that this key, queue and account did not seal, or that were changed. Says nothing about which."""
+
+
+_encode_content = msgspec.msgpack.Encoder().encode
+_decode_content = msgspec.msgpack.Decoder(Content).decode
+
+
+def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> DataKey:
+    return DataKey(version, AESGCM(key), account_id.encode() + b"/" + queue_uuid)
+
+
+def seal(key: DataKey, sender: bytes, content: Content) -> tuple[str, bytes]:
+    """(message id, envelope) of a new message."""
+    random = os.urandom(_RANDOM_BYTES)
+    nonce = random[MESSAGE_ID_BYTES:]
+    # The bits that make sixteen random bytes a UUID of version 4.
+    message_id = b"%b%c%b%c%b" % (random[:6], random[6] & 0x0F | 0x40, random[7:8], random[8] & 0x3F | 0x80, random[9:16])
+    head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
+    sealed = key.cipher.encrypt(nonce, _encode_content(content), key.owner + head)
+    return format_message_id(message_id), b"%b%b%b" % (head, nonce, sealed)
+
+
+def key_version(envelope: bytes) -> int:
+    """Which data key opens this. Raises EnvelopeError."""
+    if len(envelope) < _HEAD_BYTES or envelope[0] != LAYOUT:
+        raise EnvelopeError("not an envelope of a known layout")
+    return int.from_bytes(envelope[17:21], "big")
+
+
+def open_envelope(key: DataKey, envelope: bytes) -> Opened:
+    """Raises EnvelopeError. `key` is the one `key_version` names."""
+    if len(envelope) < _HEAD_BYTES:
+        raise EnvelopeError("not an envelope of a known layout")
+    layout, message_id, version, sender_chars = _HEAD.unpack_from(envelope)
+    if layout != LAYOUT or version != key.version:
+        raise EnvelopeError("an envelope does not open")
+    head_end = _HEAD_BYTES + sender_chars
+    nonce_end = head_end + NONCE_BYTES
+    head = envelope[:head_end]
+    try:
+        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], key.owner + head)
+        content = _decode_content(plain)
+    except (InvalidTag, ValueError):
+        raise EnvelopeError("an envelope does not open") from None
+    return Opened(format_message_id(message_id), head[_HEAD_BYTES:].decode("ascii"), content)
+
+
+def format_message_id(raw: bytes) -> str:
+    text = raw.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -1,0 +1,143 @@
+"""One HTTP request, read once, with bounds; and the answer to it. Bare ASGI: no framework on this path.
+
+Header names arrive in lower case from uvicorn. A header that decides something may come once only: which of two would
+count is what smuggling and signature tricks live on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+from frontend.errors import Refusal
+from frontend.limits import (
+    REQUEST_BODY_BYTES_MAX,
+    REQUEST_DRAIN_BYTES_MAX,
+    REQUEST_HEADER_BYTES_MAX,
+    REQUEST_HEADERS_MAX,
+)
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Scope = dict[str, Any]
+
+_ONCE = frozenset(
+    (b"authorization", b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding")
+)
+_HOST = re.compile(rb"[A-Za-z0-9.\-_]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
+
+# Ids are unique by a random part per process and a counter: a uuid4 each would cost two microseconds.
+_PROCESS = os.urandom(8).hex()
+_ID_HEAD = f"{_PROCESS[:8]}-{_PROCESS[8:12]}-4{_PROCESS[12:15]}-a{_PROCESS[13:16]}-"
+_counter = itertools.count(1)
+
+
+class Disconnected(Exception):
+    """The client went away before it had said everything."""
+
+
+class Request:
+    """What the stages look at. `path` is raw (not decoded), `principal` is set by authentication."""
+
+    __slots__ = ("body", "headers", "method", "path", "query", "receive", "request_id", "scheme")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.method: str = scope["method"]
+        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
+        self.query: bytes = scope["query_string"]
+        self.scheme: str = scope.get("scheme", "http")
+        self.receive = receive
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        self.request_id = new_request_id()
+
+    def read_headers(self, raw: list[tuple[bytes, bytes]]) -> None:
+        """Index the headers. Raises Refusal for too many, too large, or repeated ones that must be single."""
+        if len(raw) > REQUEST_HEADERS_MAX:
+            raise Refusal("HeadersTooLarge", "The request has too many headers.")
+        headers = dict(raw)
+        if sum(map(len, headers)) + sum(map(len, headers.values())) > REQUEST_HEADER_BYTES_MAX:
+            raise Refusal("HeadersTooLarge", "The headers of the request are too large.")
+        if len(headers) != len(raw):
+            headers = _join_repeated(raw)
+        self.headers = headers
+
+    @property
+    def host(self) -> str:
+        """The host the caller used. Raises Refusal if it is not one."""
+        host = self.headers.get(b"host", b"")
+        if _HOST.fullmatch(host) is None:
+            raise Refusal("InvalidAddress", "The Host header is missing or is not a host.")
+        return host.decode()
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.scheme}://{self.host}"
+
+    async def read_body(self) -> None:
+        """Read the whole body under a running cap; `server.py` holds the deadline. Raises Refusal or Disconnected."""
+        if b"content-encoding" in self.headers and self.headers[b"content-encoding"].lower() != b"identity":
+            raise Refusal("UnsupportedMediaType", "Content-Encoding is not supported.")
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        if message.get("more_body"):
+            await self._read_rest(message.get("body", b""))
+            return
+        self.body = message.get("body", b"")
+        if len(self.body) > REQUEST_BODY_BYTES_MAX:
+            raise _too_large()
+
+    async def _read_rest(self, first: bytes) -> None:
+        chunks = [first]
+        size_bytes = len(first)
+        while True:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise Disconnected
+            chunk = message.get("body", b"")
+            size_bytes += len(chunk)
+            if size_bytes <= REQUEST_BODY_BYTES_MAX:
+                chunks.append(chunk)
+            else:
+                chunks.clear()
+            if not message.get("more_body") or size_bytes > REQUEST_DRAIN_BYTES_MAX:
+                break
+        if size_bytes > REQUEST_BODY_BYTES_MAX:
+            raise _too_large()
+        self.body = b"".join(chunks)
+
+
+def new_request_id() -> str:
+    return f"{_ID_HEAD}{next(_counter):012x}"
+
+
+async def answer(send: Send, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> None:
+    await send(
+        {
+            "type": "http.response.start",
+            "status": status,
+            "headers": [*headers, (b"content-length", str(len(body)).encode())],
+        }
+    )
+    await send({"type": "http.response.body", "body": body})
+
+
+def _join_repeated(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    headers: dict[bytes, bytes] = {}
+    for name, value in raw:
+        known = headers.get(name)
+        if known is None:
+            headers[name] = value
+        elif name in _ONCE or name.startswith(b"x-amz-"):
+            raise Refusal("InvalidParameterValueException", "A header that must be single is repeated.")
+        else:
+            headers[name] = known + (b"; " if name == b"cookie" else b",") + value
+    return headers
+
+
+def _too_large() -> Refusal:
+    return Refusal("RequestTooLarge", f"The body of the request is larger than {REQUEST_BODY_BYTES_MAX} bytes.")

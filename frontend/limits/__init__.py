@@ -1,0 +1,105 @@
+"""Every bound of this plane, in one place, with the relations between them asserted. Names end in their unit.
+
+`gcra.py` beside this file holds the leaky buckets that enforce the request rates.
+"""
+
+from __future__ import annotations
+
+from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, VISIBILITY_MS_MAX
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# --- messages (SQS-compatible) ------------------------------------------------------------------------------
+MESSAGE_BYTES_MAX = 1 * MIB
+BATCH_BYTES_MAX = 1 * MIB
+BATCH_ENTRIES_MAX = 10
+BATCH_ENTRY_ID_CHARS_MAX = 80
+RECEIVE_MESSAGES_MAX = 10
+RECEIVE_WAIT_S_MAX = 20
+VISIBILITY_S_MAX = 43_200
+DELAY_S_MAX = 900
+MESSAGE_ATTRIBUTES_MAX = 10
+ATTRIBUTE_NAME_CHARS_MAX = 256
+ATTRIBUTE_TYPE_CHARS_MAX = 256
+GROUP_ID_CHARS_MAX = 128
+TRACE_HEADER_CHARS_MAX = 2_048
+QUEUE_NAME_CHARS_MAX = 80
+LIST_RESULTS_MAX = 1_000
+TAGS_MAX = 50
+POLICY_BYTES_MAX = 8_192
+PARTITIONS_PER_QUEUE_MAX = 64
+
+# --- HTTP ---------------------------------------------------------------------------------------------------
+# A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
+REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
+# A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
+REQUEST_DRAIN_BYTES_MAX = 16 * MIB
+REQUEST_BODY_READ_S_MAX = 30.0
+REQUEST_HEADER_BYTES_MAX = 32 * KIB
+REQUEST_HEADERS_MAX = 100
+# Bytes of an unfinished header that a connection may hold; one read of the event loop may come on top.
+PARTIAL_HEADER_BYTES_MAX = 64 * KIB
+HEADER_READ_S_MAX = 10.0
+KEEP_ALIVE_S = 75
+CONNECTIONS_BACKLOG_MAX = 2_048
+SHUTDOWN_GRACE_S = 10
+SLOW_REQUEST_MS = 1_000
+RETRY_AFTER_S = 1
+
+# --- authentication -----------------------------------------------------------------------------------------
+CLOCK_SKEW_S_MAX = 900
+PRESIGN_EXPIRES_S_MAX = 604_800
+AUTHORIZATION_BYTES_MAX = 4 * KIB
+SIGNED_HEADERS_MAX = 50
+SIGNING_KEYS_CACHED_MAX = 20_000
+CREDENTIALS_CACHED_MAX = 20_000
+DATES_CACHED_MAX = 1_024
+
+# --- caches -------------------------------------------------------------------------------------------------
+QUEUE_VIEWS_CACHED_MAX = 20_000
+DATA_KEYS_CACHED_MAX = 40_000
+QUEUE_URLS_CACHED_MAX = 20_000
+RATE_BUCKETS_MAX = 100_000
+
+# --- rates --------------------------------------------------------------------------------------------------
+# Defaults of an account without a quota of its own; a key or a queue may use all of its account's rate.
+ACCOUNT_REQUESTS_PER_S = 5_000
+KEY_REQUESTS_PER_S = 5_000
+QUEUE_REQUESTS_PER_S = 5_000
+# How much of a second's worth may come at once.
+RATE_BURST_S = 2.0
+
+# --- bulkheads ----------------------------------------------------------------------------------------------
+STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
+POLLS_PARKED_MAX = 20_000
+CONTROL_CALLS_IN_FLIGHT_MAX = 128
+CONTROL_STREAMS_MAX = 512
+CONTROL_TIMEOUT_S = 30.0
+CONTROL_CONNECT_S = 2.0
+CONTROL_FAILURES_MAX = 5
+CONTROL_COOL_DOWN_S = 2.0
+
+# --- push ---------------------------------------------------------------------------------------------------
+SOCKETS_MAX = 20_000
+SOCKET_CREDIT_MAX = 1_000
+SOCKET_FETCH_MESSAGES_MAX = 100
+SOCKET_FRAME_BYTES_MAX = 256 * KIB
+SOCKET_FRAMES_QUEUED_MAX = 32
+SOCKET_IDS_PER_FRAME_MAX = 1_000
+SOCKET_AUTH_S_MAX = 10.0
+SOCKET_WAIT_MS = 20_000
+SOCKET_VISIBILITY_S_DEFAULT = 30
+# How often an open socket's key is looked at again: a revoked key is cut off within this time.
+SOCKET_RECHECK_S = 30.0
+SOCKET_RETRY_S = 1.0
+SOCKET_PING_S = 20.0
+
+assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
+assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
+assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with its attributes must fit one record"
+assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
+assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX
+assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
+assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
+assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
