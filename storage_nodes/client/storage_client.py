@@ -92,9 +92,7 @@ class StorageClient:
         """Append records to a stream partition."""
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
-    async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0
-    ) -> AcquireReply:
+    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
         payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
@@ -296,5 +294,3 @@ def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
 
 def _codes(reply: bytes) -> list[ErrorCode]:
     return [ErrorCode(code) for code in _codes_reply.decode(reply).codes]
-
-

@@ -25,7 +25,6 @@ class Opcode(enum.IntEnum):
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
-    REGISTER_NODE = 33
     PEER_HELLO = 40
     RAFT = 41
     HEARTBEAT = 42
@@ -240,12 +239,13 @@ class PeerHello(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """`echo_seq` is the highest sequence heard from the receiver: a link that is dead one way is dead (F5)."""
+    """`echo_seq` is the highest sequence heard from the receiver's incarnation `echo_incarnation` (F5)."""
 
     node_id: int
     incarnation: int
     seq: int
     echo_seq: int
+    echo_incarnation: int
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends

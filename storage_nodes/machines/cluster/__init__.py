@@ -1,0 +1,1 @@
+"""The in-cluster manager's state: nodes, partitions, replica sets."""

@@ -1,0 +1,189 @@
+"""The whole service over HTTP with SigV4, beside a bare ASGI callable's rate in the same run.
+
+    ./penstock bench http
+
+Starts an installation of its own (three nodes, fsync on) in a temporary directory; the load generator shares the cores.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+import uvloop
+import websockets
+
+from benchmarks.http_load import HttpConnection, Signer, Target, open_connections, request_rate
+from benchmarks.report import Report, percentile
+from benchmarks.temporary_installation import TemporaryInstallation
+
+SECONDS = 5.0
+CONNECTIONS = 64
+DISTINCT_BODIES = 512
+MESSAGE_BYTES = 1024
+PUSH_MESSAGES = 1_000
+PUSH_RATE_S = 200.0
+
+
+async def run(report: Report) -> None:
+    await _yardstick(report)
+    with TemporaryInstallation() as installation:
+        target = Target(**installation.target())
+        signer = Signer(target)
+        connections = await open_connections(target.host, target.port, CONNECTIONS)
+        url = await _create_queue(connections[0], signer, "bench")
+        await _sends(report, installation, connections, signer, url)
+        await _purge_and_cycle(report, installation, connections, signer)
+        await _push(report, installation, signer)
+        for name, resident in installation.resident_mib().items():
+            report.add(f"resident, {name}", resident, "MiB")
+
+
+async def _yardstick(report: Report) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.bare_asgi", str(listener.fileno())], pass_fds=[listener.fileno()]
+    )
+    try:
+        connections = await open_connections("127.0.0.1", port, CONNECTIONS)
+        body = json.dumps({"MessageBody": "x" * MESSAGE_BYTES}).encode()
+        request = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+        await request_rate(connections, lambda _: request, 1.0)
+        count, seconds = await request_rate(connections, lambda _: request, SECONDS)
+        report.add("yardstick: bare ASGI POST", count / seconds, "1/s")
+        for connection in connections:
+            connection.close()
+    finally:
+        process.terminate()
+        process.wait()
+        listener.close()
+
+
+def _text() -> str:
+    return base64.b64encode(os.urandom(MESSAGE_BYTES * 3 // 4)).decode()
+
+
+async def _ask(connection: HttpConnection, signer: Signer, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    status, body = await connection.ask(signer.request(action, json.dumps(parameters).encode()))
+    if status != 200:
+        raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
+    return json.loads(body) if body else {}
+
+
+async def _create_queue(connection: HttpConnection, signer: Signer, name: str) -> str:
+    return str((await _ask(connection, signer, "CreateQueue", {"QueueName": name}))["QueueUrl"])
+
+
+async def _sends(
+    report: Report, installation: TemporaryInstallation, connections: list[HttpConnection], signer: Signer, url: str
+) -> None:
+    singles = [
+        signer.request("SendMessage", json.dumps({"QueueUrl": url, "MessageBody": _text()}).encode())
+        for _ in range(DISTINCT_BODIES)
+    ]
+    await request_rate(connections, lambda n: singles[n % DISTINCT_BODIES], 1.0)
+    with installation.cpu() as cpu:
+        count, seconds = await request_rate(connections, lambda n: singles[n % DISTINCT_BODIES], SECONDS)
+    report.add(f"SendMessage 1 KiB, {CONNECTIONS} connections", count / seconds, "msg/s")
+    cpu.report(report, count, "SendMessage")
+    batches = [
+        signer.request(
+            "SendMessageBatch",
+            json.dumps(
+                {"QueueUrl": url, "Entries": [{"Id": str(i), "MessageBody": _text()} for i in range(10)]}
+            ).encode(),
+        )
+        for _ in range(DISTINCT_BODIES // 4)
+    ]
+    with installation.cpu() as cpu:
+        count, seconds = await request_rate(connections, lambda n: batches[n % len(batches)], SECONDS)
+    report.add("SendMessageBatch, ten of 1 KiB", count * 10 / seconds, "msg/s")
+    cpu.report(report, count * 10, "SendMessageBatch")
+
+
+async def _purge_and_cycle(
+    report: Report, installation: TemporaryInstallation, connections: list[HttpConnection], signer: Signer
+) -> None:
+    url = await _create_queue(connections[0], signer, "bench-cycle")
+    for size in (1, 10):
+        done = 0
+        ends = time.perf_counter() + SECONDS
+        started = time.perf_counter()
+
+        async def worker(connection: HttpConnection, size: int = size, ends: float = ends) -> int:
+            cycled = 0
+            while time.perf_counter() < ends:
+                if size == 1:
+                    await _ask(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": _text()})
+                else:
+                    entries = [{"Id": str(i), "MessageBody": _text()} for i in range(size)]
+                    await _ask(connection, signer, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+                wanted = {"QueueUrl": url, "MaxNumberOfMessages": size}
+                messages = (await _ask(connection, signer, "ReceiveMessage", wanted)).get("Messages", [])
+                if size == 1 and messages:
+                    handle = messages[0]["ReceiptHandle"]
+                    await _ask(connection, signer, "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": handle})
+                elif messages:
+                    deletes = [{"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages)]
+                    await _ask(connection, signer, "DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
+                cycled += len(messages)
+            return cycled
+
+        with installation.cpu() as cpu:
+            done = sum(await asyncio.gather(*map(worker, connections[:32])))
+        label = "one at a time" if size == 1 else "batches of ten"
+        report.add(f"send + receive + delete, {label}", done / (time.perf_counter() - started), "msg/s")
+        cpu.report(report, done, f"cycle, {label}")
+
+
+async def _push(report: Report, installation: TemporaryInstallation, signer: Signer) -> None:
+    """From the start of the send to the message on a websocket, at a steady low rate."""
+    target = Target(**installation.target())
+    (connection,) = await open_connections(target.host, target.port, 1)
+    url = await _create_queue(connection, signer, "bench-push")
+    latencies_ms: list[float] = []
+    sent_at: dict[str, float] = {}
+    headers = {"Authorization": f"Bearer {installation.bearer_token}"}
+    address = f"ws://{target.host}:{target.port}/v1/queues/bench-push/subscribe"
+    async with websockets.connect(address, additional_headers=headers) as socket_:
+        await socket_.send(json.dumps({"type": "credit", "n": PUSH_MESSAGES * 2}))
+
+        async def consume() -> None:
+            while len(latencies_ms) < PUSH_MESSAGES:
+                frame = json.loads(await socket_.recv())
+                if frame.get("type") == "message":
+                    key = frame["body"][:12]
+                    latencies_ms.append((time.perf_counter() - sent_at[key]) * 1000)
+                    await socket_.send(json.dumps({"type": "ack", "ids": [frame["id"]]}))
+
+        consumer = asyncio.create_task(consume())
+        for index in range(PUSH_MESSAGES):
+            key = f"{index:012d}"
+            body = key + _text()[12:]
+            sent_at[key] = time.perf_counter()
+            await asyncio.gather(
+                _ask(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": body}),
+                asyncio.sleep(1 / PUSH_RATE_S),
+            )
+        await asyncio.wait_for(consumer, 30)
+    report.add("send to websocket at 200/s, p50", percentile(latencies_ms, 50), "ms")
+    report.add("send to websocket at 200/s, p99", percentile(latencies_ms, 99), "ms")
+
+
+def main() -> int:
+    report = Report("http")
+    uvloop.run(run(report))
+    report.print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

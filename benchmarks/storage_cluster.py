@@ -1,0 +1,110 @@
+"""Three bare storage nodes as processes, without the other planes: for benchmarks and node tests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from storage_nodes.client import StorageClient
+from storage_nodes.model import NodeAddress, format_node_list
+from storage_nodes.protocol.errors import StorageError
+
+READY_TIMEOUT_S = 20.0
+STOP_TIMEOUT_S = 10.0
+
+
+class StorageCluster:
+    """`start`, `kill`, `stop` real node processes on loopback; data in `directory` (a temporary one by default)."""
+
+    def __init__(self, nodes: int = 3, directory: str | None = None) -> None:
+        self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="penstock-bench-")
+        self.directory = Path(directory or self._own_directory.name)  # type: ignore[union-attr]
+        self.cluster_id = "bench"
+        ports = _free_ports(nodes)
+        self.addresses = [
+            NodeAddress(index + 1, "127.0.0.1", port, f"zone-{index + 1}") for index, port in enumerate(ports)
+        ]
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, node_id: int) -> None:
+        """Start one node; its output goes to a file beside its data."""
+        address = self.addresses[node_id - 1]
+        environment = dict(
+            os.environ,
+            PENSTOCK_CLUSTER_ID=self.cluster_id,
+            PENSTOCK_NODE_ID=str(node_id),
+            PENSTOCK_NODE_DIR=str(self.directory / f"node-{node_id}"),
+            PENSTOCK_NODE_LISTEN=f"{address.host}:{address.port}",
+            PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
+            MALLOC_ARENA_MAX="2",
+            MALLOC_TRIM_THRESHOLD_="131072",
+        )
+        environment.pop("PENSTOCK_METRICS_LISTEN", None)
+        with open(self.directory / f"node-{node_id}.log", "ab") as log:
+            self.processes[node_id] = subprocess.Popen(
+                [sys.executable, "-m", "storage_nodes"], env=environment, stdout=log, stderr=log
+            )
+
+    def start_all(self) -> None:
+        for address in self.addresses:
+            self.start(address.node_id)
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL one node."""
+        process = self.processes.pop(node_id)
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM all nodes, wait, remove the temporary directory."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.processes.clear()
+
+    def remove(self) -> None:
+        if self._own_directory is not None:
+            self._own_directory.cleanup()
+
+    def log_of(self, node_id: int) -> str:
+        return (self.directory / f"node-{node_id}.log").read_text(errors="replace")
+
+    async def client(self) -> StorageClient:
+        client = StorageClient(self.cluster_id, self.addresses, "bench")
+        await client.start()
+        return client
+
+    async def create_partition(self, client: StorageClient, kind: int, tag: str) -> int:
+        """Create a partition and wait until it answers, however long the cluster still needs to come up."""
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            try:
+                info = await client.create_partition(kind, tag)
+                break
+            except StorageError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+        if kind == 1:
+            await client.stats(info.partition)
+        return info.partition
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports

@@ -1,0 +1,65 @@
+"""`python -m storage_nodes`: read the configuration from the environment and run one storage node until SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import structlog
+import uvloop
+from pydantic import ValidationError
+
+from storage_nodes.config import NodeConfig
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.node.node import StorageNode
+from storage_nodes.telemetry import configure_logging, serve_metrics
+
+EXIT_CONFIG = 78  # EX_CONFIG
+EXIT_DATA = 65  # EX_DATAERR
+EXIT_BUG = 70  # EX_SOFTWARE
+
+_log = structlog.get_logger()
+
+
+async def run(config: NodeConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.set_exception_handler(_stop_on_bug)
+    node = StorageNode(config)
+    await node.start()
+    await stop.wait()
+    await node.close()
+
+
+def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    """An exception nobody handled is our bug: the state may be half changed, so the process ends (R21)."""
+    error = context.get("exception")
+    if isinstance(error, ConnectionError | TimeoutError):
+        return
+    _log.critical("stopping after an unhandled error", message=str(context.get("message")), exc_info=error)
+    sys.stderr.flush()
+    os._exit(EXIT_BUG)
+
+
+def main() -> int:
+    try:
+        config = NodeConfig()  # type: ignore[call-arg]
+    except ValidationError as error:
+        print(f"storage node: settings are wrong (see docs/processes.md)\n{error}", file=sys.stderr)
+        return EXIT_CONFIG
+    configure_logging(f"node-{config.node_id}", config.log_level)
+    serve_metrics(config.metrics_listen)
+    try:
+        uvloop.run(run(config))
+    except CorruptionError as error:
+        _log.critical("stopping: stored data is damaged", error=str(error))
+        return EXIT_DATA
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

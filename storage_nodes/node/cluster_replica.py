@@ -1,0 +1,152 @@
+"""A replica of `__cluster`: folds nodes and partitions, makes and drops local replicas, and, while it leads, is the
+in-cluster manager that answers create and delete.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from storage_nodes.limits import REPLICATION_FACTOR
+from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.record_batch import CONTROL_CLUSTER, BatchHeader, control_key, control_kind, iterate_bodies
+from storage_nodes.machines.cluster.machine import (
+    ClusterMachine,
+    Command,
+    CreatePartition,
+    DeletePartition,
+    Outcome,
+    PartitionCreated,
+    PartitionPlan,
+    RegisterNode,
+    encode_command,
+)
+from storage_nodes.model import NodeAddress, PartitionKind
+from storage_nodes.node.connections import Token
+from storage_nodes.node.replica import Host, PartitionMeta, Replica
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import (
+    CreatePartitionRequest,
+    DeletePartitionRequest,
+    Empty,
+    PartitionInfo,
+    encode_message,
+)
+from storage_nodes.protocol.records import decode_body, encode_body
+
+TAG_BYTES_MAX = 256
+_CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
+
+_create_request = msgspec.msgpack.Decoder(CreatePartitionRequest)
+_delete_request = msgspec.msgpack.Decoder(DeletePartitionRequest)
+
+
+class ClusterReplica(Replica):
+    """The cluster's own metadata partition."""
+
+    def __init__(
+        self,
+        host: Host,
+        log: PartitionLog,
+        meta: PartitionMeta,
+        nodes: list[NodeAddress],
+        on_created: Callable[[PartitionPlan], None],
+        on_deleted: Callable[[PartitionPlan], None],
+    ) -> None:
+        self.machine = ClusterMachine()
+        self._configured = nodes
+        self._on_created = on_created
+        self._on_deleted = on_deleted
+        self._staged: list[tuple[Token | None, Command]] = []
+        # Commands of this leadership whose outcome comes with the fold: (offset of the record, token).
+        self._proposed: deque[tuple[int, Token | None]] = deque()
+        super().__init__(host, log, meta)
+
+    def create(self, token: Token, payload: bytes) -> None:
+        request = _create_request.decode(payload)
+        self.require_leader()
+        if request.kind not in _CREATABLE_KINDS or not 1 <= len(request.tag.encode()) <= TAG_BYTES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, "kind must be queue or stream, tag 1 to 256 bytes")
+        factor = min(request.replication_factor, len(self._configured))
+        if not 1 <= request.replication_factor <= REPLICATION_FACTOR:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"replication factor must be 1 to {REPLICATION_FACTOR}")
+        self._stage(token, CreatePartition(request.kind, request.tag, request.config, factor, factor))
+
+    def delete(self, token: Token, payload: bytes) -> None:
+        request = _delete_request.decode(payload)
+        self.require_leader()
+        self._stage(token, DeletePartition(request.partition, request.tag))
+
+    # --- Replica ----------------------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: bytes) -> None:
+        self.machine.restore(checkpoint)
+
+    def propose(self) -> None:
+        staged, self._staged = self._staged, []
+        if not staged:
+            return
+        base = self.log.log_end
+        key = control_key(CONTROL_CLUSTER)
+        bodies = [encode_body(encode_command(command), key) for _, command in staged]
+        self.append_own(bodies, self.host.clock.wall_ms(), control=True)
+        self._proposed.extend((base + index, token) for index, (token, _) in enumerate(staged))
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None:
+        for offset, body in iterate_bodies(batch):
+            record = decode_body(body)
+            if control_kind(record.key) != CONTROL_CLUSTER:
+                continue
+            outcome, effects = self.machine.apply(record.value)
+            for effect in effects:
+                if isinstance(effect, PartitionCreated):
+                    self._on_created(effect.plan)
+                else:
+                    self._on_deleted(effect.plan)
+            if self._proposed and self._proposed[0][0] == offset:
+                _, token = self._proposed.popleft()
+                self._answer(token, outcome)
+
+    def on_lead(self) -> None:
+        """Register every configured node whose entry is missing or has changed."""
+        for address in self._configured:
+            if self.machine.nodes.get(address.node_id) != address:
+                self._stage(None, RegisterNode(*address))
+
+    def on_follow(self) -> None:
+        staged, self._staged = self._staged, []
+        for token, _ in staged:
+            if token is not None:
+                token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost"))
+        while self._proposed:
+            _, token = self._proposed.popleft()
+            if token is not None:
+                token.connection.refuse(token, StorageError(ErrorCode.OUTCOME_UNKNOWN, "the manager changed"))
+
+    def flush_facts(self) -> FlushFacts:
+        return FlushFacts(
+            self.raft.commit, self.machine.checkpoint(), self.applied, self.raft.replicated, _nothing_live
+        )
+
+    def _stage(self, token: Token | None, command: Command) -> None:
+        self._staged.append((token, command))
+        self.propose_soon()
+
+    def _answer(self, token: Token | None, outcome: Outcome) -> None:
+        if token is None:
+            return
+        if outcome.code is not ErrorCode.OK:
+            token.connection.refuse(token, StorageError(outcome.code, outcome.text))
+        elif outcome.plan is None:
+            token.connection.answer(token, encode_message(Empty()))
+        else:
+            plan = outcome.plan
+            info = PartitionInfo(plan.partition, plan.kind, list(plan.replicas), plan.tag)
+            token.connection.answer(token, encode_message(info))
+
+
+def _nothing_live(base_offset: int, last_offset: int) -> bool:
+    """The checkpoint holds the whole state, so no folded entry needs to be kept."""
+    return False

@@ -1,0 +1,142 @@
+"""Group commit: gathers what all partitions want written, writes and syncs it off the event loop, then tells them.
+
+While one group is on its way to the disk the next one gathers; so the batch size follows the disk by itself. What must
+not leave before the disk has it (votes, append answers: R1, R5) waits here with the group that holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+from prometheus_client import Counter, Histogram
+
+from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.protocol.messages import RaftMessage
+
+GROUP_COMMITS = Counter("penstock_node_group_commits", "Group commits written and synced")
+GROUP_BYTES = Counter("penstock_node_wal_bytes", "Bytes written to the write-ahead log")
+SYNC_SECONDS = Histogram(
+    "penstock_node_sync_seconds",
+    "Write and fdatasync of one group",
+    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
+)
+EXIT_DISK_FAILED = 74  # EX_IOERR
+
+_log = structlog.get_logger()
+
+
+class Proposer(Protocol):
+    """A partition that may have something to propose, and wants to hear how far its log is durable."""
+
+    def stage(self) -> None: ...
+
+    def durable(self, end_offset: int) -> None: ...
+
+
+class Committer:
+    """One per node. `wake` is cheap and may be called any number of times."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        log: NodeLog,
+        find: Callable[[int], Proposer | None],
+        send: Callable[[int, RaftMessage], None],
+        after_group: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._log = log
+        self._find = find
+        self._send = send
+        self._after_group = after_group
+        self._proposers: list[Proposer] = []
+        self._scheduled = False
+        self._writing = False
+        self._held: list[tuple[int, RaftMessage]] = []
+        self._held_writing: list[tuple[int, RaftMessage]] = []
+        self._work: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write_groups, name="wal", daemon=True)
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Write what is staged, then stop."""
+        self._gather()
+        await self._idle.wait()
+        self._work.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+
+    def propose_soon(self, proposer: Proposer) -> None:
+        """Call `proposer.stage()` when the next group gathers. The caller asks once until staged."""
+        self._proposers.append(proposer)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something was staged in the log, or wants to be."""
+        if not self._scheduled and not self._writing:
+            self._scheduled = True
+            self._loop.call_soon(self._gather)
+
+    def send_after_sync(self, peer: int, message: RaftMessage) -> None:
+        """Send once everything staged up to now is durable."""
+        if self._log.staged_bytes:
+            self._held.append((peer, message))
+            self.wake()
+        elif self._writing:
+            self._held_writing.append((peer, message))
+        else:
+            self._send(peer, message)
+
+    def _gather(self) -> None:
+        self._scheduled = False
+        if self._writing:
+            return
+        proposers, self._proposers = self._proposers, []
+        for proposer in proposers:
+            proposer.stage()
+        group = self._log.take_group()
+        if group is None:
+            return
+        self._writing = True
+        self._idle.clear()
+        self._held_writing, self._held = self._held, []
+        self._work.put(group)
+
+    def _write_groups(self) -> None:
+        while (group := self._work.get()) is not None:
+            started = time.perf_counter()
+            try:
+                self._log.write_group(group)
+            except BaseException as error:  # R21: one failed write or fsync ends the process, whatever it was
+                _log.critical("disk write failed, stopping", error=repr(error))
+                os._exit(EXIT_DISK_FAILED)
+            elapsed = time.perf_counter() - started
+            self._loop.call_soon_threadsafe(self._written, group, elapsed)
+
+    def _written(self, group: Group, elapsed_s: float) -> None:
+        self._writing = False
+        held, self._held_writing = self._held_writing, []
+        for partition, end_offset in self._log.group_written(group):
+            proposer = self._find(partition)
+            if proposer is not None:
+                proposer.durable(end_offset)
+        for peer, message in held:
+            self._send(peer, message)
+        GROUP_COMMITS.inc()
+        GROUP_BYTES.inc(group.size_bytes)
+        SYNC_SECONDS.observe(elapsed_s)
+        self._after_group()
+        if self._proposers or self._log.staged_bytes:
+            self._gather()
+        if not self._writing:
+            self._idle.set()

@@ -1,0 +1,227 @@
+"""Links between nodes: one outgoing connection per peer, liveness per node pair, Raft frames shared by all partitions.
+
+Liveness is request-response (R33): a heartbeat echoes the highest sequence heard from its receiver. A peer is up
+while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; so a link that is dead in one direction
+is dead for both ends. A peer whose port refuses connections has no process and is down at once.
+
+What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
+from storage_nodes.model import NodeAddress
+from storage_nodes.node.clock import NodeClock
+from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    Heartbeat,
+    Opcode,
+    PeerHello,
+    RaftFrame,
+    RaftMessage,
+    encode_message,
+)
+
+RECONNECT_PAUSE_S_MIN = 0.05
+RECONNECT_PAUSE_S_MAX = 0.5
+CONNECT_TIMEOUT_S = 1.0
+LINK_BUFFER_BYTES_MAX = 32 * 1024 * 1024
+# Room in a frame for everything but the entries themselves.
+FRAME_SLACK_BYTES = 64 * 1024
+
+_log = structlog.get_logger()
+
+
+class PeerLink(asyncio.Protocol):
+    """Our outgoing connection to one peer, and what we know of its liveness."""
+
+    def __init__(self, links: PeerLinks, address: NodeAddress) -> None:
+        self._links = links
+        self.address = address
+        self.up = False
+        self.incarnation = 0
+        self.heard_seq = 0
+        self._transport: asyncio.Transport | None = None
+        self._outbox: list[RaftMessage] = []
+        self._sent_seqs: deque[tuple[int, int]] = deque(maxlen=64)
+        self._alive_until_ms = 0
+        self._pause_s = RECONNECT_PAUSE_S_MIN
+        self._lost = asyncio.Event()
+
+    async def keep_connected(self) -> None:
+        """Dial, greet, stay until lost, again. Runs as long as the node."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                    self._lost.clear()
+                    await loop.create_connection(lambda: self, self.address.host, self.address.port)
+                self._pause_s = RECONNECT_PAUSE_S_MIN
+                await self._lost.wait()
+            except ConnectionRefusedError:
+                self._alive_until_ms = 0
+                self._links.check(self)
+            except (OSError, TimeoutError):
+                pass
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(self._pause_s * 2, RECONNECT_PAUSE_S_MAX)
+
+    def send(self, message: RaftMessage) -> None:
+        if self._transport is None:
+            return
+        if not self._outbox:
+            self._links.loop.call_soon(self._flush)
+        self._outbox.append(message)
+
+    def beat(self, seq: int, now_ms: int) -> None:
+        self._sent_seqs.append((seq, now_ms))
+        if self._transport is not None:
+            own = self._links
+            beat = Heartbeat(own.node_id, own.incarnation, seq, self.heard_seq, self.incarnation)
+            self._write(Opcode.HEARTBEAT, encode_message(beat))
+
+    def heard(self, beat: Heartbeat) -> None:
+        """A heartbeat of this peer came in (on its connection to us)."""
+        self.heard_seq = max(self.heard_seq, beat.seq)
+        if beat.echo_incarnation != self._links.incarnation:
+            return
+        for seq, sent_ms in reversed(self._sent_seqs):
+            if seq <= beat.echo_seq:
+                self._alive_until_ms = max(self._alive_until_ms, sent_ms + PEER_TIMEOUT_MS)
+                break
+
+    def restarted(self, incarnation: int) -> None:
+        """The peer greets with a newer incarnation: whatever it led, it leads no more."""
+        self.incarnation = incarnation
+        self.heard_seq = 0
+        self._alive_until_ms = 0
+        self._sent_seqs.clear()
+        self._pause_s = RECONNECT_PAUSE_S_MIN
+
+    def is_alive(self, now_ms: int) -> bool:
+        return now_ms < self._alive_until_ms
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        while messages:
+            share, messages = _take_frame(messages)
+            self._write(Opcode.RAFT, encode_message(RaftFrame(self._links.incarnation, share)))
+
+    def _write(self, opcode: int, payload: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(encode_frame(opcode, 0, 0, payload))
+            if self._transport.get_write_buffer_size() > LINK_BUFFER_BYTES_MAX:
+                self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        own = self._links
+        self._write(Opcode.PEER_HELLO, encode_message(PeerHello(own.cluster_id, own.node_id, own.incarnation)))
+        own.beat_now(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._outbox.clear()
+        self._lost.set()
+
+
+class PeerLinks:
+    """All links of this node. `on_change(peer, up)` is called when a peer comes up or goes down."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: NodeClock,
+        cluster_id: str,
+        node_id: int,
+        incarnation: int,
+        peers: list[NodeAddress],
+        on_change: Callable[[int, bool], None],
+    ) -> None:
+        self.loop = loop
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self._clock = clock
+        self._on_change = on_change
+        self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
+        self._seq = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for link in self._links.values():
+            self._tasks.append(self.loop.create_task(link.keep_connected()))
+        self._tasks.append(self.loop.create_task(self._beat_forever()))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def send(self, peer: int, message: RaftMessage) -> None:
+        link = self._links.get(peer)
+        if link is not None:
+            link.send(message)
+
+    def is_up(self, peer: int) -> bool:
+        link = self._links.get(peer)
+        return link is not None and link.up
+
+    def greeted(self, hello: PeerHello) -> bool:
+        """A peer opened a connection to us. False = an older incarnation or a stranger: close it."""
+        link = self._links.get(hello.node_id)
+        if link is None or hello.incarnation < link.incarnation:
+            return False
+        if hello.incarnation > link.incarnation:
+            link.restarted(hello.incarnation)
+            self.check(link)
+        return True
+
+    def heard(self, beat: Heartbeat) -> None:
+        link = self._links.get(beat.node_id)
+        if link is not None and beat.incarnation == link.incarnation:
+            link.heard(beat)
+            self.check(link)
+            if not link.up:
+                self.beat_now(link)
+
+    def beat_now(self, link: PeerLink) -> None:
+        """A beat outside the rhythm, so that a fresh link counts as up within a round trip."""
+        self._seq += 1
+        link.beat(self._seq, self._clock.mono_ms())
+
+    def check(self, link: PeerLink) -> None:
+        alive = link.is_alive(self._clock.mono_ms())
+        if alive != link.up:
+            link.up = alive
+            _log.info("peer is up" if alive else "peer is down", peer=link.address.node_id)
+            self._on_change(link.address.node_id, alive)
+
+    async def _beat_forever(self) -> None:
+        while True:
+            self._seq += 1
+            now_ms = self._clock.mono_ms()
+            for link in self._links.values():
+                link.beat(self._seq, now_ms)
+                self.check(link)
+            await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+
+
+def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:
+    """Split off the first messages that fit one frame."""
+    size = FRAME_SLACK_BYTES
+    for index, message in enumerate(messages):
+        if type(message) is AppendEntries:
+            size += sum(map(len, message.entries))
+        size += 64
+        if index and size > FRAME_BYTES_MAX:
+            return messages[:index], messages[index:]
+    return messages, []

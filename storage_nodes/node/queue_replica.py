@@ -1,0 +1,319 @@
+"""A replica of a queue partition: sends, leases, deletes. Drives the queue machine.
+
+Send:     request -> gathered -> one data batch per group commit -> committed -> answered.
+Acquire:  request -> machine picks offsets -> bodies read from the log -> answered; the lease is logged, not waited for.
+Delete:   request -> machine stages a command -> committed and folded -> answered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from prometheus_client import Counter
+
+from storage_nodes.limits import (
+    ACQUIRE_MESSAGES_MAX,
+    ACQUIRE_WAIT_MS_MAX,
+    BATCH_BYTES_MAX,
+    PROPOSALS_PENDING_MAX,
+    READ_AHEAD_BYTES_MAX,
+    RECEIPTS_PER_CALL_MAX,
+    RECORD_BYTES_MAX,
+    RECORDS_PER_SEND_MAX,
+    VISIBILITY_MS_MAX,
+)
+from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
+from storage_nodes.machines.queue import effects as queue_effects
+from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.node.bodies import BodyReader
+from storage_nodes.node.connections import Token
+from storage_nodes.node.pending import PendingAppend, PendingAppends
+from storage_nodes.node.replica import Host, PartitionMeta, Replica
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import (
+    AcquiredMessage,
+    AcquireReply,
+    AcquireRequest,
+    ChangeVisibilityRequest,
+    CodesReply,
+    ConfigureRequest,
+    DeleteRequest,
+    Empty,
+    Opcode,
+    PurgeReply,
+    SendRequest,
+    encode_message,
+)
+
+MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
+MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
+# Records a data batch may hold, so that a batch's record prefixes stay within the codec's tables.
+BATCH_RECORDS_MAX = 4_096
+
+_send_request = msgspec.msgpack.Decoder(SendRequest)
+_acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
+_delete_request = msgspec.msgpack.Decoder(DeleteRequest)
+_change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
+_configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
+
+
+class QueueReplica(Replica):
+    """Queue semantics on one partition."""
+
+    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
+        self.machine = QueueMachine(meta.config)
+        self._sends: list[tuple[Token, SendRequest]] = []
+        self._pending = PendingAppends()
+        self._bodies = BodyReader(log, host.run_cold)
+        super().__init__(host, log, meta)
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def send(self, token: Token, payload: bytes) -> None:
+        request = _send_request.decode(payload)
+        self.require_leader()
+        check_bodies(request.bodies)
+        if len(self._sends) >= PROPOSALS_PENDING_MAX:
+            raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
+        self._sends.append((token, request))
+        self.propose_soon()
+
+    def acquire(self, token: Token, payload: bytes) -> None:
+        request = _acquire_request.decode(payload)
+        self.require_leader()
+        if not 1 <= request.max_messages <= ACQUIRE_MESSAGES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"max_messages must be 1 to {ACQUIRE_MESSAGES_MAX}")
+        _check_visibility(request.visibility_ms)
+        if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}")
+        now_ms = self.host.clock.wall_ms()
+        wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
+        if wait_until_ms:
+            token.connection.parked[token.request_id] = (self.partition, token.opcode)
+        effects = self.machine.acquire(token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms)
+        self._do(effects)
+        self.schedule()
+
+    def delete(self, token: Token, payload: bytes) -> None:
+        request = _delete_request.decode(payload)
+        self.require_leader()
+        _check_count(len(request.receipts))
+        self._do(self.machine.delete(token, request.receipts))
+
+    def change_visibility(self, token: Token, payload: bytes) -> None:
+        request = _change_request.decode(payload)
+        self.require_leader()
+        _check_count(len(request.changes))
+        for _, _, visibility_ms in request.changes:
+            _check_visibility(visibility_ms)
+        self._do(self.machine.change_visibility(token, request.changes, self.host.clock.wall_ms()))
+
+    def purge(self, token: Token, payload: bytes) -> None:
+        self.require_leader()
+        self._do(self.machine.purge(token, self.host.clock.wall_ms()))
+
+    def configure(self, token: Token, payload: bytes) -> None:
+        request = _configure_request.decode(payload)
+        self.require_leader()
+        self._do(self.machine.configure(token, request.config))
+
+    def stats(self, token: Token, payload: bytes) -> None:
+        self.require_leader()
+        token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
+
+    def cancel(self, token: Token) -> None:
+        """The caller gave up a parked acquire, or its connection is gone."""
+        token.connection.refuse(token, StorageError(ErrorCode.CANCELLED))
+        if self.serving:
+            self._do(self.machine.cancel(token))
+
+    # --- Replica ----------------------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: bytes) -> None:
+        self.machine.restore(checkpoint)
+
+    def propose(self) -> None:
+        now_ms = self.host.clock.wall_ms()
+        sends, self._sends = self._sends, []
+        if sends:
+            self._propose_sends(sends, now_ms)
+        commands = self.machine.take_commands(now_ms)
+        if commands:
+            self.append_own(commands, now_ms, control=True)
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None:
+        self._do(self.machine.apply(header, lambda: list(iterate_bodies(batch)), self.host.clock.wall_ms()))
+        if self.serving and not header.is_control:
+            MESSAGES_SENT.inc(header.record_count)
+
+    def progressed(self) -> None:
+        self._pending.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
+
+    def on_lead(self) -> None:
+        self._do(self.machine.lead(self.host.clock.wall_ms()))
+
+    def on_follow(self) -> None:
+        sends, self._sends = self._sends, []
+        for token, _ in sends:
+            token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader))
+        self._pending.fail()
+        self._do(self.machine.follow())
+        self._bodies.clear()
+
+    def on_tick(self) -> None:
+        self._do(self.machine.tick(self.host.clock.wall_ms()))
+
+    def machine_tick_mono_ms(self) -> int:
+        due_ms = self.machine.next_tick_ms()
+        return self.host.clock.wall_to_mono(due_ms) if due_ms else 0
+
+    def flush_facts(self) -> FlushFacts:
+        return FlushFacts(
+            self.raft.commit, self.machine.checkpoint(), self.applied, self.raft.replicated, self.machine.is_live
+        )
+
+    # --- sends ------------------------------------------------------------------------------------------------
+
+    def _propose_sends(self, sends: list[tuple[Token, SendRequest]], now_ms: int) -> None:
+        """One batch per kind (plain or not) and acks, cut where it would grow too large."""
+        groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
+        for item in sends:
+            groups.setdefault((item[1].plain, item[1].acks), []).append(item)
+        for (plain, acks), items in groups.items():
+            bodies: list[bytes] = []
+            requests: list[tuple[Token, int]] = []
+            base = self.log.log_end
+            size = 0
+            for token, request in items:
+                grown = size + sum(map(len, request.bodies))
+                if bodies and (grown > BATCH_BYTES_MAX or len(bodies) + len(request.bodies) > BATCH_RECORDS_MAX):
+                    self._append_sends(bodies, requests, now_ms, plain, acks)
+                    bodies, requests, base, grown = [], [], self.log.log_end, grown - size
+                size = grown
+                requests.append((token, base + len(bodies)))
+                bodies += request.bodies
+            self._append_sends(bodies, requests, now_ms, plain, acks)
+
+    def _append_sends(
+        self, bodies: list[bytes], requests: list[tuple[Token, int]], now_ms: int, plain: bool, acks: int
+    ) -> None:
+        end = self.append_own(bodies, now_ms, plain=plain)
+        self._pending.add(acks, PendingAppend(end, now_ms, requests))
+
+    # --- the machine's effects --------------------------------------------------------------------------------
+
+    def _do(self, effects: list[queue_effects.Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is queue_effects.Deliver:
+                self._deliver(effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Propose:
+                self.propose_soon()
+            elif kind is queue_effects.Answer:
+                self._answer(effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Fetch:
+                self._fetch(effect.from_offset)  # type: ignore[union-attr]
+            else:
+                assert isinstance(effect, queue_effects.Refuse)
+                if effect.token is not None:
+                    effect.token.connection.refuse(effect.token, StorageError(effect.code, effect.text))
+
+    def _answer(self, effect: queue_effects.Answer) -> None:
+        token: Token | None = effect.token
+        if token is None:
+            return
+        if token.opcode == Opcode.PURGE:
+            code, purged = effect.result
+            if code is not ErrorCode.OK:
+                token.connection.refuse(token, StorageError(code, "one purge a minute"))
+                return
+            token.connection.answer(token, encode_message(PurgeReply(purged)))
+        elif token.opcode == Opcode.CONFIGURE:
+            token.connection.answer(token, encode_message(Empty()))
+        else:
+            token.connection.answer(token, encode_message(CodesReply(effect.result)))
+
+    def _deliver(self, effect: queue_effects.Deliver) -> None:
+        if not effect.picks:
+            effect.token.connection.answer(effect.token, encode_message(AcquireReply(self.raft.epoch, [])))
+            return
+        bodies = self._bodies.read([pick.offset for pick in effect.picks])
+        if bodies is not None:
+            self._hand_over(effect, bodies)
+        else:
+            self._bodies.read_later(
+                [pick.offset for pick in effect.picks], lambda found: self._hand_over(effect, found)
+            )
+
+    def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
+        token = effect.token
+        if not token.connection.is_open:
+            self._give_back(effect.picks)
+            return
+        messages = []
+        size = 0
+        for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
+            body = bodies[offset]
+            size += len(body)
+            if index and size > READ_AHEAD_BYTES_MAX:
+                self._give_back(effect.picks[index:])
+                break
+            messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
+        MESSAGES_DELIVERED.inc(len(messages))
+        token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, messages)))
+
+    def _give_back(self, picks: list[queue_effects.Pick]) -> None:
+        """Leased, but there is nobody to have them: available again at once."""
+        if self.serving:
+            changes = [(pick.offset, pick.delivery, 0) for pick in picks]
+            self._do(self.machine.change_visibility(None, changes, self.host.clock.wall_ms()))
+
+    def _fetch(self, from_offset: int) -> None:
+        batches = self.log.read_hot(from_offset, READ_AHEAD_BYTES_MAX)
+        if batches is not None:
+            self._fetched(from_offset, batches)
+            return
+        epoch = self.raft.epoch
+
+        def done(cold: list[bytes]) -> None:
+            if self.serving and self.raft.epoch == epoch:
+                self._fetched(from_offset, cold)
+                self.schedule()
+
+        self.host.run_cold(lambda: self.log.read_cold(from_offset, READ_AHEAD_BYTES_MAX), done)
+
+    def _fetched(self, from_offset: int, batches: list[bytes]) -> None:
+        """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
+        ranges: list[FreshRange] = []
+        next_offset = from_offset
+        for batch in batches:
+            header = read_header(batch)
+            if header.end_offset > self.applied:
+                break
+            if not header.is_control:
+                first = max(header.base_offset, from_offset)
+                ranges.append(FreshRange(first, header.last_offset, header.timestamp_ms))
+            next_offset = header.end_offset
+        else:
+            if not batches:
+                next_offset = self.applied
+        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms()))
+
+
+def check_bodies(bodies: list[bytes]) -> None:
+    """Bounds of one append. Raises StorageError."""
+    if not 1 <= len(bodies) <= RECORDS_PER_SEND_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a send holds 1 to {RECORDS_PER_SEND_MAX} records")
+    if max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX:
+        raise StorageError(ErrorCode.TOO_LARGE, f"a record holds at most {RECORD_BYTES_MAX} bytes")
+
+
+def _check_visibility(visibility_ms: int) -> None:
+    if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= RECEIPTS_PER_CALL_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names 1 to {RECEIPTS_PER_CALL_MAX} messages")

@@ -1,0 +1,345 @@
+"""One replica of one partition: drives its Raft machine over the node's log, performs effects, decides nothing.
+
+    messages of peers --> RaftMachine.step --> effects --> log, links, committer
+    own proposals     --> stage() --> log + RaftMachine.proposed
+    fsync done        --> durable() --> RaftMachine.durable
+    committed         --> _apply(): entries in order --> fold() of the subclass
+
+Subclasses (queue, stream, cluster) say what a committed entry means and what a leader serves.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol, TypeVar
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from storage_nodes.limits import APPEND_BYTES_MAX, READ_BYTES_MAX
+from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
+from storage_nodes.log.record_batch import (
+    CONTROL_EPOCH_START,
+    BatchError,
+    BatchHeader,
+    build_batch,
+    control_key,
+    read_header,
+    verify_batch,
+)
+from storage_nodes.machines.raft import effects as raft_effects
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.committer import Committer
+from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage
+from storage_nodes.protocol.records import encode_body
+
+LEADER_CHANGES = Counter("penstock_node_leader_changes", "Partitions of which this node became leader")
+
+_log = structlog.get_logger()
+T = TypeVar("T")
+
+
+class PartitionMeta(msgspec.Struct, frozen=True):
+    """What a node keeps with each local partition, so that it can serve it without asking anyone."""
+
+    tag: str
+    replicas: list[int]
+    config: QueueConfig = QueueConfig()
+
+
+class Host(Protocol):
+    """What a replica needs of its node."""
+
+    node_id: int
+    clock: NodeClock
+    log: NodeLog
+    committer: Committer
+    timers: Timers
+
+    def send(self, peer: int, message: RaftMessage) -> None: ...
+    def is_up(self, peer: int) -> bool: ...
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
+class Replica:
+    """Base of all replicas."""
+
+    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
+        self.host = host
+        self.partition = log.partition
+        self.log = log
+        self.meta = meta
+        self.applied = log.checkpoint_offset
+        self.serving = False
+        self.closed = False
+        self._staging = False
+        self._applying_cold = False
+        self._reading_cold: set[int] = set()
+        self._lead_at = -1
+        self.raft = RaftMachine(
+            log.partition,
+            host.node_id,
+            tuple(meta.replicas),
+            log,
+            log.epoch,
+            log.voted_for,
+            self.applied,
+            random.randrange,
+        )
+        if log.checkpoint is not None:
+            self.restore(log.checkpoint)
+
+    # --- what subclasses say ----------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: bytes) -> None:
+        raise NotImplementedError
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None:
+        raise NotImplementedError
+
+    def propose(self) -> None:
+        """Called while leading when a group gathers: append own batches with `append_own`."""
+
+    def progressed(self) -> None:
+        """Commit, durability or replication moved: answer who waited for it."""
+
+    def on_lead(self) -> None:
+        """The epoch-start entry is committed and folded: serve."""
+
+    def on_follow(self) -> None:
+        """No longer leading: nobody may be told that something succeeded any more."""
+
+    def on_tick(self) -> None:
+        """A timer of the machine rang."""
+
+    def machine_tick_mono_ms(self) -> int:
+        return 0
+
+    def flush_facts(self) -> FlushFacts:
+        raise NotImplementedError
+
+    # --- inputs -----------------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, message: RaftMessage) -> None:
+        """A Raft message of a peer."""
+        if self.closed:
+            return
+        now_ms = self.host.clock.mono_ms()
+        if type(message) is AppendEntries:
+            try:
+                headers = [verify_batch(entry) for entry in message.entries]
+            except BatchError as error:
+                _log.error("dropping a damaged append", partition=self.partition, sender=sender, error=str(error))
+                return
+            step = partial(self.raft.step, sender, message, now_ms, headers)
+        else:
+            step = partial(self.raft.step, sender, message, now_ms)
+        try:
+            effects = step()
+        except raft_effects.SafetyViolation:
+            _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
+            self.close()
+            return
+        self.perform(effects)
+
+    def stage(self) -> None:
+        """The committer gathers a group."""
+        self._staging = False
+        if self.closed or not self.serving:
+            return
+        before = self.log.log_end
+        self.propose()
+        if self.log.log_end != before:
+            self.perform(self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()))
+
+    def durable(self, end_offset: int) -> None:
+        """Our own disk has the log up to here."""
+        if not self.closed:
+            self.perform(self.raft.durable(end_offset, self.host.clock.mono_ms()))
+
+    def peer_changed(self, peer: int, up: bool) -> None:
+        now_ms = self.host.clock.mono_ms()
+        self.perform(self.raft.peer_up(peer, now_ms) if up else self.raft.peer_down(peer, now_ms))
+
+    def tick(self) -> None:
+        if self.closed:
+            return
+        self.perform(self.raft.tick(self.host.clock.mono_ms()))
+        if self.serving:
+            self.on_tick()
+            self.schedule()
+
+    def start(self, campaign: bool) -> None:
+        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
+        now_ms = self.host.clock.mono_ms()
+        for peer in self.meta.replicas:
+            if peer != self.host.node_id and self.host.is_up(peer):
+                self.perform(self.raft.peer_up(peer, now_ms))
+        if campaign:
+            self.perform(self.raft.campaign(now_ms))
+        self.schedule()
+
+    def close(self) -> None:
+        if self.serving:
+            self.serving = False
+            self.on_follow()
+        self.closed = True
+        self.host.timers.forget(self.partition)
+
+    # --- for subclasses ---------------------------------------------------------------------------------------
+
+    def propose_soon(self) -> None:
+        if not self._staging:
+            self._staging = True
+            self.host.committer.propose_soon(self)
+
+    def append_own(self, bodies: list[bytes], timestamp_ms: int, *, control: bool = False, plain: bool = False) -> int:
+        """Stage one batch of our own at the log's end; returns its end offset."""
+        end = self.log.log_end
+        batch = build_batch(end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain)
+        self.host.log.append(self.partition, batch)
+        return end + len(bodies)
+
+    def require_leader(self) -> None:
+        """Raises NOT_LEADER, with the leader where it is known."""
+        if not self.serving:
+            hint = self.raft.leader if self.raft.leader != self.host.node_id else 0
+            raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
+
+    def schedule(self) -> None:
+        """Book the next tick that the machines want; an idle partition books none."""
+        due_ms = self.raft.next_tick_ms()
+        if self.serving:
+            machine_due_ms = self.machine_tick_mono_ms()
+            if machine_due_ms and (not due_ms or machine_due_ms < due_ms):
+                due_ms = machine_due_ms
+        if due_ms:
+            self.host.timers.wake(self.partition, due_ms)
+
+    # --- effects ----------------------------------------------------------------------------------------------
+
+    def perform(self, effects: list[raft_effects.Effect]) -> None:
+        """Do what the Raft machine asks, in order."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is raft_effects.SendEntries:
+                self._send_entries(effect)  # type: ignore[arg-type]
+            elif kind is raft_effects.Committed:
+                self._apply()
+            elif kind is raft_effects.Append:
+                for entry in effect.entries:  # type: ignore[union-attr]
+                    self.host.log.append(self.partition, entry)
+                self.host.committer.wake()
+            elif kind is raft_effects.Send:
+                self._send(effect)  # type: ignore[arg-type]
+            else:
+                self._perform_rare(effect)
+        if self.serving:
+            self.progressed()
+        self.schedule()
+
+    def _perform_rare(self, effect: raft_effects.Effect) -> None:
+        if isinstance(effect, raft_effects.SaveVote):
+            self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
+            self.host.committer.wake()
+        elif isinstance(effect, raft_effects.Truncate):
+            self.host.log.truncate(self.partition, effect.offset)
+            self.host.committer.wake()
+        elif isinstance(effect, raft_effects.EpochStart):
+            body = encode_body(b"", control_key(CONTROL_EPOCH_START))
+            end = self.append_own([body], self.host.clock.wall_ms(), control=True)
+            self.host.committer.wake()
+            self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
+        elif isinstance(effect, raft_effects.BecameLeader):
+            LEADER_CHANGES.inc()
+            self._lead_at = self.raft.commit
+            self._maybe_lead()
+        else:
+            assert isinstance(effect, raft_effects.SteppedDown)
+            self._lead_at = -1
+            _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+            if self.serving:
+                self.serving = False
+                self.on_follow()
+
+    def _send(self, effect: raft_effects.Send) -> None:
+        if effect.after_sync:
+            self.host.committer.send_after_sync(effect.peer, effect.message)
+        else:
+            self.host.send(effect.peer, effect.message)
+
+    def _send_entries(self, effect: raft_effects.SendEntries) -> None:
+        entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
+        if entries is not None:
+            self._send_append(effect, entries)
+        elif effect.peer not in self._reading_cold:
+            self._reading_cold.add(effect.peer)
+
+            def done(cold: list[bytes]) -> None:
+                self._reading_cold.discard(effect.peer)
+                if not self.closed and self.raft.is_current(effect):
+                    self._send_append(effect, cold)
+                    self.schedule()
+
+            self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+
+    def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
+        message = AppendEntries(
+            self.partition,
+            effect.epoch,
+            effect.prev_epoch,
+            effect.prev_offset,
+            effect.commit,
+            entries,
+            effect.replicated,
+        )
+        self.host.send(effect.peer, message)
+        end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
+        self.perform(self.raft.sent(effect.peer, end, sum(map(len, entries))))
+
+    def _apply(self) -> None:
+        """Fold every entry that is committed and not yet folded, in order."""
+        if self._applying_cold:
+            return
+        while self.applied < self.raft.commit:
+            batches = self.log.read_hot(self.applied, READ_BYTES_MAX)
+            if batches is None:
+                self._applying_cold = True
+                self.host.run_cold(partial(self.log.read_cold, self.applied, READ_BYTES_MAX), self._apply_cold)
+                return
+            self._fold_all(batches)
+        self._maybe_lead()
+
+    def _apply_cold(self, batches: list[bytes]) -> None:
+        self._applying_cold = False
+        if not self.closed:
+            self._fold_all(batches)
+            self._apply()
+            if self.serving:
+                self.progressed()
+            self.schedule()
+
+    def _fold_all(self, batches: list[bytes]) -> None:
+        commit = self.raft.commit
+        if not batches:
+            self.applied = commit
+        for batch in batches:
+            header = read_header(batch)
+            if header.end_offset > commit:
+                if header.base_offset >= commit:
+                    self.applied = commit
+                break
+            self.fold(header, batch)
+            self.applied = header.end_offset
+
+    def _maybe_lead(self) -> None:
+        if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
+            self._lead_at = -1
+            self.serving = True
+            self.on_lead()

@@ -1,0 +1,93 @@
+"""Which method of which replica answers an opcode. One table; the partition is read from the payload's first field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.node.connections import Token
+from storage_nodes.node.queue_replica import QueueReplica
+from storage_nodes.node.stream_replica import StreamReplica
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import DescribeClusterRequest, Opcode, encode_message
+
+if TYPE_CHECKING:
+    from storage_nodes.node.node import StorageNode
+
+_describe_request = msgspec.msgpack.Decoder(DescribeClusterRequest)
+
+_QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
+    Opcode.SEND: QueueReplica.send,
+    Opcode.ACQUIRE: QueueReplica.acquire,
+    Opcode.DELETE: QueueReplica.delete,
+    Opcode.CHANGE_VISIBILITY: QueueReplica.change_visibility,
+    Opcode.PURGE: QueueReplica.purge,
+    Opcode.CONFIGURE: QueueReplica.configure,
+    Opcode.QUEUE_STATS: QueueReplica.stats,
+}
+_STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
+    Opcode.STREAM_APPEND: StreamReplica.append,
+    Opcode.STREAM_READ: StreamReplica.read,
+}
+
+
+class RequestTable:
+    """Dispatches client requests. Raises StorageError or msgspec.DecodeError; the connection answers with it."""
+
+    def __init__(self, node: StorageNode) -> None:
+        self._node = node
+        self._cluster: dict[int, Callable[[Token, bytes], None]] = {
+            Opcode.CREATE_PARTITION: lambda token, payload: node.cluster.create(token, payload),
+            Opcode.DELETE_PARTITION: lambda token, payload: node.cluster.delete(token, payload),
+            Opcode.DESCRIBE_CLUSTER: self._describe,
+        }
+
+    def dispatch(self, token: Token, payload: bytes) -> None:
+        opcode = token.opcode
+        queue_call = _QUEUE.get(opcode)
+        if queue_call is not None:
+            queue_call(self._replica(payload, QueueReplica), token, payload)
+            return
+        stream_call = _STREAM.get(opcode)
+        if stream_call is not None:
+            stream_call(self._replica(payload, StreamReplica), token, payload)
+            return
+        cluster_call = self._cluster.get(opcode)
+        if cluster_call is None:
+            raise StorageError(ErrorCode.UNKNOWN_OPCODE, f"opcode {opcode} is not known here")
+        cluster_call(token, payload)
+
+    def _replica(self, payload: bytes, kind: type[Any]) -> Any:
+        partition = first_integer(payload)
+        replica = self._node.replicas.get(partition)
+        if replica is None or partition == CLUSTER_PARTITION:
+            raise StorageError(ErrorCode.UNKNOWN_PARTITION, f"partition {partition} has no replica here")
+        if not isinstance(replica, kind):
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"partition {partition} is of another kind")
+        return replica
+
+    def _describe(self, token: Token, payload: bytes) -> None:
+        request = _describe_request.decode(payload)
+        token.connection.answer(token, encode_message(self._node.describe(request.partitions)))
+
+
+def first_integer(payload: bytes) -> int:
+    """The first element of a msgpack array, an unsigned integer; all requests for a partition begin with it.
+
+    Reading just these bytes saves decoding a payload twice. Raises msgspec.DecodeError.
+    """
+    if len(payload) < 2 or not (0x90 <= payload[0] <= 0x9F):
+        raise msgspec.DecodeError("not a request array")
+    lead = payload[1]
+    if lead < 0x80:
+        return lead
+    size = _UNSIGNED_BYTES.get(lead)
+    if size is None or len(payload) < 2 + size:
+        raise msgspec.DecodeError("the partition is not an unsigned integer")
+    return int.from_bytes(payload[2 : 2 + size], "big")
+
+
+_UNSIGNED_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}

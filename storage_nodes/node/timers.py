@@ -1,0 +1,63 @@
+"""One timer for all partitions of a node: a heap of (due, partition). Idle partitions are not in it."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+
+class Timers:
+    """Calls `fire(partition)` no earlier than asked. Only the earliest wish of a partition counts."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, mono_ms: Callable[[], int], fire: Callable[[int], None]
+    ) -> None:
+        self._loop = loop
+        self._mono_ms = mono_ms
+        self._fire = fire
+        self._heap: list[tuple[int, int]] = []
+        self._due: dict[int, int] = {}
+        self._handle: asyncio.TimerHandle | None = None
+        self._handle_due = 0
+
+    def wake(self, partition: int, due_ms: int) -> None:
+        """Fire `partition` at `due_ms` (monotonic) unless it is due earlier anyway."""
+        current = self._due.get(partition)
+        if current is not None and current <= due_ms:
+            return
+        self._due[partition] = due_ms
+        heapq.heappush(self._heap, (due_ms, partition))
+        if self._handle is None or due_ms < self._handle_due:
+            self._arm()
+
+    def forget(self, partition: int) -> None:
+        self._due.pop(partition, None)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        self._heap.clear()
+        self._due.clear()
+
+    def _arm(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self._heap:
+            self._handle_due = self._heap[0][0]
+            delay_s = max(self._handle_due - self._mono_ms(), 0) / 1000
+            self._handle = self._loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        now = self._mono_ms()
+        ready: list[int] = []
+        while self._heap and self._heap[0][0] <= now:
+            due, partition = heapq.heappop(self._heap)
+            if self._due.get(partition) == due:
+                del self._due[partition]
+                ready.append(partition)
+        for partition in ready:
+            self._fire(partition)
+        self._arm()

@@ -1,0 +1,37 @@
+"""Logs and metrics of a storage node: one JSON object a line on stderr, Prometheus on an operators' port."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+from prometheus_client import start_http_server
+
+from storage_nodes.config import split_listen
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def configure_logging(process: str, level: str) -> None:
+    """JSON lines with `ts`, `level`, `event`, `process`. Unknown levels count as info."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+
+
+def serve_metrics(listen: str) -> None:
+    """Prometheus on `host:port`; an empty setting serves none."""
+    if listen:
+        host, port = split_listen(listen)
+        start_http_server(port, host)
