@@ -1,0 +1,91 @@
+"""Commands of the queue machine: the control records that every replica folds.
+
+A command is a msgpack array in the value of a control record whose key is (int16 0, int16 17), big-endian:
+
+    [kind, term, sequence, time_ms, ...]
+
+    term       log end at which the leader began to lead; unique, because its epoch-start entry stands right below it
+    sequence   counts the commands of one term; lets the leader match a folded command with the requests it answers
+    time_ms    the leader's time, ms since the Unix epoch; never falls from one command to the next
+
+    kind                   further fields
+    1 ACQUIRED             cursor, groups; a group is [time_ms, deadline_ms, fresh, again]
+                             fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
+                             again  offsets delivered before, or delayed ones that are due
+    2 DELETED              flat (offset, delivery)...
+    3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms
+    4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
+                           messages, offsets of messages that were delivered or delayed
+    5 PURGED               -
+    6 CONFIGURED           retention_ms, in_flight_max
+
+Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
+and walking a flat list of integers costs a third of a list of pairs.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+from storage_nodes.limits import (
+    BATCH_BYTES_MAX,
+    READ_AHEAD_MESSAGES_MAX,
+    RECEIPTS_PER_CALL_MAX,
+    RECORD_BYTES_MAX,
+)
+from storage_nodes.protocol.records import decode_body, encode_body
+
+ACQUIRED = 1
+DELETED = 2
+VISIBILITY_CHANGED = 3
+EXPIRED = 4
+PURGED = 5
+CONFIGURED = 6
+
+# Positions of the fields that all kinds have.
+KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
+
+# Messages that the commands of one control batch may name, per kind. More waits for the next group commit.
+COMMAND_ITEMS_MAX = 10_000
+# Messages that one batch may expire; what is left is expired by the batches that follow.
+EXPIRED_PER_COMMAND_MAX = 10_000
+# Purges and configurations in one control batch.
+SINGLE_COMMANDS_PER_BATCH_MAX = 64
+
+# Largest msgpack forms: an integer takes 9 bytes, a small array's header 1. The last call or range may overshoot the
+# item limit by its own size.
+_ITEMS_MAX = COMMAND_ITEMS_MAX + RECEIPTS_PER_CALL_MAX
+_ACQUIRED_BYTES_MAX = _ITEMS_MAX * 54  # every message alone in a range, every range alone in a group
+_DELETED_BYTES_MAX = _ITEMS_MAX * 18
+_CHANGED_BYTES_MAX = _ITEMS_MAX * 27
+_EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
+_BATCH_BYTES_MAX = (
+    _ACQUIRED_BYTES_MAX + _DELETED_BYTES_MAX + _CHANGED_BYTES_MAX + _EXPIRED_BYTES_MAX
+    + 100 * SINGLE_COMMANDS_PER_BATCH_MAX
+)
+assert max(_ACQUIRED_BYTES_MAX, _CHANGED_BYTES_MAX, _EXPIRED_BYTES_MAX) < RECORD_BYTES_MAX - 1_000
+assert _BATCH_BYTES_MAX < BATCH_BYTES_MAX - 1_000, "one control batch holds all that is taken at once"
+
+CONTROL_QUEUE_KEY = struct.pack(">hh", 0, 17)
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+Command = list[Any]
+
+
+def encode_command(command: Command) -> bytes:
+    """The record body of a command."""
+    return encode_body(_encode(command), CONTROL_QUEUE_KEY)
+
+
+def decode_command(body: bytes) -> Command | None:
+    """The command in a control record's body; None where the record is not for the queue machine."""
+    record = decode_body(body)
+    if record.key != CONTROL_QUEUE_KEY:
+        return None
+    command: Command = _decode(record.value)
+    return command

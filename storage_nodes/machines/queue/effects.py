@@ -1,0 +1,84 @@
+"""What a queue machine asks its driver to do, and the small values that travel with it.
+
+The driver performs effects in the order given and decides nothing. A *token* is whatever the driver uses to find the
+request again; the machine only hands it back. Tokens that are outstanding at the same time must differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple, Protocol
+
+from storage_nodes.protocol.errors import ErrorCode
+
+Token = Hashable
+
+
+class BatchFacts(Protocol):
+    """What the fold reads of a batch header; `BatchHeader` of the log has it."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def is_control(self) -> bool: ...
+    @property
+    def is_plain(self) -> bool: ...
+
+
+class FreshRange(NamedTuple):
+    """Message offsets of one data batch, both ends included, and the batch's append time."""
+
+    first_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Pick(NamedTuple):
+    """One message handed out. `delivery` counts from 1; (offset, delivery) is the receipt."""
+
+    offset: int
+    delivery: int
+    first_received_ms: int
+    sent_ms: int
+
+
+class Deliver(NamedTuple):
+    """Answer an acquire with these messages (none: the wait ran out). The driver adds the bodies from the log."""
+
+    token: Token
+    picks: list[Pick]
+
+
+class Answer(NamedTuple):
+    """The command of this token is committed and folded.
+
+    delete, change visibility, configure: one ErrorCode an item; purge: (ErrorCode, messages purged).
+    """
+
+    token: Token
+    result: list[ErrorCode] | tuple[ErrorCode, int]
+
+
+class Refuse(NamedTuple):
+    token: Token
+    code: ErrorCode
+    text: str
+
+
+class Fetch(NamedTuple):
+    """Read headers of data batches from here on and call `fetched()`. One is outstanding at a time."""
+
+    from_offset: int
+
+
+class Propose(NamedTuple):
+    """Commands are staged: call `take_commands()` for the next group commit."""
+
+
+Effect = Deliver | Answer | Refuse | Fetch | Propose

@@ -1,0 +1,382 @@
+"""The leader's side of a queue partition: decides who gets what, stages it, and follows the fold.
+
+Every input does its own part and then *settles* (`_settle`): expired messages at the head go, waiters are served, the
+window is read ahead, the driver is told that commands are staged. So whatever made messages available, waiters see it.
+
+Time: `now_ms` is the driver's wall clock; decisions use max(it, the highest time in the log), which never falls. Waits
+are promises to callers and use the wall clock alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+from storage_nodes.limits import PROPOSALS_PENDING_MAX, READ_AHEAD_MESSAGES_MAX, WAITERS_PER_PARTITION_MAX
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    CONFIGURED,
+    DELETED,
+    EXPIRED,
+    FIRST_FIELD,
+    KIND,
+    PURGED,
+    VISIBILITY_CHANGED,
+    Command,
+)
+from storage_nodes.machines.queue.effects import (
+    Answer,
+    Deliver,
+    Effect,
+    Fetch,
+    FreshRange,
+    Pick,
+    Propose,
+    Refuse,
+    Token,
+)
+from storage_nodes.machines.queue.probes import Probes
+from storage_nodes.machines.queue.ready import Leases, Window
+from storage_nodes.machines.queue.staging import Staging
+from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.waiters import Waiters
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig, QueueStats
+
+# How often a queue that holds messages looks for expired ones.
+RETENTION_CHECK_MS_MIN = 1_000
+RETENTION_CHECKS_PER_RETENTION = 100
+# How long a short poll may wait for the read of the log that will find its messages.
+FETCH_PATIENCE_MS = 1_000
+
+
+class Leader:
+    """Exists only while leading and only once there is something to do."""
+
+    __slots__ = (
+        "_fetching",
+        "_leases",
+        "_probes",
+        "_retention_check_ms",
+        "_staging",
+        "_state",
+        "_time_ms",
+        "_waiters",
+        "_window",
+    )
+
+    def __init__(self, state: QueueState, term: int) -> None:
+        self._state = state
+        self._time_ms = state.last_ms
+        self._leases = Leases(state.live)
+        self._window = Window(state.cursor)
+        self._staging = Staging(term)
+        self._waiters = Waiters()
+        self._probes = Probes()
+        self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
+        self._retention_check_ms = 0  # 0 = nothing to look after
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def acquire(
+        self, token: Token, messages_max: int, visibility_ms: int, wait_until_ms: int, now_ms: int
+    ) -> list[Effect]:
+        time_ms = self._advance(now_ms)
+        effects: list[Effect] = []
+        if self._waiters:
+            self._serve(effects, time_ms)  # those who came first
+        picks = self._pick(messages_max, visibility_ms, time_ms)
+        if picks:
+            effects.append(Deliver(token, picks))
+        elif wait_until_ms == 0 and self.in_flight_count >= self._state.config.in_flight_max:
+            effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
+        elif wait_until_ms > now_ms or self._fetch_may_help:
+            if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
+                effects.append(Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages"))
+            else:
+                is_patient = wait_until_ms > now_ms
+                until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
+                self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient)
+        else:
+            effects.append(Deliver(token, []))
+        return self._settle(effects, time_ms)
+
+    def cancel(self, token: Token) -> list[Effect]:
+        if self._waiters.remove(token):
+            return [Refuse(token, ErrorCode.CANCELLED, "given up by the caller")]
+        return []
+
+    def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
+        if self._is_overloaded:
+            return [_overloaded(token)]
+        count = len(receipts)
+        if not receipts or max(receipts) < (self._window.head,):
+            self._staging.deleted(receipts, Answer(token, [ErrorCode.OK] * count))
+        else:
+            self._probes.add(token, receipts, self._window, self._state)
+            self._stage_probed()
+        return self._settle([], self._time_ms)
+
+    def change_visibility(
+        self, token: Token | None, changes: Sequence[tuple[int, int, int]], now_ms: int
+    ) -> list[Effect]:
+        time_ms = self._advance(now_ms)
+        if self._is_overloaded and token is not None:
+            return [_overloaded(token)]
+        for offset, delivery, _ in changes:
+            if delivery > 0:
+                self._leases.hold(offset)
+        self._staging.changed(changes, token)
+        return self._settle([], time_ms)
+
+    def purge(self, token: Token, now_ms: int) -> list[Effect]:
+        return self._single([PURGED], token, self._advance(now_ms))
+
+    def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
+        return self._single([CONFIGURED, config.retention_ms, config.in_flight_max], token, self._time_ms)
+
+    # --- the driver's other inputs ----------------------------------------------------------------------------
+
+    def fetched(self, from_offset: int, ranges: Sequence[FreshRange], next_offset: int, now_ms: int) -> list[Effect]:
+        time_ms = self._advance(now_ms)
+        if from_offset != self._fetching:
+            return []
+        self._fetching = -1
+        # The log may hold more than was folded: what is not committed is nobody's message yet.
+        end = min(next_offset, self._state.log_end) if next_offset > from_offset else self._state.log_end
+        if self._probes.asks(from_offset):
+            self._probes.fetched(from_offset, ranges, end)
+            self._stage_probed()
+        if from_offset == self._window.end or from_offset < self._window.end < end:
+            self._window.fetched(ranges, end, self._state)
+        effects = self._settle([], time_ms)
+        if not self._fetch_may_help:
+            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+        return effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        time_ms = self._advance(now_ms)
+        if self._retention_check_ms and time_ms >= self._retention_check_ms:
+            self._expire_live(time_ms)
+            self._retention_check_ms = 0
+        effects = self._settle([], time_ms)
+        effects += [Deliver(token, []) for token in self._waiters.remove_overdue(now_ms)]
+        return effects
+
+    def next_tick_ms(self) -> int:
+        """Leases that run out are only waited for when somebody waits for messages; else the next acquire looks."""
+        due_ms = [self._retention_check_ms]
+        if self._waiters:
+            due_ms += [self._leases.next_deadline_ms(), self._waiters.next_deadline_ms()]
+        return min((ms for ms in due_ms if ms), default=0)
+
+    def take_commands(self, now_ms: int) -> list[bytes]:
+        return self._staging.take(self._advance(now_ms), self._window.head)
+
+    def stats(self, now_ms: int) -> QueueStats:
+        self._advance(now_ms)
+        state, staging, leases = self._state, self._staging, self._leases
+        fresh = max(0, state.fresh_count - staging.fresh_picked - staging.fresh_expired)
+        first_ready = leases.first_ready()
+        oldest_ms = self._window.ranges[0].timestamp_ms if self._window.ranges else 0
+        if first_ready is not None:
+            sent_ms = state.live[first_ready][3]
+            oldest_ms = min(oldest_ms, sent_ms) if oldest_ms else sent_ms
+        return QueueStats(fresh + leases.ready_count, self.in_flight_count, leases.delayed, oldest_ms)
+
+    def start(self, now_ms: int) -> list[Effect]:
+        return self._settle([], self._advance(now_ms))
+
+    def stop(self) -> list[Effect]:
+        """The leadership ended: nobody who waits here will hear from the fold."""
+        effects: list[Effect] = [
+            Refuse(token, ErrorCode.NOT_LEADER, "another node leads now") for token in self._waiters.tokens()
+        ]
+        tokens = self._staging.tokens() + self._probes.tokens()
+        effects += [Refuse(token, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for token in tokens]
+        return effects
+
+    # --- the fold's hooks -------------------------------------------------------------------------------------
+
+    def messages_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, delayed: Sequence[int], now_ms: int
+    ) -> list[Effect]:
+        self._window.arrived(first, last, timestamp_ms, before, delayed)
+        for offset in delayed:
+            self._leases.delayed += 1
+            self._leases.set_timer(self._state.live[offset][0], offset, offset)
+        if not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
+            return []  # nothing to settle: the fast way of a queue that only fills
+        return self._settle([], self._advance(now_ms))
+
+    def fold(self, command: Command, offset: int, effects: list[Effect]) -> None:
+        """Fold a command of our own into the state, follow it here, and answer whoever waits for it."""
+        taken = self._staging.folded(command)
+        kind = command[KIND]
+        effects += taken.answers
+        if kind == ACQUIRED:
+            self._state.fold_acquired(command)
+            self._follow_acquired(command)
+        elif kind == DELETED:
+            ahead = self._state.fold_deleted(command)
+            self._leases.forget(command[FIRST_FIELD][::2])
+            if ahead:
+                self._window.cut(ahead)
+        elif kind == VISIBILITY_CHANGED:
+            self._follow_visibility(command, self._state.fold_visibility(command), effects, taken.askers)
+        elif kind == EXPIRED:
+            self._leases.expire(command[FIRST_FIELD + 2])
+            self._state.fold_expired(command)
+        elif kind == PURGED:
+            result = self._state.fold_purged(command, offset)
+            if result[0] == ErrorCode.OK:
+                self._leases.clear()
+                self._window.clear(offset)
+            effects += [Answer(asker.token, result) for asker in taken.askers]
+        else:
+            assert kind == CONFIGURED, f"command kind {kind}"
+            self._state.fold_configured(command)
+            effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
+
+    def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> list[Effect]:
+        """A control batch was folded when the log ended at `before`."""
+        state, window = self._state, self._window
+        if state.fresh_count == 0:
+            window.clear(state.log_end)
+        elif window.end >= before:
+            window.end = state.log_end
+        return self._settle(effects, self._advance(now_ms))
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    @property
+    def in_flight_count(self) -> int:
+        return self._leases.in_flight_count + self._staging.fresh_picked
+
+    @property
+    def _is_overloaded(self) -> bool:
+        return self._staging.outstanding + len(self._probes) >= PROPOSALS_PENDING_MAX
+
+    @property
+    def _fetch_may_help(self) -> bool:
+        return not self._window.ranges and self._window.end < self._state.log_end and self._state.fresh_count > 0
+
+    def _advance(self, now_ms: int) -> int:
+        """The time of this input; leases that ran out by then are ready."""
+        self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
+        self._leases.advance(time_ms)
+        return time_ms
+
+    def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
+        state, window, staging = self._state, self._window, self._staging
+        if window.ranges and window.ranges[0].timestamp_ms <= time_ms - state.config.retention_ms:
+            self._expire_fresh(time_ms)
+        if self._waiters:
+            self._serve(effects, time_ms)
+        if self._fetching < 0 and (from_offset := self._wanted_offset()) >= 0:
+            self._fetching = from_offset
+            effects.append(Fetch(from_offset))
+        if not staging.announced and not staging.is_empty:
+            staging.announced = True
+            effects.append(Propose())
+        if not self._retention_check_ms and (state.fresh_count or state.live):
+            every_ms = state.config.retention_ms // RETENTION_CHECKS_PER_RETENTION
+            self._retention_check_ms = time_ms + max(RETENTION_CHECK_MS_MIN, every_ms)
+        elif self._retention_check_ms and not (state.fresh_count or state.live):
+            self._retention_check_ms = 0
+        return effects
+
+    def _serve(self, effects: list[Effect], time_ms: int) -> None:
+        while self._waiters:
+            waiter = self._waiters.first()
+            picks = self._pick(waiter.messages_max, waiter.visibility_ms, time_ms)
+            if not picks:
+                return
+            self._waiters.remove_first()
+            effects.append(Deliver(waiter.token, picks))
+
+    def _pick(self, messages_max: int, visibility_ms: int, time_ms: int) -> list[Pick]:
+        """Take messages out, those to be delivered again first; empty when there is nothing or a limit is reached."""
+        state, staging, window = self._state, self._staging, self._window
+        room = min(messages_max, state.config.in_flight_max - self.in_flight_count, staging.picks_room)
+        picks: list[Pick] = []
+        if room <= 0:
+            return picks
+        deadline_ms = time_ms + visibility_ms
+        if self._leases.ready_count:
+            again = self._leases.take(room)
+            staging.acquired_again(time_ms, deadline_ms, again)
+            for offset in again:
+                _, delivery, first_received_ms, sent_ms = state.live[offset]
+                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        oldest_ms = time_ms - state.config.retention_ms
+        while len(picks) < room and window.ranges:
+            if window.ranges[0].timestamp_ms <= oldest_ms:
+                if not self._expire_fresh(time_ms):
+                    break
+                continue
+            taken = window.take(room - len(picks))
+            staging.acquired_fresh(time_ms, deadline_ms, taken)
+            first, last, sent_ms = taken
+            picks += map(Pick, range(first, last + 1), repeat(1), repeat(time_ms), repeat(sent_ms))
+        return picks
+
+    def _expire_fresh(self, time_ms: int) -> bool:
+        """Drop what outlived its retention at the head of the window; False if no more may be staged now."""
+        oldest_ms = time_ms - self._state.config.retention_ms
+        window, staging = self._window, self._staging
+        while window.ranges and window.ranges[0].timestamp_ms <= oldest_ms:
+            if staging.expired_room <= 0:
+                return False
+            taken = window.take(staging.expired_room)
+            staging.expired_range(taken.first_offset, taken.last_offset)
+        return True
+
+    def _expire_live(self, time_ms: int) -> None:
+        oldest_ms = time_ms - self._state.config.retention_ms
+        expired = [offset for offset, entry in self._state.live.items() if entry[3] <= oldest_ms]
+        self._staging.expired_offsets(expired[: max(0, self._staging.expired_room)])
+
+    def _wanted_offset(self) -> int:
+        """Where the log should be read next, -1 = nowhere."""
+        if self._probes:
+            return self._probes.wanted_offset()
+        window = self._window
+        if window.end < self._state.log_end and window.count < READ_AHEAD_MESSAGES_MAX // 2:
+            return window.end
+        return -1
+
+    def _stage_probed(self) -> None:
+        for receipts, answer in self._probes.take_decided():
+            self._staging.deleted(receipts, answer)
+
+    def _single(self, command: list[int], token: Token, time_ms: int) -> list[Effect]:
+        if self._is_overloaded:
+            return [_overloaded(token)]
+        self._staging.single(command, token)
+        return self._settle([], time_ms)
+
+    def _follow_acquired(self, command: Command) -> None:
+        leases = self._leases
+        for _, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+            for at in range(0, len(fresh), 3):
+                leases.set_timer(deadline_ms, fresh[at], fresh[at + 1])
+            for offset in again:
+                leases.release(offset)
+
+    def _follow_visibility(
+        self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]
+    ) -> None:
+        flat = command[FIRST_FIELD]
+        for at in range(0, len(flat), 3):
+            if flat[at + 1] > 0:
+                self._leases.release(flat[at])
+        at = 0
+        for token, count in askers:
+            if token is not None:
+                effects.append(Answer(token, codes[at : at + count]))
+            at += count
+
+
+def _overloaded(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

@@ -1,0 +1,228 @@
+"""The queue machine: standard-queue delivery as a fold over a partition log (docs/storage.md, "Queue machine").
+
+Pure: (input, now_ms) -> effects. Three parts:
+
+    state.py     what every replica folds, in log order: cursor, live messages, counters
+    leader.py    what only the leader keeps: ready messages, timers, waiters, staged commands
+    commands.py  the records between the two
+
+    acquire/delete/...  ->  Leader decides and stages  ->  take_commands()  ->  log  ->  apply()  ->  state, answers
+
+An acquire on a standard queue is delivered before its command is committed. If the leader is lost in between the lease
+is lost with it and the message is handed out again: at least once. A delete is answered only when its command comes
+back through the fold, so an acknowledged delete survives every failover.
+
+Driver's duties: call `apply` for committed entries, each once, in order; `lead` after the epoch-start entry of the own
+epoch was applied; `follow` at step-down, after which results of older fetches are dropped; take commands
+only for a batch that really goes to the log next (if it cannot, step down).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from storage_nodes.limits import ACQUIRE_MESSAGES_MAX, IN_FLIGHT_MESSAGES_MAX, RETENTION_MS_MAX, RETENTION_MS_MIN
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    CONFIGURED,
+    DELETED,
+    EXPIRED,
+    KIND,
+    PURGED,
+    TIME_MS,
+    VISIBILITY_CHANGED,
+    Command,
+    decode_command,
+)
+from storage_nodes.machines.queue.effects import BatchFacts, Effect, FreshRange, Refuse, Token
+from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.state import QueueState, delay_of
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig, QueueStats
+
+Records = Callable[[], Iterable[tuple[int, bytes]]]
+
+_NOT_LEADING = -1
+
+
+class QueueMachine:
+    __slots__ = ("_leader", "_term", "state")
+
+    def __init__(self, config: QueueConfig | None = None) -> None:
+        self.state = QueueState(config or QueueConfig())
+        self._term = _NOT_LEADING
+        self._leader: Leader | None = None  # made when first needed: an idle queue stays small
+
+    # --- fold, every replica ----------------------------------------------------------------------------------
+
+    def apply(self, header: BatchFacts, records: Records, now_ms: int) -> list[Effect]:
+        """Fold one committed entry. `records` is called only for control batches and batches that are not plain."""
+        base = header.base_offset
+        before = self.state.log_end
+        assert base >= before, f"entry at {base} was folded already, the log ends at {before} here"
+        if header.is_control:
+            return self._apply_commands(header, records, before, now_ms)
+        leader = self._desk() if self._term >= 0 else None
+        last, timestamp_ms = header.last_offset, header.timestamp_ms
+        self.state.fold_messages(last, timestamp_ms, header.record_count)
+        delayed: Sequence[int] = () if header.is_plain else self._fold_delays(records, timestamp_ms, last + 1)
+        if leader is None:
+            return []
+        return leader.messages_arrived(base, last, timestamp_ms, before, delayed, now_ms)
+
+    def checkpoint(self) -> bytes:
+        return self.state.checkpoint()
+
+    def restore(self, blob: bytes) -> None:
+        """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`."""
+        assert self._term == _NOT_LEADING, "a leader's state comes from its log"
+        self.state.restore(blob)
+
+    def is_live(self, base_offset: int, last_offset: int) -> bool:
+        return self.state.is_live(base_offset, last_offset)
+
+    def low_watermark(self) -> int:
+        return self.state.low_watermark()
+
+    @property
+    def log_end(self) -> int:
+        """End of the last entry folded."""
+        return self.state.log_end
+
+    # --- leadership -------------------------------------------------------------------------------------------
+
+    def lead(self, now_ms: int) -> list[Effect]:
+        """The epoch-start entry of our epoch was applied: serve."""
+        assert self._term == _NOT_LEADING, "leads already"
+        # No two leaderships have the same: each begins with an entry of its own below this position.
+        self._term = self.state.log_end
+        if self.state.live or self.state.fresh_count:
+            return self._desk().start(now_ms)
+        return []
+
+    def follow(self) -> list[Effect]:
+        """Leadership is over: everyone who waits is refused. Harmless when not leading."""
+        leader, self._leader, self._term = self._leader, None, _NOT_LEADING
+        return leader.stop() if leader is not None else []
+
+    # --- leader: requests -------------------------------------------------------------------------------------
+
+    def acquire(
+        self, token: Token, max_messages: int, visibility_ms: int, wait_until_ms: int, now_ms: int
+    ) -> list[Effect]:
+        """Lease messages and deliver at once; wait_until_ms is on the clock of now_ms, 0 = do not wait."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        wanted = min(max_messages, ACQUIRE_MESSAGES_MAX)
+        return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms)
+
+    def cancel(self, token: Token) -> list[Effect]:
+        """Give up a waiting acquire: refused with CANCELLED if it still waited, nothing otherwise."""
+        return self._leader.cancel(token) if self._leader is not None else []
+
+    def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
+        """Receipts are (offset, delivery)."""
+        return self._desk().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
+
+    def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
+        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once)."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        return self._desk().change_visibility(token, changes, now_ms)
+
+    def release(self, picks: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
+        """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
+        if self._term < 0:
+            return []
+        return self._desk().change_visibility(None, [(offset, delivery, 0) for offset, delivery in picks], now_ms)
+
+    def purge(self, token: Token, now_ms: int) -> list[Effect]:
+        return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
+
+    def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
+        if self._term < 0:
+            return [_not_leader(token)]
+        if not (RETENTION_MS_MIN <= config.retention_ms <= RETENTION_MS_MAX):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "retention_ms is out of range")]
+        if not 1 <= config.in_flight_max <= IN_FLIGHT_MESSAGES_MAX:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "in_flight_max is out of range")]
+        return self._desk().configure(token, config)
+
+    # --- leader: the driver's other inputs --------------------------------------------------------------------
+
+    def fetched(self, from_offset: int, ranges: Sequence[FreshRange], next_offset: int, now_ms: int) -> list[Effect]:
+        """Answer to Fetch: the data batches from there on, and where reading goes on (no progress = log end)."""
+        return self._leader.fetched(from_offset, ranges, next_offset, now_ms) if self._leader is not None else []
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        return self._leader.tick(now_ms) if self._leader is not None else []
+
+    def next_tick_ms(self) -> int:
+        """When to call `tick`, on the clock of now_ms; 0 = never. May change with every call into the machine."""
+        return self._leader.next_tick_ms() if self._leader is not None else 0
+
+    def take_commands(self, now_ms: int) -> list[bytes]:
+        """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""
+        return self._leader.take_commands(now_ms) if self._leader is not None else []
+
+    def stats(self, now_ms: int) -> QueueStats:
+        if self._leader is not None:
+            return self._leader.stats(now_ms)
+        state = self.state
+        ready = [entry[3] for entry in state.live.values() if entry[0] <= now_ms]
+        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
+        in_flight = len(state.live) - len(ready) - delayed
+        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, min(ready, default=0))
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _desk(self) -> Leader:
+        if self._leader is None:
+            self._leader = Leader(self.state, self._term)
+        return self._leader
+
+    def _fold_delays(self, records: Records, timestamp_ms: int, end: int) -> list[int]:
+        delayed: list[int] = []
+        for offset, body in records():
+            delay_ms = delay_of(body)
+            if delay_ms > 0:
+                self.state.fold_delayed(offset, timestamp_ms + delay_ms, timestamp_ms)
+                delayed.append(offset)
+        self.state.end_entry(end)
+        return delayed
+
+    def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
+        state, leader = self.state, self._leader
+        effects: list[Effect] = []
+        for offset, body in records():
+            command = decode_command(body)
+            if command is None:
+                continue  # the epoch-start entry
+            if leader is not None:
+                leader.fold(command, offset, effects)
+            else:
+                _fold(state, command, offset)
+            state.last_ms = max(state.last_ms, command[TIME_MS])
+        state.end_entry(header.last_offset + 1)
+        return leader.commands_arrived(before, effects, now_ms) if leader is not None else effects
+
+
+def _fold(state: QueueState, command: Command, offset: int) -> None:
+    kind = command[KIND]
+    if kind == ACQUIRED:
+        state.fold_acquired(command)
+    elif kind == DELETED:
+        state.fold_deleted(command)
+    elif kind == VISIBILITY_CHANGED:
+        state.fold_visibility(command)
+    elif kind == EXPIRED:
+        state.fold_expired(command)
+    elif kind == PURGED:
+        state.fold_purged(command, offset)
+    else:
+        assert kind == CONFIGURED, f"command kind {kind}"
+        state.fold_configured(command)
+
+
+def _not_leader(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.NOT_LEADER, "this node does not lead the partition")

@@ -1,0 +1,229 @@
+"""What a leader can hand out, in memory: the window of fresh messages, and leases that may run out.
+
+Both are derived from the replicated state and the log, and are thrown away with the leadership.
+
+Window. A stretch [first range, end) of the log ahead of the cursor in which every fresh message is known. `head` is the
+leader's own cursor: everything below it was taken. Data batches that arrive at its end extend it for nothing; where it
+had to stop (READ_AHEAD_MESSAGES_MAX) the driver reads on.
+
+Leases. Timers are per range of messages acquired together, not per message. A timer is only a hint: `live` decides when
+it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not become
+ready, because the command may move the deadline; when it is folded their timer is set anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
+from storage_nodes.machines.queue.checkpoint import Live
+from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.state import QueueState
+
+# Garbage that a heap with lazy deletion may hold beside as many valid entries again.
+_GARBAGE_MAX = 1_024
+
+
+class Window:
+    """Fresh messages known ahead of the cursor, as ranges in offset order; every offset in them is fresh."""
+
+    __slots__ = ("count", "end", "ranges")
+
+    def __init__(self, end: int) -> None:
+        self.ranges: deque[FreshRange] = deque()
+        self.count = 0  # messages in `ranges`
+        self.end = end  # every fresh message below it is in `ranges` or was taken
+
+    @property
+    def head(self) -> int:
+        return self.ranges[0].first_offset if self.ranges else self.end
+
+    def extend(self, first: int, last: int, timestamp_ms: int, without: Sequence[int]) -> None:
+        """Add a range at the end, except the offsets `without` (ascending)."""
+        for offset in without:
+            if first < offset:
+                self._append(first, offset - 1, timestamp_ms)
+            first = offset + 1
+        if first <= last:
+            self._append(first, last, timestamp_ms)
+
+    def arrived(self, base: int, last: int, timestamp_ms: int, before: int, without: Sequence[int]) -> None:
+        """A data batch was folded when the log ended at `before`; take it in if it continues the window."""
+        if self.end < before or (self.ranges and self.count + last + 1 - base > READ_AHEAD_MESSAGES_MAX):
+            return
+        self.extend(base, last, timestamp_ms, without)
+        self.end = last + 1
+
+    def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
+        """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
+        gone = state.deleted_ahead
+        live = state.live
+        for first, last, timestamp_ms in ranges:
+            first, last = max(first, self.end), min(last, end - 1)
+            if first > last:
+                continue
+            offsets = range(first, last + 1)
+            if live.keys().isdisjoint(offsets) and (not gone or gone.isdisjoint(offsets)):
+                self.extend(first, last, timestamp_ms, ())
+            else:
+                self.extend(first, last, timestamp_ms, [o for o in offsets if o in live or o in gone])
+        self.end = max(self.end, end)
+
+    def holds(self, offset: int) -> bool:
+        return any(r.first_offset <= offset <= r.last_offset for r in self.ranges)
+
+    def take(self, count_max: int) -> FreshRange:
+        """Take up to count_max messages off the first range."""
+        first, last, timestamp_ms = self.ranges[0]
+        if last - first < count_max:
+            self.count -= last - first + 1
+            return self.ranges.popleft()
+        self.count -= count_max
+        self.ranges[0] = FreshRange(first + count_max, last, timestamp_ms)
+        return FreshRange(first, first + count_max - 1, timestamp_ms)
+
+    def cut(self, gone: Sequence[int]) -> None:
+        """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
+        ranges, self.ranges, self.count = self.ranges, deque(), 0
+        for first, last, timestamp_ms in ranges:
+            self.extend(first, last, timestamp_ms, sorted(o for o in gone if first <= o <= last))
+
+    def clear(self, end: int) -> None:
+        """Nothing below `end` is fresh."""
+        self.ranges.clear()
+        self.count = 0
+        self.end = max(self.end, end)
+
+    def _append(self, first: int, last: int, timestamp_ms: int) -> None:
+        self.ranges.append(FreshRange(first, last, timestamp_ms))
+        self.count += last - first + 1
+
+
+class Leases:
+    """Messages in `live`: when they become available, and which of them are."""
+
+    __slots__ = ("_held", "_live", "_order", "_ready", "_timers", "delayed")
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
+        self._order: list[int] = []  # heap over _ready, may hold offsets that left it
+        self._timers: list[tuple[int, int, int]] = []  # heap of (deadline_ms, first, last)
+        self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
+        self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
+        self._rebuild()
+
+    @property
+    def ready_count(self) -> int:
+        return len(self._ready)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Messages whose lease holds: all but the ready and the delayed."""
+        return len(self._live) - len(self._ready) - self.delayed
+
+    def next_deadline_ms(self) -> int:
+        """0 = none. Timers that mean nothing any more are dropped on the way."""
+        timers, live = self._timers, self._live
+        while timers:
+            deadline_ms, first, last = timers[0]
+            for offset in range(first, last + 1):
+                entry = live.get(offset)
+                if entry is not None and entry[0] == deadline_ms and offset not in self._ready:
+                    return deadline_ms
+            heapq.heappop(timers)
+        return 0
+
+    def set_timer(self, deadline_ms: int, first: int, last: int) -> None:
+        heapq.heappush(self._timers, (deadline_ms, first, last))
+        if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
+            self._rebuild()
+
+    def advance(self, now_ms: int) -> None:
+        """Make ready what is due."""
+        timers, live, ready = self._timers, self._live, self._ready
+        while timers and timers[0][0] <= now_ms:
+            deadline_ms, first, last = heapq.heappop(timers)
+            for offset in range(first, last + 1):
+                entry = live.get(offset)
+                if entry is None or entry[0] != deadline_ms or offset in ready or offset in self._held:
+                    continue
+                ready.add(offset)
+                heapq.heappush(self._order, offset)
+                if entry[1] == 0:
+                    self.delayed -= 1
+
+    def take(self, count_max: int) -> list[int]:
+        """The first ready offsets, in order, now held."""
+        ready, order = self._ready, self._order
+        taken: list[int] = []
+        while ready and len(taken) < count_max:
+            offset = heapq.heappop(order)
+            if offset in ready:
+                ready.remove(offset)
+                taken.append(offset)
+                self.hold(offset)
+        return taken
+
+    def first_ready(self) -> int | None:
+        while self._order and self._order[0] not in self._ready:
+            heapq.heappop(self._order)
+        return self._order[0] if self._order else None
+
+    def hold(self, offset: int) -> None:
+        self._held[offset] = self._held.get(offset, 0) + 1
+
+    def release(self, offset: int) -> None:
+        """A command of ours on this message was folded."""
+        count = self._held[offset] - 1
+        if count:
+            self._held[offset] = count
+        else:
+            del self._held[offset]
+        entry = self._live.get(offset)
+        if entry is not None and offset not in self._ready:
+            self.set_timer(entry[0], offset, offset)
+
+    def expire(self, offsets: Iterable[int]) -> None:
+        """These are about to leave `live`, whatever state they are in."""
+        for offset in offsets:
+            entry = self._live.get(offset)
+            if offset in self._ready:
+                self._ready.remove(offset)
+            elif entry is not None and entry[1] == 0 and offset not in self._held:
+                self.delayed -= 1
+
+    def forget(self, offsets: Iterable[int]) -> None:
+        """These may have left `live`."""
+        if not self._ready:
+            return
+        self._ready.difference_update(offset for offset in offsets if offset not in self._live)
+        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
+            self._order = sorted(self._ready)
+
+    def clear(self) -> None:
+        """`live` was emptied."""
+        self._ready.clear()
+        self._order.clear()
+        self._timers.clear()
+        self.delayed = 0
+
+    def _rebuild(self) -> None:
+        """Timers from `live`: neighbours that share a deadline share a timer."""
+        timers: list[tuple[int, int, int]] = []
+        first = end = deadline_ms = -1
+        for offset, entry in self._live.items():
+            if offset in self._ready:
+                continue
+            if offset == end and entry[0] == deadline_ms:
+                end += 1
+                continue
+            if end >= 0:
+                timers.append((deadline_ms, first, end - 1))
+            first, end, deadline_ms = offset, offset + 1, entry[0]
+        if end >= 0:
+            timers.append((deadline_ms, first, end - 1))
+        heapq.heapify(timers)
+        self._timers = timers

@@ -1,0 +1,239 @@
+"""Commands on their way into the log, and the requests that wait for them.
+
+Staged commands are merged per kind until the driver takes them for a group commit; taken ones are matched, in order,
+with what comes back through the fold, so that each request is answered exactly once: after commit, or refused when the
+leadership ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    COMMAND_ITEMS_MAX,
+    DELETED,
+    EXPIRED,
+    EXPIRED_PER_COMMAND_MAX,
+    SEQUENCE,
+    SINGLE_COMMANDS_PER_BATCH_MAX,
+    TERM,
+    VISIBILITY_CHANGED,
+    Command,
+    encode_command,
+)
+from storage_nodes.machines.queue.effects import Answer, FreshRange, Token
+
+
+class Asker(NamedTuple):
+    """A request whose answer the fold decides; `items` items of the command are its own."""
+
+    token: Token
+    items: int
+
+
+class Taken(NamedTuple):
+    """A command that was handed to the driver and did not come back yet."""
+
+    sequence: int
+    answers: Sequence[Answer]
+    askers: Sequence[Asker]
+    fresh_picked: int = 0  # messages it takes out of the fresh ones, by a lease
+    fresh_expired: int = 0  # ... and by expiry
+
+
+class _Merged:
+    """One command in the making: its flat items and who asked for them."""
+
+    __slots__ = ("answers", "askers", "items")
+
+    def __init__(self) -> None:
+        self.items: list[int] = []
+        self.answers: list[Answer] = []
+        self.askers: list[Asker] = []
+
+
+class Staging:
+    __slots__ = (
+        "_changes",
+        "_deletes",
+        "_expired_offsets",
+        "_expired_ranges",
+        "_fresh_expired_staged",
+        "_fresh_picked_staged",
+        "_groups",
+        "_sequence",
+        "_singles",
+        "_taken",
+        "_term",
+        "announced",
+        "expired_count",
+        "fresh_expired",
+        "fresh_picked",
+        "outstanding",
+        "picked_count",
+    )
+
+    def __init__(self, term: int) -> None:
+        self._term = term
+        self._sequence = 0
+        self._groups: list[list[int | list[int]]] = []
+        self._deletes: list[_Merged] = []
+        self._changes: list[_Merged] = []
+        self._singles: deque[tuple[list[int], Asker]] = deque()  # [kind, fields...]
+        self._expired_ranges: list[int] = []
+        self._expired_offsets: list[int] = []
+        self._taken: deque[Taken] = deque()
+        self.announced = False  # the driver knows that something is staged
+        self.picked_count = 0  # messages in _groups
+        self._fresh_picked_staged = 0  # of them fresh ones
+        self.expired_count = 0  # messages in _expired_*
+        self._fresh_expired_staged = 0  # of them fresh ones
+        # Messages that the fold still counts as fresh though a command of ours, staged or taken, says otherwise.
+        self.fresh_picked = 0
+        self.fresh_expired = 0
+        self.outstanding = 0  # requests that are staged or taken
+
+    # --- in -----------------------------------------------------------------------------------------------------
+
+    def acquired_fresh(self, time_ms: int, deadline_ms: int, taken: FreshRange) -> None:
+        flat = self._group(time_ms, deadline_ms)[2]
+        assert isinstance(flat, list)
+        first, last, sent_ms = taken
+        if flat and flat[-2] == first - 1 and flat[-1] == sent_ms:
+            flat[-2] = last
+        else:
+            flat += taken
+        count = last - first + 1
+        self.picked_count += count
+        self._fresh_picked_staged += count
+        self.fresh_picked += count
+
+    def acquired_again(self, time_ms: int, deadline_ms: int, offsets: list[int]) -> None:
+        flat = self._group(time_ms, deadline_ms)[3]
+        assert isinstance(flat, list)
+        flat += offsets
+        self.picked_count += len(offsets)
+
+    def deleted(self, receipts: Iterable[tuple[int, int]], answer: Answer) -> None:
+        merged = _open(self._deletes, 2)
+        merged.items.extend(chain.from_iterable(receipts))
+        merged.answers.append(answer)
+        self.outstanding += 1
+
+    def changed(self, changes: Sequence[tuple[int, int, int]], token: Token) -> None:
+        merged = _open(self._changes, 3)
+        merged.items.extend(chain.from_iterable(changes))
+        merged.askers.append(Asker(token, len(changes)))
+        self.outstanding += 1
+
+    def single(self, command: list[int], token: Token) -> None:
+        self._singles.append((command, Asker(token, 1)))
+        self.outstanding += 1
+
+    def expired_range(self, first: int, last: int) -> None:
+        self._expired_ranges += (first, last)
+        count = last - first + 1
+        self.expired_count += count
+        self._fresh_expired_staged += count
+        self.fresh_expired += count
+
+    def expired_offsets(self, offsets: Sequence[int]) -> None:
+        self._expired_offsets += offsets
+        self.expired_count += len(offsets)
+
+    @property
+    def picks_room(self) -> int:
+        return COMMAND_ITEMS_MAX - self.picked_count
+
+    @property
+    def expired_room(self) -> int:
+        return EXPIRED_PER_COMMAND_MAX - self.expired_count
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._groups or self._deletes or self._changes or self._singles or self.expired_count)
+
+    # --- out ----------------------------------------------------------------------------------------------------
+
+    def take(self, time_ms: int, cursor: int) -> list[bytes]:
+        """Record bodies for one control batch.
+
+        Expiry goes first and leaves the cursor to the acquires beside it: the fold takes nothing below the cursor for
+        fresh. Purges go last: they reach over everything before them.
+        """
+        self.announced = False
+        bodies: list[bytes] = []
+        if self.expired_count:
+            moved = 0 if self._groups else cursor
+            command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]
+            bodies.append(self._issue(command, fresh_expired=self._fresh_expired_staged))
+            self._expired_ranges, self._expired_offsets = [], []
+            self.expired_count = self._fresh_expired_staged = 0
+        if self._groups:
+            command = [ACQUIRED, time_ms, cursor, self._groups]
+            bodies.append(self._issue(command, fresh_picked=self._fresh_picked_staged))
+            self._groups = []
+            self.picked_count = self._fresh_picked_staged = 0
+        for kind, merged_list in ((DELETED, self._deletes), (VISIBILITY_CHANGED, self._changes)):
+            if merged_list:
+                merged = merged_list.pop(0)
+                bodies.append(self._issue([kind, time_ms, merged.items], merged.answers, merged.askers))
+        for _ in range(min(len(self._singles), SINGLE_COMMANDS_PER_BATCH_MAX)):
+            (kind, *fields), asker = self._singles.popleft()
+            bodies.append(self._issue([kind, time_ms, *fields], askers=(asker,)))
+        return bodies
+
+    def folded(self, command: Command) -> Taken:
+        """Who waits for a command that was just folded."""
+        taken = self._taken.popleft()
+        assert command[TERM] == self._term and command[SEQUENCE] == taken.sequence, "a command that was not ours"
+        self.outstanding -= len(taken.answers) + len(taken.askers)
+        self.fresh_picked -= taken.fresh_picked
+        self.fresh_expired -= taken.fresh_expired
+        return taken
+
+    def tokens(self) -> list[Token]:
+        """Every request that is not answered yet, oldest first."""
+        tokens: list[Token] = []
+        parts: list[Taken | _Merged] = [*self._taken, *self._deletes, *self._changes]
+        for part in parts:
+            tokens += [answer.token for answer in part.answers]
+            tokens += [asker.token for asker in part.askers]
+        tokens += [asker.token for _, asker in self._singles]
+        return [token for token in tokens if token is not None]
+
+    # --- inside -------------------------------------------------------------------------------------------------
+
+    def _group(self, time_ms: int, deadline_ms: int) -> list[int | list[int]]:
+        """Messages acquired at one time until one deadline. Only the last group is looked at: the times of a busy queue
+        repeat back to back."""
+        if self._groups:
+            group = self._groups[-1]
+            if group[0] == time_ms and group[1] == deadline_ms:
+                return group
+        group = [time_ms, deadline_ms, [], []]
+        self._groups.append(group)
+        return group
+
+    def _issue(
+        self,
+        command: Command,
+        answers: Sequence[Answer] = (),
+        askers: Sequence[Asker] = (),
+        fresh_picked: int = 0,
+        fresh_expired: int = 0,
+    ) -> bytes:
+        self._sequence += 1
+        self._taken.append(Taken(self._sequence, answers, askers, fresh_picked, fresh_expired))
+        return encode_command([command[0], self._term, self._sequence, *command[1:]])
+
+
+def _open(merged_list: list[_Merged], fields: int) -> _Merged:
+    """The command to merge into: the last one, or a new one when that is full."""
+    if not merged_list or len(merged_list[-1].items) >= COMMAND_ITEMS_MAX * fields:
+        merged_list.append(_Merged())
+    return merged_list[-1]

@@ -1,0 +1,258 @@
+"""The replicated state of a queue partition: a fold over its log, the same on every replica.
+
+    cursor          every message below it was handed out, dropped, or stands in `live`
+    live            messages that were handed out and not deleted, and delayed messages (which may stand beyond the
+                    cursor)
+    deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
+                    they were delayed and overtook the cursor
+    fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
+
+So memory is O(in flight + delayed), whatever waits. Two rules keep the fold exact:
+  - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
+  - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
+
+Conservation, at the end of every entry: sent = fresh_count + len(live) + deleted + expired + purged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from storage_nodes.limits import DELAY_MS_MAX, PURGE_INTERVAL_MS
+from storage_nodes.machines.queue.checkpoint import Entry, Live, decode_checkpoint, encode_checkpoint
+from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_DELAY_MS, RecordError, decode_body
+
+_NOTHING_AHEAD: frozenset[int] = frozenset()
+_SCALARS = 12
+_DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
+
+
+class QueueState:
+    """Changed by the `fold_*` methods only, in log order."""
+
+    __slots__ = (
+        "config",
+        "cursor",
+        "deleted",
+        "deleted_ahead",
+        "expired",
+        "fresh_count",
+        "last_ms",
+        "last_purge_ms",
+        "live",
+        "log_end",
+        "purged",
+        "received",
+        "sent",
+    )
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+        self.cursor = 0  # <= log_end
+        self.log_end = 0  # end of the last entry folded
+        self.fresh_count = 0
+        self.live: Live = {}
+        self.deleted_ahead: set[int] | frozenset[int] = _NOTHING_AHEAD  # all >= cursor, none in live
+        self.last_ms = 0  # highest time seen in the log
+        self.last_purge_ms = -PURGE_INTERVAL_MS
+        # Totals since the partition was made, in messages; `received` counts deliveries.
+        self.sent = self.received = self.deleted = self.expired = self.purged = 0
+
+    # --- entries ----------------------------------------------------------------------------------------------
+
+    def fold_messages(self, last_offset: int, timestamp_ms: int, count: int) -> None:
+        """A data batch without delayed messages."""
+        self.log_end = last_offset + 1
+        self.fresh_count += count
+        self.sent += count
+        if timestamp_ms > self.last_ms:
+            self.last_ms = timestamp_ms
+
+    def fold_delayed(self, offset: int, due_ms: int, sent_ms: int) -> None:
+        """One message of the batch just folded is delayed."""
+        self.live[offset] = (due_ms, 0, 0, sent_ms)
+        self.fresh_count -= 1
+
+    def end_entry(self, end_offset: int) -> None:
+        """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
+        self.log_end = end_offset
+        assert self.fresh_count >= 0, "more messages left the queue than were fresh in it"
+        if self.fresh_count == 0:
+            self._move_cursor(end_offset)
+
+    # --- commands ---------------------------------------------------------------------------------------------
+
+    def fold_acquired(self, command: Command) -> None:
+        """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
+        cursor, groups = command[FIRST_FIELD : FIRST_FIELD + 2]
+        live = self.live
+        for time_ms, deadline_ms, fresh, again in groups:
+            fields = iter(fresh)
+            for first, last, sent_ms in zip(fields, fields, fields, strict=True):
+                self._lease_fresh(first, last, (deadline_ms, 1, time_ms, sent_ms))
+            for offset in again:
+                entry = live.get(offset)
+                if entry is not None:
+                    live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
+                    self.received += 1
+        self._move_cursor(cursor)
+
+    def fold_deleted(self, command: Command) -> list[int]:
+        """Delete by receipt; returns the offsets that were deleted ahead of the cursor.
+
+        All receipts succeed, as on any standard queue: an old one (another delivery) has no effect, and a message that
+        is gone is gone. The leader let receipts at or beyond its cursor through only where the log holds a message.
+        """
+        live = self.live
+        ahead: list[int] = []
+        deleted = 0
+        fields = iter(command[FIRST_FIELD])
+        for offset, delivery in zip(fields, fields, strict=True):
+            entry = live.get(offset)
+            if entry is not None:
+                if entry[1] == delivery > 0:
+                    del live[offset]
+                    deleted += 1
+                    if offset >= self.cursor:
+                        self._remember_ahead(offset)
+            elif self.cursor <= offset < self.log_end and offset not in self.deleted_ahead:
+                self._remember_ahead(offset)
+                self.fresh_count -= 1
+                deleted += 1
+                ahead.append(offset)
+        self.deleted += deleted
+        return ahead
+
+    def fold_visibility(self, command: Command) -> list[ErrorCode]:
+        """Move deadlines of leases that hold at the command's time; one code a change."""
+        now_ms = command[TIME_MS]
+        live = self.live
+        codes: list[ErrorCode] = []
+        fields = iter(command[FIRST_FIELD])
+        for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
+            entry = live.get(offset)
+            if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
+                codes.append(ErrorCode.NOT_IN_FLIGHT)
+            else:
+                live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                codes.append(ErrorCode.OK)
+        return codes
+
+    def fold_expired(self, command: Command) -> None:
+        cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
+        expired = 0
+        fields = iter(ranges)
+        for first, last in zip(fields, fields, strict=True):
+            count = len(self._still_fresh(first, last))
+            self.fresh_count -= count
+            expired += count
+        for offset in offsets:
+            if self.live.pop(offset, None) is not None:
+                expired += 1
+                if offset >= self.cursor:
+                    self._remember_ahead(offset)
+        self.expired += expired
+        self._move_cursor(cursor)
+
+    def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
+        """Everything below the command's own offset goes, in flight and delayed too; at most once an interval."""
+        now_ms = command[TIME_MS]
+        if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
+            return ErrorCode.PURGE_IN_PROGRESS, 0
+        count = self.fresh_count + len(self.live)
+        self.purged += count
+        self.fresh_count = 0
+        self.live.clear()
+        self.last_purge_ms = now_ms
+        self._move_cursor(offset)
+        return ErrorCode.OK, count
+
+    def fold_configured(self, command: Command) -> None:
+        retention_ms, in_flight_max = command[FIRST_FIELD : FIRST_FIELD + 2]
+        self.config = QueueConfig(retention_ms, in_flight_max)
+
+    # --- questions --------------------------------------------------------------------------------------------
+
+    def is_live(self, base_offset: int, last_offset: int) -> bool:
+        """May any offset of the range still hold a message? O(length of the range) at most."""
+        if last_offset >= self.cursor:
+            ahead = self.deleted_ahead
+            if not ahead or not ahead.issuperset(range(max(base_offset, self.cursor), last_offset + 1)):
+                return True
+        return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
+
+    def low_watermark(self) -> int:
+        """No message stands below it. O(in flight)."""
+        return min(self.cursor, min(self.live)) if self.live else self.cursor
+
+    def checkpoint(self) -> bytes:
+        config = self.config
+        scalars = [
+            self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
+            config.retention_ms, config.in_flight_max,
+            self.sent, self.received, self.deleted, self.expired, self.purged,
+        ]  # fmt: skip
+        assert len(scalars) == _SCALARS
+        return encode_checkpoint(scalars, self.live, self.deleted_ahead)
+
+    def restore(self, blob: bytes) -> None:
+        """Raises CheckpointError."""
+        scalars, self.live, ahead = decode_checkpoint(blob, _SCALARS)
+        self.deleted_ahead = ahead or _NOTHING_AHEAD
+        (
+            self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
+            retention_ms, in_flight_max,
+            self.sent, self.received, self.deleted, self.expired, self.purged,
+        ) = scalars  # fmt: skip
+        self.config = QueueConfig(retention_ms, in_flight_max)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _lease_fresh(self, first: int, last: int, entry: Entry) -> None:
+        offsets = self._still_fresh(first, last)
+        self.live.update(dict.fromkeys(offsets, entry))
+        self.fresh_count -= len(offsets)
+        self.received += len(offsets)
+
+    def _still_fresh(self, first: int, last: int) -> Sequence[int]:
+        """Offsets of a range of fresh messages that did not go since the leader named it.
+
+        The leader never names delayed messages or control records, so only the cursor (moved by a purge) and
+        `deleted_ahead` are asked.
+        """
+        offsets = range(max(first, self.cursor), last + 1)
+        if not self.deleted_ahead:
+            return offsets
+        return [offset for offset in offsets if offset not in self.deleted_ahead]
+
+    def _remember_ahead(self, offset: int) -> None:
+        if isinstance(self.deleted_ahead, frozenset):
+            self.deleted_ahead = set()
+        self.deleted_ahead.add(offset)
+
+    def _move_cursor(self, cursor: int) -> None:
+        if cursor <= self.cursor:
+            return
+        assert cursor <= self.log_end or self.fresh_count == 0, "the cursor passed messages that were not folded"
+        self.cursor = cursor
+        if self.deleted_ahead:
+            self.deleted_ahead = {offset for offset in self.deleted_ahead if offset >= cursor} or _NOTHING_AHEAD
+
+
+def delay_of(body: bytes) -> int:
+    """Milliseconds by which a message asks to be delayed; 0 where the header is absent or makes no sense."""
+    try:
+        headers = decode_body(body).headers
+    except RecordError:
+        return 0
+    for name, content in headers:
+        if name == HEADER_DELAY_MS:
+            return min(int(content), DELAY_MS_MAX) if _is_number(content) else 0
+    return 0
+
+
+def _is_number(content: bytes) -> bool:
+    return content.isdigit() and len(content) <= _DELAY_DIGITS_MAX + 1
