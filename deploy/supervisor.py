@@ -57,6 +57,7 @@ class Supervisor:
         self._environment = installation.environment(state)
         self._stop_asked = asyncio.Event()
         self._began = time.monotonic()
+        self._started_at = time.time()
 
     async def run(self, on_ready: Callable[[Supervisor], None]) -> None:
         """Start everything, call `on_ready`, stay until asked to stop, stop everything."""
@@ -199,8 +200,15 @@ class Supervisor:
             "console": f"{endpoint(self.state)}/console",
             "ready": self.ready,
             "supervisor_pid": os.getpid(),
-            "processes": [describe(child, health) for child, health in zip(self.children, healths, strict=True)],
+            "processes": [
+                self._describe_itself(),
+                *(describe(child, health) for child, health in zip(self.children, healths, strict=True)),
+            ],
         }
+
+    def _describe_itself(self) -> dict[str, Any]:
+        own = {"role": "supervisor", "id": 1, "pid": os.getpid(), "address": None}
+        return {**own, "health": "healthy", "restarts": 0, "started_at": self._started_at}
 
     async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:
         chosen = [child for child in self.children if child.spec.role == "storage-node" and child.spec.number == number]

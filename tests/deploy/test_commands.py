@@ -1,0 +1,107 @@
+"""The command line: every command of the contract parses, refusals are sentences with exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deploy.__main__ import main, parser
+from deploy.commands.logs import show_end, show_new
+from deploy.commands.receive import Drain
+from deploy.demo import boto3_lines, curl_line
+from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE
+from deploy.installation import Installation, choose_port
+
+KEY = {
+    "account_id": "000000000001",
+    "access_key_id": "AKPSAAAAAAAAAAAAAAAA",
+    "secret_access_key": "s" * 40,
+    "bearer_token": "pstk_x",
+    "endpoint": "http://127.0.0.1:9324",
+    "region": "us-east-1",
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "up --data-dir d --port 1 --nodes 3 --detach",
+        "down --data-dir d",
+        "status --data-dir d --json",
+        "keys create --account a --json --data-dir d",
+        "node start 1 --data-dir d",
+        "node stop 1",
+        "send q",
+        "receive q --max 5 --idle 1",
+        "logs -f frontend",
+        "doctor --json",
+    ],
+)
+def test_command_of_the_contract_parses(line: str) -> None:
+    assert parser().parse_args(line.split()).module
+
+
+def test_command_nothing_there_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["down", "--data-dir", str(tmp_path)]) == 1
+    assert "there is no installation" in capsys.readouterr().err
+
+
+def test_status_of_a_stopped_installation_has_its_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    installation = Installation(tmp_path)
+    installation.prepare()
+    installation.settle_state(None, choose_port(set()), 3)
+    assert main(["status", "--json", "--data-dir", str(tmp_path)]) == EXIT_NOT_RUNNING
+    assert json.loads(capsys.readouterr().out)["running"] is False
+    assert main(["node", "stop", "1", "--data-dir", str(tmp_path)]) == EXIT_NOT_RUNNING
+
+
+def test_keys_with_policy_says_that_it_comes_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "create", "--account", "a", "--policy", "p.json", "--data-dir", str(tmp_path)]) == EXIT_USAGE
+    assert "later release" in capsys.readouterr().err
+
+
+def test_bench_unknown_name_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "nothing"]) == EXIT_USAGE
+    assert "idle" in capsys.readouterr().err
+
+
+def test_doctor_finds_both_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "--json", "--data-dir", str(tmp_path)])
+    findings = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
+    assert findings["database"]["ok"] and findings["broker"]["ok"]
+
+
+def test_introduction_lines_are_complete_programs() -> None:
+    compile(boto3_lines(KEY), "printed", "exec")
+    assert KEY["secret_access_key"] in boto3_lines(KEY)
+    assert curl_line(KEY).endswith("http://127.0.0.1:9324/v1/queues/hello/messages")
+
+
+def test_logs_follow_shows_whole_lines_across_rotation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "frontend.log"
+    path.write_bytes(b"one\n")
+    position = show_end(path, "frontend")
+    with open(path, "ab") as file:
+        file.write(b"two\nhal")
+    position = show_new(path, "frontend", position)
+    assert capsys.readouterr().out == "frontend | one\nfrontend | two\n"
+    path.write_bytes(b"new\n")
+    show_new(path, "frontend", position)
+    assert capsys.readouterr().out == "frontend | new\n"
+
+
+def test_drain_never_takes_more_than_wanted() -> None:
+    drain = Drain(wanted=15, idle_s=60)
+    assert [drain.reserve(), drain.reserve(), drain.reserve()] == [10, 5, 0]
+    drain.write([], 5)  # nothing came for the second: another may try
+    assert drain.reserve() == 5
+
+
+def test_drain_idle_queue_ends_it() -> None:
+    assert Drain(wanted=None, idle_s=-1).reserve() == 0
+    drain = Drain(wanted=None, idle_s=60)
+    assert drain.reserve() == 10
+    drain.stop()
+    assert drain.reserve() == 0

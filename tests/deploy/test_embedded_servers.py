@@ -1,0 +1,146 @@
+"""The embedded PostgreSQL and Valkey, really started: passwords asked for, durable, back after kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from deploy import binaries, postgres, valkey
+from deploy.child import Child, ChildSpec
+from deploy.errors import CommandError
+from deploy.installation import Installation, State, choose_port
+from deploy.leftovers import find_leftovers
+
+
+@pytest.fixture
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Installation, State]]:
+    for name in ("DATABASE_URL", "CELERY_BROKER_URL"):
+        monkeypatch.delenv(name, raising=False)
+    made = Installation(tmp_path / "data")
+    made.prepare()
+    yield made, made.settle_state(None, choose_port(set()), 1)
+    assert find_leftovers(made.data) == [], "a server outlived its test"
+
+
+async def start(installation: Installation, state: State, spec: ChildSpec) -> Child:
+    child = Child(spec, installation.environment(state), installation.logs)
+    child.start()
+    await child.ready(30)
+    return child
+
+
+def query(url: str, text: str) -> str:
+    """One value; the port opens a moment before logins are taken, so refusals to start are asked again."""
+    for _ in range(200):
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                row = connection.execute(text.encode()).fetchone()  # nosec: a constant of this file
+                return str(row[0]) if row else ""
+        except psycopg.OperationalError as error:
+            if "starting up" not in str(error) and "recovery" not in str(error):
+                raise
+            import time
+
+            time.sleep(0.02)
+    raise AssertionError("the server never took a login")
+
+
+async def test_postgres_is_durable_private_and_survives_kill(installation: tuple[Installation, State]) -> None:
+    made, state = installation
+    url = made.database_url(state)
+    child = await start(made, state, postgres.prepare_postgres(made, state))
+    query(url.removesuffix("penstock") + "postgres", "SELECT 1")
+    postgres.create_database(url)
+    postgres.create_database(url)  # every later start does it again
+    settings = {name: query(url, f"SHOW {name}") for name in ("fsync", "full_page_writes", "synchronous_commit")}
+    assert set(settings.values()) == {"on"}
+    assert query(url, "SHOW data_checksums") == "on"
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        query(url.replace(made.secret("postgres.password"), "wrong"), "SELECT 1")
+    query(url, "CREATE TABLE kept AS SELECT 42 AS answer; SELECT 1")
+    assert child.pid is not None
+    if os.geteuid() == 0:
+        assert os.stat(f"/proc/{child.pid}").st_uid == binaries.server_identity().uid  # type: ignore[union-attr]
+    first = child.pid
+    os.kill(first, signal.SIGKILL)
+    while child.pid in (None, first):
+        await asyncio.sleep(0.01)
+    await child.ready(30)
+    assert query(url, "SELECT answer FROM kept") == "42"
+    await child.stop()
+    # The next start finds the cluster and does not make it again.
+    again = await start(made, state, postgres.prepare_postgres(made, state))
+    assert query(url, "SELECT answer FROM kept") == "42"
+    await again.stop()
+
+
+async def test_valkey_asks_for_its_password_and_keeps_hints(installation: tuple[Installation, State]) -> None:
+    made, state = installation
+    spec = valkey.prepare_valkey(made, state)
+    assert made.secret("valkey.password") not in " ".join(spec.command), "command lines are public"
+    child = await start(made, state, spec)
+    with redis.Redis(port=state.ports["valkey"]) as stranger, pytest.raises(redis.AuthenticationError):
+        stranger.ping()
+    with redis.Redis.from_url(made.broker_url(state)) as client:
+        client.lpush("celery", "hint")
+    await child.stop()
+    again = await start(made, state, valkey.prepare_valkey(made, state))
+    with redis.Redis.from_url(made.broker_url(state)) as client:
+        assert client.lrange("celery", 0, -1) == [b"hint"]
+    await again.stop()
+
+
+def test_postgres_lock_of_a_dead_server_is_cleared(tmp_path: Path) -> None:
+    lock = tmp_path / "postmaster.pid"
+    lock.write_text(f"{os.getpid()}\n")  # alive, but another program: its number was given out anew
+    postgres.clear_stale_lock(tmp_path)
+    assert not lock.exists()
+    lock.write_text("damaged")
+    postgres.clear_stale_lock(tmp_path)
+    assert not lock.exists()
+
+
+def test_postgres_named_directory_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = binaries.find_postgres()
+    monkeypatch.setenv("PENSTOCK_PG_BIN", str(usual.path))
+    assert binaries.find_postgres().why == "named by PENSTOCK_PG_BIN"
+    monkeypatch.setenv("PENSTOCK_PG_BIN", str(tmp_path))
+    with pytest.raises(CommandError, match=r"not usable.*DATABASE_URL"):
+        binaries.find_postgres()
+
+
+def test_postgres_wheel_is_found_without_any_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binaries.shutil, "which", lambda name: None)
+    candidates = [found for found in binaries.postgres_candidates() if "wheel" in found.why]
+    assert candidates and binaries.postgres_major(candidates[0].path) == 18
+
+
+def test_postgres_of_another_major_version_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_PG_BIN", raising=False)
+    assert binaries.postgres_major(binaries.find_postgres(18).path) == 18
+    with pytest.raises(CommandError, match="PostgreSQL 3, which made this data directory"):
+        binaries.find_postgres(3)
+
+
+def test_valkey_wheel_is_found_without_any_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_VALKEY_BIN", raising=False)
+    monkeypatch.setattr(binaries.shutil, "which", lambda name: None)
+    found = binaries.find_valkey()
+    assert "wheel" in found.why and os.access(found.path, os.X_OK)
+
+
+def test_passage_is_granted_to_the_servers_user_only_where_it_lacked(tmp_path: Path) -> None:
+    closed, open_already = tmp_path / "closed", tmp_path / "closed" / "open"
+    open_already.mkdir(parents=True)
+    open_already.chmod(0o755)
+    closed.chmod(0o700)
+    binaries.make_reachable(open_already / "data", binaries.Identity(65_534, 65_534))
+    assert closed.stat().st_mode & 0o777 == 0o701, "passage, not reading"
+    assert open_already.stat().st_mode & 0o777 == 0o755

@@ -1,0 +1,141 @@
+"""The data directory: secrets made once, ports remembered, refusals in a sentence."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from deploy.errors import CommandError
+from deploy.installation import LOOPBACK, MARK, SECRET_NAMES, Installation, choose_port, is_free, write_private_once
+from deploy.management import schema_fingerprint
+from storage_nodes.model import parse_node_list
+
+
+@pytest.fixture
+def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Installation:
+    for name in ("DATABASE_URL", "CELERY_BROKER_URL", "PENSTOCK_REGION", "PENSTOCK_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    made = Installation(tmp_path / "data")
+    made.prepare()
+    return made
+
+
+def free_port() -> int:
+    return choose_port(set())
+
+
+def test_secrets_second_prepare_keeps_them(installation: Installation) -> None:
+    before = {name: installation.secret(name) for name in SECRET_NAMES}
+    installation.prepare()
+    assert {name: installation.secret(name) for name in SECRET_NAMES} == before
+    assert len(set(before.values())) == len(SECRET_NAMES)
+    assert all(len(bytes.fromhex(value)) == 32 for value in before.values())
+
+
+def test_secrets_are_readable_by_their_owner_only(installation: Installation) -> None:
+    assert stat.S_IMODE(installation.secrets.stat().st_mode) == 0o700
+    for file in installation.secrets.iterdir():
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file.name
+
+
+def test_private_file_interrupted_write_is_not_taken_for_the_file(tmp_path: Path) -> None:
+    (tmp_path / "key.new").write_text("half")
+    write_private_once(tmp_path / "key", "whole")
+    assert (tmp_path / "key").read_text() == "whole"
+
+
+def test_state_second_settle_keeps_ports_and_cluster(installation: Installation) -> None:
+    port = free_port()
+    first = installation.settle_state(None, port, 3)
+    second = Installation(installation.data).settle_state(None, None, None)
+    assert second == first and second.port == port
+    assert len(set(first.ports.values())) == len(first.ports), "every process has a port of its own"
+
+
+def test_state_internal_port_taken_meanwhile_is_replaced(installation: Installation) -> None:
+    first = installation.settle_state(None, free_port(), 3)
+    with socket.socket() as thief:
+        thief.bind((LOOPBACK, first.ports["metadata"]))
+        thief.listen()
+        second = installation.settle_state(None, None, None)
+    assert second.ports["metadata"] != first.ports["metadata"]
+    assert second.ports["node-1"] == first.ports["node-1"]
+
+
+def test_state_public_port_taken_is_refused_with_the_next_step(installation: Installation) -> None:
+    with socket.socket() as other:
+        other.bind((LOOPBACK, 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(CommandError, match=rf"{port} is taken.*--port"):
+            installation.settle_state(None, port, 3)
+
+
+def test_state_other_number_of_nodes_is_refused(installation: Installation) -> None:
+    installation.settle_state(None, free_port(), 3)
+    with pytest.raises(CommandError, match="made with 3 storage nodes"):
+        installation.settle_state(None, None, 5)
+
+
+@pytest.mark.parametrize("count", [0, -1, 10])
+def test_state_impossible_number_of_nodes_is_refused(installation: Installation, count: int) -> None:
+    with pytest.raises(CommandError, match="--nodes must lie between"):
+        installation.settle_state(None, free_port(), count)
+
+
+def test_state_damaged_file_is_named(installation: Installation) -> None:
+    installation.settle_state(None, free_port(), 3)
+    installation.state_file.write_text("{")
+    with pytest.raises(CommandError, match=r"state\.json is damaged"):
+        installation.load_state()
+
+
+def test_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match="cannot be used"):
+        Installation(tmp_path / "file" / "data").prepare()
+
+
+def test_settings_carry_the_documented_names(installation: Installation) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    settings = installation.settings(state)
+    nodes = parse_node_list(settings["PENSTOCK_STORAGE_NODES"])
+    assert [node.node_id for node in nodes] == [1, 2, 3]
+    assert len({node.zone for node in nodes}) == 3
+    assert settings["PENSTOCK_SECRETS_DIR"] == str(installation.secrets)
+    assert settings[MARK] == str(installation.data)
+    assert installation.secret("postgres.password") in settings["DATABASE_URL"]
+    documented = (Path(__file__).parents[2] / "docs" / "processes.md").read_text()
+    assert [name for name in settings if name != MARK and f"`{name}`" not in documented] == []
+
+
+def test_settings_outside_servers_win(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me@db/penstock")
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis://broker/0")
+    settings = installation.settings(state)
+    assert (settings["DATABASE_URL"], settings["CELERY_BROKER_URL"]) == ("postgresql://me@db/penstock", "redis://broker/0")
+
+
+def test_environment_programs_of_the_virtual_environment_come_first(installation: Installation) -> None:
+    import sys
+
+    environment = installation.environment(installation.settle_state(None, free_port(), 3))
+    assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    assert environment["MALLOC_ARENA_MAX"] == "2"
+
+
+def test_schema_fingerprint_differs_by_database() -> None:
+    assert schema_fingerprint("postgresql://a/x") == schema_fingerprint("postgresql://a/x")
+    assert schema_fingerprint("postgresql://a/x") != schema_fingerprint("postgresql://b/x")
+
+
+def test_port_in_use_is_not_free() -> None:
+    with socket.socket() as other:
+        other.bind((LOOPBACK, 0))
+        other.listen()
+        assert not is_free(LOOPBACK, other.getsockname()[1])

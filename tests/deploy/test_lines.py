@@ -1,0 +1,72 @@
+"""Lines as messages: every byte comes back, and every body is text a queue accepts."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deploy import limits
+from deploy.lines import ATTRIBUTE, batches, decode_message, encode_line, read_lines
+
+# Written out apart from the code under test: the characters SQS documents as allowed.
+SQS_TEXT = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+")
+
+
+def as_received(entry: dict[str, Any]) -> dict[str, Any]:
+    return {"Body": entry["MessageBody"], "MessageAttributes": entry.get("MessageAttributes", {})}
+
+
+@given(st.lists(st.binary(max_size=40), max_size=35))
+def test_lines_any_bytes_come_back(lines: list[bytes]) -> None:
+    entries = [entry for batch in batches(lines) for entry in batch]
+    assert [decode_message(as_received(entry)) for entry in entries] == lines
+    assert all(SQS_TEXT.fullmatch(entry["MessageBody"]) for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("line", "encoding"),
+    [
+        (b"plain text", None),
+        (b"carriage return\r", None),
+        ("grüße \U0001f600".encode(), None),
+        (b"", "empty"),
+        (b"\xff\xfe", "base64"),
+        (b"nul \x00 inside", "base64"),
+        ("not a character: \uffff".encode(), "base64"),
+        (b"\xed\xa0\x80", "base64"),
+    ],
+)
+def test_line_travels_as_text_where_it_can(line: bytes, encoding: str | None) -> None:
+    body, chosen = encode_line(line)
+    assert chosen == encoding
+    assert (body == line.decode()) if encoding is None else True
+
+
+def test_message_of_another_sender_is_its_text() -> None:
+    assert decode_message({"Body": "hello"}) == b"hello"
+    assert decode_message({"Body": "x", "MessageAttributes": {ATTRIBUTE: {"StringValue": "unknown"}}}) == b"x"
+
+
+def test_lines_last_newline_may_lack() -> None:
+    assert list(read_lines(io.BytesIO(b"a\r\n\nb"))) == [b"a\r", b"", b"b"]
+    assert list(read_lines(io.BytesIO(b""))) == []
+
+
+def test_batches_keep_count_and_bytes_within_bounds() -> None:
+    lines = [b"x" * 300_000] * 7 + [b"y"] * 25
+    made = list(batches(lines))
+    assert sum(map(len, made)) == len(lines)
+    for batch in made:
+        assert 1 <= len(batch) <= limits.BATCH_MESSAGES
+        assert sum(len(entry["MessageBody"]) for entry in batch) <= limits.BATCH_BYTES_MAX
+        assert len({entry["Id"] for entry in batch}) == len(batch)
+
+
+def test_batches_line_larger_than_a_batch_goes_alone() -> None:
+    made = list(batches([b"a", b"x" * (limits.BATCH_BYTES_MAX + 1), b"b"]))
+    assert [len(batch) for batch in made] == [1, 1, 1]
