@@ -1,0 +1,218 @@
+"""Seeds of the simulation that run with every change, and its teeth: planted historic bugs that it must catch.
+
+More seeds: `python -m tests.storage_nodes.machines.raft.raft_simulation FIRST COUNT`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from storage_nodes.machines.raft import machine as machine_module
+from storage_nodes.machines.raft.effects import BecameLeader, Effect, EntryHeader, LogPositions, SaveVote, Send
+from storage_nodes.machines.raft.following import Verdict, judge
+from storage_nodes.machines.raft.leadership import Leadership
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.progress import Progress
+from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from tests.storage_nodes.machines.raft.raft_oracle import BrokenPromise
+from tests.storage_nodes.machines.raft.raft_simulation import run_seed
+
+SEEDS_PER_TEST = 20
+# A planted bug that needs more seeds than this would slip through the seeds that run with every change.
+SEEDS_TO_CATCH_MAX = 100
+
+Patch = pytest.MonkeyPatch
+
+
+@pytest.mark.parametrize("first", range(0, 120, SEEDS_PER_TEST))
+def test_simulation_with_faults_keeps_all_promises_and_heals(first: int) -> None:
+    steps = acked = 0
+    for seed in range(first, first + SEEDS_PER_TEST):
+        cluster = run_seed(seed)
+        steps += cluster.steps
+        acked += len(cluster.acked)
+    assert steps > SEEDS_PER_TEST * 500 and acked > SEEDS_PER_TEST * 5, "a simulation in which nothing happens proves nothing"
+
+
+def test_simulation_same_seed_runs_the_same() -> None:
+    first, second = run_seed(4), run_seed(4)
+    assert (first.steps, first.acked, first.now_ms) == (second.steps, second.acked, second.now_ms)
+    assert first.oracle.committed_entries == second.oracle.committed_entries
+
+
+# --- planted bugs -------------------------------------------------------------------------------------------
+
+
+def _without_sync(patch: Patch, kind: type[AppendReply] | type[VoteReply]) -> None:
+    real = RaftMachine.step
+
+    def step(
+        self: RaftMachine, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()
+    ) -> list[Effect]:
+        return [
+            effect._replace(after_sync=False) if isinstance(effect, Send) and type(effect.message) is kind else effect
+            for effect in real(self, sender, message, now_ms, headers)
+        ]
+
+    patch.setattr(RaftMachine, "step", step)
+
+
+def truncates_on_a_shorter_append(patch: Patch) -> None:
+    """B1, R17: what lies beyond a late, shorter append is cut off."""
+
+    def judge_and_cut(
+        log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryHeader]
+    ) -> Verdict:
+        verdict = judge(log, commit, message, headers)
+        if verdict.ok and verdict.cut < 0 and verdict.first == verdict.last and verdict.end < log.log_end:
+            return verdict._replace(cut=verdict.end)
+        return verdict
+
+    patch.setattr(machine_module, "judge", judge_and_cut)
+
+
+def commits_entries_of_older_epochs(patch: Patch) -> None:
+    """B2, R6: figure 8 of the Raft paper."""
+    patch.setattr(Leadership, "_is_own", lambda self, offset: True)
+
+
+def answers_votes_before_they_are_durable(patch: Patch) -> None:
+    """B3, R1."""
+    _without_sync(patch, VoteReply)
+
+
+def forgets_its_vote(patch: Patch) -> None:
+    """B3, R1: the vote is never written; a restarted voter votes again."""
+    real = RaftMachine._on_vote_request
+
+    def on_vote_request(self: RaftMachine, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
+        effects = real(self, sender, message, now_ms)
+        return [effect for effect in effects if not (isinstance(effect, SaveVote) and effect.voted_for)]
+
+    patch.setattr(RaftMachine, "_on_vote_request", on_vote_request)
+
+
+def votes_for_less_complete_logs(patch: Patch) -> None:
+    """B4, R10."""
+    patch.setattr(RaftMachine, "_is_complete", lambda self, request: True)
+
+
+def acknowledges_before_fsync(patch: Patch) -> None:
+    """B10, R5: the follower's half."""
+    _without_sync(patch, AppendReply)
+
+
+def counts_what_the_leader_has_not_synced(patch: Patch) -> None:
+    """B10, R5: the leader's half."""
+    real = Leadership.proposed
+
+    def proposed(self: Leadership, now_ms: int) -> list[Effect]:
+        self.match = self._log.log_end
+        return real(self, now_ms)
+
+    patch.setattr(Leadership, "proposed", proposed)
+
+
+def counts_a_follower_as_far_as_it_was_sent(patch: Patch) -> None:
+    """B10, R5: sent is taken for durable."""
+    real = Progress.track
+
+    def track(self: Progress, end_offset: int, size_bytes: int) -> None:
+        real(self, end_offset, size_bytes)
+        self.match = end_offset
+
+    patch.setattr(Progress, "track", track)
+
+
+def serves_before_the_epoch_start_is_committed(patch: Patch) -> None:
+    """B16, B17, R13."""
+    real = RaftMachine._win
+
+    def win(self: RaftMachine, now_ms: int) -> list[Effect]:
+        return [*real(self, now_ms), BecameLeader()]
+
+    patch.setattr(RaftMachine, "_win", win)
+
+
+def commits_on_half_of_the_voters(patch: Patch) -> None:
+    """R6: a majority is more than half, and of an odd number it is not the smaller part."""
+    real = Leadership._durable_positions
+
+    def positions(self: Leadership) -> list[int]:
+        found = real(self)
+        return [found[-1]] * len(found) if len(found) > 1 else found
+
+    patch.setattr(Leadership, "_durable_positions", positions)
+
+
+def follows_a_leader_of_an_older_epoch(patch: Patch) -> None:
+    """B8, B15, R14: the epoch of an append is not looked at."""
+    real = RaftMachine._on_append
+
+    def on_append(
+        self: RaftMachine, sender: int, message: AppendEntries, now_ms: int, headers: Sequence[EntryHeader]
+    ) -> list[Effect]:
+        if message.epoch < self.epoch and self._lead is None:
+            fields = (getattr(message, name) for name in message.__struct_fields__[2:])
+            self.leader = sender
+            message = AppendEntries(message.partition, self.epoch, *fields)
+        return real(self, sender, message, now_ms, headers)
+
+    patch.setattr(RaftMachine, "_on_append", on_append)
+
+
+def never_sends_again(patch: Patch) -> None:
+    """Liveness, rule 3: what was lost stays lost."""
+    patch.setattr(Leadership, "_due_ms", lambda self, peer, now_ms: 0)
+
+
+def believes_a_leader_that_asks_for_votes(patch: Patch) -> None:
+    """Liveness, rule 2: a leader that stepped down is still taken for the leader."""
+    real = RaftMachine._on_vote_request
+
+    def on_vote_request(self: RaftMachine, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
+        if sender == self.leader:
+            return [Send(sender, VoteReply(self.partition, self.epoch, False, message.pre_vote), False)]
+        return real(self, sender, message, now_ms)
+
+    patch.setattr(RaftMachine, "_on_vote_request", on_vote_request)
+
+
+def gives_up_after_one_campaign(patch: Patch) -> None:
+    """Liveness, rule 1."""
+    real = RaftMachine._ask_pre_votes
+
+    def ask(self: RaftMachine, now_ms: int) -> list[Effect]:
+        effects = real(self, now_ms)
+        self.timer_ms = 0 if self._lead is None else self.timer_ms
+        return effects
+
+    patch.setattr(RaftMachine, "_ask_pre_votes", ask)
+
+
+PLANTED: list[Callable[[Patch], None]] = [
+    truncates_on_a_shorter_append,
+    commits_entries_of_older_epochs,
+    answers_votes_before_they_are_durable,
+    forgets_its_vote,
+    votes_for_less_complete_logs,
+    acknowledges_before_fsync,
+    counts_what_the_leader_has_not_synced,
+    counts_a_follower_as_far_as_it_was_sent,
+    serves_before_the_epoch_start_is_committed,
+    commits_on_half_of_the_voters,
+    follows_a_leader_of_an_older_epoch,
+    never_sends_again,
+    believes_a_leader_that_asks_for_votes,
+    gives_up_after_one_campaign,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_simulation_planted_bug_is_caught(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(BrokenPromise):
+        for seed in range(SEEDS_TO_CATCH_MAX):
+            run_seed(seed)
