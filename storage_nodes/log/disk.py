@@ -1,0 +1,171 @@
+"""The only module of the log that opens, writes, syncs, renames or removes files.
+
+`Disk` and `DiskFile` are what everything else in `storage_nodes/log` is written against, so that a test or a simulation
+can put a disk in their place that loses or tears what was not synced. Paths are joined by the callers; nothing
+here knows what a file means.
+
+Rules kept here:
+
+- a name (created, renamed, removed) is durable only after `sync_directory` of its directory;
+- bytes are durable only after `DiskFile.sync`;
+- a write is whole or raises: the callers never see a short write;
+- a file stays readable as long as somebody holds its `DiskFile`, even when another thread let go of it: the
+  descriptor is closed when the last reference goes, so it can never be reused under a reader.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from storage_nodes.log.errors import DirectoryInUseError
+
+_ZEROS = bytes(256 * 1024)
+
+
+class File(Protocol):
+    """One open file. Positions are absolute; there is no cursor, so any thread may read at any time."""
+
+    path: str
+
+    def read(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes; fewer only at the end of the file."""
+
+    def write(self, position: int, buffers: Sequence[bytes]) -> None:
+        """Write all buffers one after the other. Whole, or raises OSError."""
+
+    def write_zeros(self, position: int, length: int) -> None:
+        """Really write zeros, so that later writes in place change no metadata of the file system."""
+
+    def sync(self) -> None:
+        """Return once everything written is on stable storage (fdatasync)."""
+
+    def size(self) -> int:
+        """Length of the file in bytes."""
+
+
+class Disk(Protocol):
+    """The file system calls the log needs."""
+
+    def make_directory(self, path: str) -> None:
+        """Create the directory and its parents where they are missing; durable on return."""
+
+    def lock_directory(self, path: str) -> object:
+        """Hold the directory against other processes for as long as the returned object lives."""
+
+    def list_directory(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for reading and writing. With `create` the file is made, or emptied where it exists."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` atomically."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file; one that is already gone is fine."""
+
+    def sync_directory(self, path: str) -> None:
+        """Return once all names made, changed or removed in the directory are durable."""
+
+    def changed_ms(self, path: str) -> int:
+        """When the file was last written or renamed, ms since the Unix epoch."""
+
+    def random_bytes(self, count: int) -> bytes:
+        """For the identity of a new store."""
+
+
+class OsFile:
+    """A `File` of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, flags: int) -> None:
+        self._fd = -1
+        self.path = path
+        self._fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+
+    def read(self, position: int, length: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        while 0 < len(data) < length:
+            more = os.pread(self._fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def write(self, position: int, buffers: Sequence[bytes]) -> None:
+        total = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, position)
+        if written != total:
+            rest = b"".join(buffers)
+            while written != total:
+                written += os.pwrite(self._fd, rest[written:], position + written)
+
+    def write_zeros(self, position: int, length: int) -> None:
+        while length > 0:
+            step = min(length, len(_ZEROS))
+            self.write(position, [_ZEROS[:step]])
+            position += step
+            length -= step
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+
+class OsDisk:
+    """The `Disk` of the operating system."""
+
+    def make_directory(self, path: str) -> None:
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(os.path.abspath(path))
+        self.make_directory(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        self.sync_directory(parent)
+
+    def lock_directory(self, path: str) -> object:
+        lock = open(os.path.join(path, "LOCK"), "w")  # noqa: SIM115 - held open on purpose: closing it gives the lock up
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise DirectoryInUseError(path) from None
+        return lock
+
+    def list_directory(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def open(self, path: str, create: bool = False) -> File:
+        return OsFile(path, os.O_RDWR | (os.O_CREAT | os.O_TRUNC if create else 0))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def changed_ms(self, path: str) -> int:
+        return os.stat(path).st_ctime_ns // 1_000_000
+
+    def random_bytes(self, count: int) -> bytes:
+        return os.urandom(count)

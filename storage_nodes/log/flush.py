@@ -1,0 +1,369 @@
+"""Flush: what is still wanted of finished WAL files moves to segments, and the files are used again.
+
+Order of a flush, and why nothing can be lost wherever it stops:
+
+    1. segments and large checkpoints are written and synced, then their directories
+    2. a new manifest names them (temporary file, fsync, rename, fsync of the directory)
+    3. files that neither this manifest nor the one before it needs are removed or recycled; those of dropped
+       partitions go to trash/
+    4. on the event loop the indexes swap
+
+Before 2 a crash leaves files that no manifest names: they are removed at the next start, and the WAL still has everything.
+"Neither this nor the one before": step 3 lags one flush behind, so that a manifest that turns out unreadable can be
+replaced by the one before it without losing a vote or an entry.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from storage_nodes.log.bounds import LogBounds
+from storage_nodes.log.checkpoint import checkpoint_name
+from storage_nodes.log.disk import Disk
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
+from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
+from storage_nodes.log.recovery import LoadedManifests
+from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
+from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+
+
+class FlushFacts(NamedTuple):
+    """What the owner of a partition says about it at flush time."""
+
+    commit: int  # only entries that end at or below it are flushed
+    checkpoint: bytes  # machine state as of `applied`
+    applied: int
+    replicated: int  # every voter holds the log up to here
+    live: Callable[[int, int], bool]  # does any offset in [base, last] still hold a live message
+
+
+class FlushItem:
+    """One partition's part of a flush."""
+
+    __slots__ = ("bases", "checkpoint", "ends", "entries", "gone", "lengths", "log", "places", "row")
+
+    def __init__(self, log: PartitionLog, entries: int, row: PartitionRow, gone: list[SegmentRef]) -> None:
+        self.log = log
+        self.entries = entries  # how many of its oldest unflushed entries leave the index
+        self.row = row  # as it will stand in the manifest, but for the new segments and a large checkpoint
+        self.gone = gone  # segments that hold nothing any more
+        self.checkpoint: bytes | None = None  # to be written to a file of its own
+        self.bases: list[int] = []  # entries to be kept, four parallel lists
+        self.ends: list[int] = []
+        self.places: list[int] = []
+        self.lengths: list[int] = []
+
+
+class FlushPlan:
+    __slots__ = ("dropped", "first_file", "first_sequence", "incarnation", "items", "through")
+
+    def __init__(self, through: int, first_file: int, first_sequence: int, incarnation: int) -> None:
+        self.through = through  # the last finished WAL file
+        self.first_file = first_file  # the first one that is needed after this flush
+        self.first_sequence = first_sequence
+        self.incarnation = incarnation
+        self.items: list[FlushItem] = []
+        self.dropped: list[tuple[PartitionLog, int]] = []  # and the group of the tombstone
+
+
+class Flusher:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        bounds: LogBounds,
+        store: LogStore,
+        loaded: LoadedManifests,
+        partitions: dict[int, PartitionLog],
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._bounds = bounds
+        self._store = store
+        self._partitions = partitions
+        self._trash = os.path.join(directory, "trash")
+        # Event loop
+        self._finished_file = 0  # all groups of this file and those before it are durable
+        self._confirmed_sequence = 0
+        self._wanted = False
+        self._running = False
+        self._leftover: set[int] = set()  # partitions that keep entries in finished files
+        self._dropped: list[tuple[PartitionLog, int]] = []
+        self._revisit: list[int] = []
+        # Flush thread
+        self._manifest = loaded.newest
+        self._previous_first_file = (loaded.previous or loaded.newest).head.first_file
+        self._next_version = loaded.next_version
+        # Needed by the previous manifest only: (path, goes to trash). The next flush lets go of them.
+        self._garbage: list[tuple[str, bool]] = []
+        self._loaded_previous = loaded.previous
+
+    # --- start ---------------------------------------------------------------------------------------------------
+
+    def check_files(self, manifest: Manifest) -> None:
+        """Everything the manifest names must be there; what neither it nor the one before it names is a leftover of a
+        crash and goes. Raises CorruptionError."""
+        needed = _named_files(manifest)
+        previous = _named_files(self._loaded_previous) if self._loaded_previous else {}
+        present: set[str] = set()
+        for directory in (self._store.segments.directory, self._store.checkpoints.directory):
+            for name in self._disk.list_directory(directory):
+                path = os.path.join(directory, name)
+                present.add(name)
+                if name in needed:
+                    continue
+                if name in previous:
+                    self._garbage.append((path, previous[name] not in manifest.rows))
+                else:
+                    self._disk.remove(path)
+        for name in sorted(set(needed) - present):
+            raise CorruptionError(os.path.join(self._directory, name), 0, "a file that the manifest names is missing")
+        self._disk.remove(os.path.join(self._directory, TEMPORARY_NAME))
+        self._loaded_previous = None
+
+    def resume(self, wal_names: list[str]) -> None:
+        """After recovery: all files but the current one are finished; spares are found by name."""
+        wal = self._store.wal
+        self._finished_file = wal.current.number - 1
+        self._confirmed_sequence = wal.gathering.sequence - 1
+        self._wanted = any(number <= self._finished_file for number in wal.files)
+        wal.spares = [os.path.join(wal.directory, name) for name in wal_names if name.startswith("spare-")]
+        for number in filter(None, map(wal_number, wal_names)):
+            # Not replayed: kept for the previous manifest, to be released by the next flush.
+            wal.files.setdefault(number, WalFile(number, 0, None, 0))
+
+    # --- event loop ----------------------------------------------------------------------------------------------
+
+    def due(self) -> bool:
+        return self._wanted and not self._running
+
+    def group_written(self, group: Group, sealed: bool) -> None:
+        self._confirmed_sequence = group.sequence
+        if sealed:
+            self._finished_file = group.file_number
+            self._wanted = True
+
+    def dropped(self, log: PartitionLog, sequence: int) -> None:
+        self._dropped.append((log, sequence))
+
+    def plan(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
+        """None if nothing can be done now: no finished file, a flush under way, the next file not begun, or a tombstone
+        not yet durable."""
+        wal = self._store.wal
+        through = self._finished_file
+        next_file = wal.files.get(through + 1)
+        if not self.due() or next_file is None or self._confirmed_sequence < next_file.first_sequence:
+            return None
+        if self._dropped and self._dropped[-1][1] > self._confirmed_sequence:
+            return None
+        self._wanted = False
+        self._running = True
+        touched = self._leftover.union(*(file.touched for file in list(wal.files.values()) if file.number <= through))
+        plan = FlushPlan(through, through + 1, next_file.first_sequence, wal.incarnation)
+        self._leftover = set()
+        for partition in touched.union(self._next_revisits()):
+            log = self._partitions.get(partition)
+            if log is not None:
+                self._plan_partition(plan, log, facts(partition))
+        oldest = wal.files.get(plan.first_file)
+        assert oldest is not None
+        plan.first_sequence = oldest.first_sequence
+        plan.dropped, self._dropped = self._dropped, []
+        return plan
+
+    def done(self, plan: FlushPlan) -> None:
+        """Swap the indexes to what `run` wrote."""
+        with self._store.lock:
+            self._store.generation += 1
+            for item in plan.items:
+                item.log.adopt_flush(item.row, item.entries)
+        for number, file in list(self._store.wal.files.items()):
+            if number <= plan.through:
+                file.touched = set()
+        self._running = False
+
+    def _next_revisits(self) -> list[int]:
+        """A few partitions with segments, in turn, so that what expired in idle ones goes too."""
+        if not self._revisit:
+            self._revisit = [log.partition for log in self._partitions.values() if log.segments]
+        count = self._bounds.flush_revisits_max
+        now, self._revisit = self._revisit[:count], self._revisit[count:]
+        return now
+
+    def _plan_partition(self, plan: FlushPlan, log: PartitionLog, facts: FlushFacts | None) -> None:
+        index = log.index
+        in_finished = 0 if index is None else index.count_before_place((plan.through + 1) << PLACE_SHIFT)
+        entries = 0
+        checkpoint = log.checkpoint_source
+        kept_segments, gone = list(log.segments), []
+        offsets: list[int] = []
+        keep: list[int] = []
+        lengths: list[int] = []
+        if facts is not None:
+            # A state that is ahead of the own disk (the others made the majority) is not a state to restart from.
+            if checkpoint[0] <= facts.applied <= log.durable_end:
+                checkpoint = (facts.applied, facts.checkpoint, 0)
+            disposable_end = min(checkpoint[0], facts.replicated)
+            if index is not None and in_finished:
+                offsets = index.bases[: in_finished + 1].tolist()
+                if len(offsets) == in_finished:
+                    offsets.append(log.log_end)
+                entries = _count_until(offsets, facts.commit)
+                lengths = index.lengths[:entries].tolist()
+                keep = _kept_entries(offsets, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
+            kept_segments = [s for s in log.segments if s.end > disposable_end or facts.live(s.base, s.end - 1)]
+            gone = [s for s in log.segments if s not in kept_segments]
+        flushed_end = offsets[entries] if entries else log.flushed_end
+        log_start = kept_segments[0].base if kept_segments else offsets[keep[0]] if keep else flushed_end
+        epochs, starts = log.boundaries(max(log_start, log.log_start), flushed_end)
+        large = checkpoint[1] is not None and len(checkpoint[1]) > self._bounds.checkpoint_inline_bytes_max
+        row = PartitionRow(
+            log.partition, log.kind, log.tag, log.epoch, log.voted_for, max(log_start, log.log_start), flushed_end, epochs, starts,
+            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(kept_segments),
+        )  # fmt: skip
+        item = FlushItem(log, entries, row, gone)
+        item.checkpoint = checkpoint[1] if large else None
+        item.bases = [offsets[i] for i in keep]
+        item.ends = [offsets[i + 1] for i in keep]
+        item.places = [index.places[i] for i in keep] if index is not None else []
+        item.lengths = [lengths[i] for i in keep]
+        plan.items.append(item)
+        if index is not None and entries < in_finished:
+            self._leftover.add(log.partition)
+            plan.first_file = min(plan.first_file, index.places[entries] >> PLACE_SHIFT)
+
+    # --- flush thread ----------------------------------------------------------------------------------------------
+
+    def run(self, plan: FlushPlan) -> None:
+        number = self._manifest.head.next_number
+        rows = self._manifest.rows
+        garbage, self._garbage = self._garbage, []
+        for log, _sequence in plan.dropped:
+            self._garbage += [(path, True) for path in self._files_of(log)]
+            rows.pop(log.partition, None)
+        for item in plan.items:
+            number = self._run_item(item, number)
+            rows[item.row.partition] = item.row
+        self._disk.sync_directory(self._store.segments.directory)
+        self._disk.sync_directory(self._store.checkpoints.directory)
+        tombstones = {p: at for p, at in self._manifest.head.tombstones.items() if at >= plan.first_sequence}
+        tombstones.update((log.partition, at) for log, at in plan.dropped if at >= plan.first_sequence)
+        head = Head(
+            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones
+        )
+        self._replace_manifest(Manifest(self._next_version, head, rows))
+        self._collect(garbage)
+
+    def _run_item(self, item: FlushItem, number: int) -> int:
+        """Write what the partition keeps; the next free file number."""
+        log = item.log
+        segments = list(item.row.segments)
+        checkpoint_number = item.row.checkpoint_number
+        if item.checkpoint is not None:
+            self._store.checkpoints.write(log.partition, number, item.row.checkpoint_offset, item.checkpoint)
+            checkpoint_number, number = number, number + 1
+        old_checkpoint = log.checkpoint_source[2]
+        if old_checkpoint and old_checkpoint != checkpoint_number:
+            self._garbage.append((self._store.checkpoints.path(log.partition, old_checkpoint), False))
+        self._garbage += [(self._store.segments.path(log.partition, ref.number), False) for ref in item.gone]
+        number = self._write_segments(item, segments, number)
+        item.row = msgspec.structs.replace(item.row, checkpoint_number=checkpoint_number, segments=tuple(segments))
+        return number
+
+    def _write_segments(self, item: FlushItem, segments: list[SegmentRef], number: int) -> int:
+        partition = item.log.partition
+        writer: SegmentWriter | None = None
+        for first, last in split_runs(item.places, item.lengths):
+            bases, ends = item.bases[first:last], item.ends[first:last]
+            batches = read_run(self._store, partition, bases, item.places[first:last], item.lengths[first:last])
+            for batch, base, end in zip(batches, bases, ends, strict=True):
+                if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
+                    segments.append(writer.finish(number))
+                    writer, number = None, number + 1
+                if writer is None:
+                    writer = self._store.segments.create(partition, number)
+                writer.add(batch, base, end)
+        if writer is not None:
+            segments.append(writer.finish(number))
+            number += 1
+        return number
+
+    def _replace_manifest(self, manifest: Manifest) -> None:
+        """Make it durable, then let go of the version before the previous one."""
+        write_manifest(self._disk, self._directory, manifest)
+        self._previous_first_file = self._manifest.head.first_file
+        kept = {manifest.version, self._manifest.version}
+        self._manifest = manifest
+        self._next_version = manifest.version + 1
+        for name in self._disk.list_directory(self._directory):
+            version = manifest_version(name)
+            if version is not None and version not in kept:
+                self._disk.remove(os.path.join(self._directory, name))
+
+    def _collect(self, garbage: list[tuple[str, bool]]) -> None:
+        """Let go of what only the manifest before the previous one needed."""
+        self._store.generation += 1
+        for path, to_trash in garbage:
+            if to_trash:
+                self._disk.rename(path, os.path.join(self._trash, os.path.basename(path)))
+            else:
+                self._disk.remove(path)
+        if any(to_trash for _path, to_trash in garbage):
+            self._disk.sync_directory(self._trash)
+        self._store.wal.release_before(self._previous_first_file)
+
+    def _files_of(self, log: PartitionLog) -> list[str]:
+        number = log.checkpoint_source[2]
+        paths = [self._store.segments.path(log.partition, ref.number) for ref in log.segments]
+        return paths + ([self._store.checkpoints.path(log.partition, number)] if number else [])
+
+    def purge_trash(self, older_than_ms: int) -> int:
+        purged = 0
+        for name in self._disk.list_directory(self._trash):
+            path = os.path.join(self._trash, name)
+            if self._disk.changed_ms(path) < older_than_ms:
+                self._disk.remove(path)
+                purged += 1
+        return purged
+
+
+def _named_files(manifest: Manifest) -> dict[str, int]:
+    """File name -> partition."""
+    names = {segment_name(row.partition, ref.number): row.partition for row in manifest.rows.values() for ref in row.segments}
+    for row in manifest.rows.values():
+        if row.checkpoint_number:
+            names[checkpoint_name(row.partition, row.checkpoint_number)] = row.partition
+    return names
+
+
+def _count_until(offsets: list[int], commit: int) -> int:
+    """How many entries end at or below `commit`; entry i is [offsets[i], offsets[i + 1])."""
+    return max(bisect_right(offsets, commit) - 1, 0)
+
+
+def _kept_entries(
+    offsets: list[int], lengths: list[int], entries: int, disposable_end: int, live: Callable[[int, int], bool], run_bytes: int
+) -> list[int]:
+    """Which of the first `entries` entries must be kept: all beyond `disposable_end`, and those with live messages,
+    asked for in ranges that are halved until they are small."""
+    disposable = min(_count_until(offsets, disposable_end), entries)
+    keep: list[int] = []
+    ranges = [(0, disposable)] if disposable else []
+    while ranges:
+        first, last = ranges.pop()
+        if not live(offsets[first], offsets[last] - 1):
+            continue
+        if last - first == 1 or sum(lengths[first:last]) <= run_bytes:
+            keep.extend(range(first, last))
+            continue
+        middle = (first + last) // 2
+        ranges.append((middle, last))
+        ranges.append((first, middle))
+    keep.extend(range(disposable, entries))
+    return keep

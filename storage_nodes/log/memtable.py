@@ -1,0 +1,85 @@
+"""What a node remembers of entries that are not in a segment yet.
+
+Two things, kept apart because they are bounded differently:
+
+- `UnflushedIndex`, one per partition that has unflushed entries: three parallel arrays, 20 bytes an entry, however large
+  the entry is. It must hold every unflushed entry.
+- `PayloadCache`, one per node: the bytes of the most recent entries of all partitions, up to a bound. Keyed by *place*.
+
+A *place* says where in the write-ahead log the bytes of an entry are: `file number << 32 | position in the file`. Places
+only ever grow and are never reused, so they order all entries of a node by age, and a payload whose entry
+was truncated or flushed needs no removal: nothing asks for its place again, and it ages out.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import deque
+
+# What Python spends on a cached payload beside its bytes (bytes header, dict slot, place, queue slot), so that
+# very many very small entries stay within the bound too.
+PAYLOAD_OVERHEAD_BYTES = 200
+
+
+class PayloadCache:
+    """Payloads of the most recent entries, oldest evicted first."""
+
+    __slots__ = ("_bytes_max", "_order", "bytes_held", "payloads", "written_place")
+
+    def __init__(self, bytes_max: int) -> None:
+        self.payloads: dict[int, bytes] = {}
+        self.bytes_held = 0
+        # Everything before this place is in the WAL file. What is not must stay here: there is no other way to read it.
+        self.written_place = 0
+        self._bytes_max = bytes_max
+        self._order: deque[int] = deque()
+
+    def add(self, place: int, payload: bytes) -> None:
+        """Remember the newest entry; makes room first-in first-out."""
+        self.payloads[place] = payload
+        order = self._order
+        order.append(place)
+        self.bytes_held += len(payload) + PAYLOAD_OVERHEAD_BYTES
+        while self.bytes_held > self._bytes_max and order[0] < self.written_place:
+            self.bytes_held -= len(self.payloads.pop(order.popleft())) + PAYLOAD_OVERHEAD_BYTES
+
+
+class UnflushedIndex:
+    """Where the unflushed entries of one partition are, oldest first. Invariant: the arrays are ascending and equally
+    long, except while `add` runs: `lengths` is filled last, so another thread goes by its length."""
+
+    __slots__ = ("bases", "lengths", "places")
+
+    def __init__(self) -> None:
+        self.bases = array("q")
+        self.places = array("q")
+        self.lengths = array("I")
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def find(self, offset: int) -> int:
+        """Index of the entry that covers `offset`, or of the first one after it."""
+        return max(bisect_right(self.bases, offset, 0, len(self.lengths)) - 1, 0)
+
+    def count_before_place(self, place: int) -> int:
+        """How many entries lie before `place` in the write-ahead log."""
+        return bisect_left(self.places, place)
+
+    def cut(self, offset: int) -> None:
+        """Forget every entry from `offset` on, which must be the start of one."""
+        first = bisect_left(self.bases, offset)
+        del self.lengths[first:]
+        del self.places[first:]
+        del self.bases[first:]
+
+    def without_first(self, count: int) -> UnflushedIndex | None:
+        """A new index without the `count` oldest entries; None if none is left."""
+        if count == len(self.lengths):
+            return None
+        rest = UnflushedIndex()
+        rest.bases = self.bases[count:]
+        rest.places = self.places[count:]
+        rest.lengths = self.lengths[count:]
+        return rest

@@ -1,0 +1,331 @@
+"""The log of one storage node: all its partitions over one write-ahead log. READ FIRST.
+
+The way of an entry, one call per step (contract: `docs/storage.md`, "Log"):
+
+    append          event loop    into the gathering group, the partition's index, the payload cache
+    take_group      event loop    close the gathering group, the next one starts behind it
+    write_group     a thread      one pwrite, one fdatasync
+    group_written   event loop    durable ends move
+    plan_flush      event loop    after a WAL roll: what of the finished files must be kept
+    run_flush       a thread      segments, checkpoints, manifest; then the files of the flush before are recycled
+    flush_done      event loop    indexes swap from WAL places to segments
+
+Below it: `wal` (groups and files), `memtable` (index, payload cache), `segment`, `manifest`, `flush`, `recovery`, `disk`.
+Nothing here decides what is committed or live: the owner of the partition says so in FlushFacts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from storage_nodes.log.bounds import LogBounds
+from storage_nodes.log.checkpoint import CheckpointStore
+from storage_nodes.log.disk import Disk, OsDisk
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
+from storage_nodes.log.manifest import Head, Manifest, write_manifest
+from storage_nodes.log.memtable import PayloadCache
+from storage_nodes.log.partition_log import LogStore, PartitionLog
+from storage_nodes.log.record_batch import BatchError, read_header
+from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
+from storage_nodes.log.segment import SegmentStore
+from storage_nodes.log.wal import (
+    FLAG_CLOSED,
+    GROUP_HEADER_BYTES,
+    OFFSET,
+    PLACE_SHIFT,
+    RECORD,
+    RECORD_BYTES,
+    RECORD_CREATE,
+    RECORD_DROP,
+    RECORD_ENTRY,
+    RECORD_TRUNCATE,
+    RECORD_VOTE,
+    VOTE,
+    Group,
+    Wal,
+    WalFile,
+    wal_name,
+)
+
+__all__ = ["FlushFacts", "FlushPlan", "Group", "LogBounds", "NodeLog", "PartitionLog"]
+
+WAL_DIRECTORY = "wal"
+SEGMENTS_DIRECTORY = "segments"
+CHECKPOINTS_DIRECTORY = "checkpoints"
+TRASH_DIRECTORY = "trash"
+_IDENTITY_BYTES = 16
+
+
+class NodeLog:
+    def __init__(self, directory: str, bounds: LogBounds, disk: Disk, lock: object, loaded: LoadedManifests) -> None:
+        """Use `open`."""
+        identity = loaded.newest.head.identity
+        self.directory = directory
+        self.bounds = bounds
+        self.partitions: dict[int, PartitionLog] = {}
+        self.incarnation = 0
+        self._lock = lock
+        self._cache = PayloadCache(bounds.memtable_bytes_max)
+        self._wal = Wal(disk, os.path.join(directory, WAL_DIRECTORY), bounds, identity, 0)
+        segments = SegmentStore(disk, os.path.join(directory, SEGMENTS_DIRECTORY), identity, bounds)
+        checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
+        self._store = LogStore(self._cache, self._wal, segments, checkpoints)
+        self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
+        self._closed = False
+
+    @staticmethod
+    def open(directory: str, bounds: LogBounds = LogBounds(), disk: Disk | None = None) -> NodeLog:  # noqa: B008 - frozen
+        """BLOCKING. Recovers the log in `directory`, or starts one there. On return everything in it is durable.
+
+        Raises CorruptionError, DirectoryInUseError, OSError.
+        """
+        disk = disk or OsDisk()
+        disk.make_directory(directory)
+        lock = disk.lock_directory(directory)
+        subdirectories = [WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY]
+        loaded = load_manifests(disk, directory)
+        if loaded is None:
+            require_fresh(disk, directory, subdirectories)
+            head = Head(disk.random_bytes(_IDENTITY_BYTES), 0, 1, 1, 1, {})
+            first = Manifest(1, head, {})
+            write_manifest(disk, directory, first)
+            loaded = LoadedManifests(first, None, 2, [])
+        for name in subdirectories:
+            disk.make_directory(os.path.join(directory, name))
+        log = NodeLog(directory, bounds, disk, lock, loaded)
+        log._recover(disk, loaded)
+        return log
+
+    # --- staging ---------------------------------------------------------------------------------------------
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes of the gathering group. The caller stops adding at WAL_GROUP_BYTES_MAX."""
+        return self._wal.gathering.length_bytes
+
+    def create(self, partition: int, kind: int, tag: str) -> PartitionLog:
+        """Staged; durable with the group that is gathering."""
+        assert partition not in self.partitions, "a partition is created once"
+        self._wal.add(RECORD_CREATE, partition, bytes([kind]) + tag.encode())
+        log = self.partitions[partition] = PartitionLog(self._store, partition, kind, tag)
+        return log
+
+    def drop(self, partition: int) -> None:
+        """Staged tombstone. Files go to trash/ with a later flush, once the tombstone is durable."""
+        log = self.partitions.pop(partition)
+        self._wal.add(RECORD_DROP, partition, b"")
+        self._flusher.dropped(log, self._wal.gathering.sequence)
+        for group in (*self._wal.writing, self._wal.gathering):
+            group.ends.pop(partition, None)
+
+    def append(self, partition: int, batch: bytes) -> None:
+        """Stage one batch, whose checksum the caller has verified. Its base offset is the log end."""
+        log = self.partitions[partition]
+        header = read_header(batch)
+        length = len(batch)
+        end = header.last_offset + 1
+        assert header.base_offset == log.log_end and header.length_bytes == length, "entries follow each other"
+        if header.epoch != log.last_epoch:
+            log.start_epoch(header.epoch, header.base_offset)
+        # Wal.add, written out: this is the one staging call whose cost counts.
+        wal = self._wal
+        group = wal.gathering
+        group.parts += (RECORD.pack(RECORD_ENTRY, partition, length), batch)
+        place = (group.file_number << PLACE_SHIFT) + group.position + group.length_bytes + _ENTRY_PLACE_BYTES
+        group.length_bytes += RECORD_BYTES + length
+        group.ends[partition] = log.log_end = end
+        wal.current.touched.add(partition)
+        index = log._index or log.index_for_append()
+        index.bases.append(header.base_offset)
+        index.places.append(place)
+        index.lengths.append(length)
+        self._cache.add(place, batch)
+
+    def truncate(self, partition: int, offset: int) -> None:
+        """Stage the cut of everything from `offset` on. Only what was not flushed can be cut."""
+        log = self.partitions[partition]
+        log.cut(offset)
+        self._wal.add(RECORD_TRUNCATE, partition, OFFSET.pack(offset))
+        # A group on its way to the disk must not report entries as durable that are no longer in the log.
+        for group in (*self._wal.writing, self._wal.gathering):
+            if group.ends.get(partition, 0) > offset:
+                group.ends[partition] = offset
+
+    def save_vote(self, partition: int, epoch: int, voted_for: int) -> None:
+        """Stage the Raft hard state."""
+        log = self.partitions[partition]
+        assert epoch >= log.epoch, "the epoch of a replica never falls"
+        self._wal.add(RECORD_VOTE, partition, VOTE.pack(epoch, voted_for))
+        log.epoch = epoch
+        log.voted_for = voted_for
+
+    # --- group commit ------------------------------------------------------------------------------------------
+
+    def take_group(self) -> Group | None:
+        """What was staged, to be written now; None when nothing is."""
+        return self._wal.take() if self._wal.gathering.parts else None
+
+    def write_group(self, group: Group) -> None:
+        """BLOCKING, any thread, one at a time and in order. Once it raised, the process must end (R21)."""
+        self._wal.write(group)
+
+    def group_written(self, group: Group) -> list[tuple[int, int]]:
+        """The group is on stable storage: (partition, durable end) of every partition with entries in it."""
+        sealed = self._wal.confirm(group)
+        end = group.position + GROUP_HEADER_BYTES + group.length_bytes
+        self._cache.written_place = (group.file_number << PLACE_SHIFT) + end
+        self._flusher.group_written(group, sealed)
+        partitions = self.partitions
+        ends = list(group.ends.items())
+        for partition, durable_end in ends:
+            partitions[partition].durable_end = durable_end
+        return ends
+
+    # --- behind the scenes ---------------------------------------------------------------------------------------
+
+    def flush_due(self) -> bool:
+        return self._flusher.due()
+
+    def plan_flush(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
+        """What to keep of the finished WAL files. `facts` may answer None for a partition that cannot be flushed now."""
+        return self._flusher.plan(facts)
+
+    def run_flush(self, plan: FlushPlan) -> None:
+        """BLOCKING, any thread, one at a time. Once it raised, the process must end."""
+        self._flusher.run(plan)
+
+    def flush_done(self, plan: FlushPlan) -> None:
+        self._flusher.done(plan)
+
+    def purge_trash(self, older_than_ms: int) -> int:
+        """BLOCKING: remove files of dropped partitions that went to trash before that time; how many."""
+        return self._flusher.purge_trash(older_than_ms)
+
+    def close(self) -> None:
+        """BLOCKING: write what is staged and let go. No group and no flush may be under way."""
+        if self._closed:
+            return
+        assert not self._wal.writing, "close while a group is being written"
+        self._commit(FLAG_CLOSED)
+        self._closed = True
+        self._wal.files.clear()
+        self._lock = None
+
+    def _commit(self, flags: int = 0) -> None:
+        group = self._wal.take(flags)
+        self._wal.write(group)
+        self.group_written(group)
+
+    # --- recovery ----------------------------------------------------------------------------------------------------
+
+    def _recover(self, disk: Disk, loaded: LoadedManifests) -> None:
+        manifest = loaded.newest
+        for row in manifest.rows.values():
+            self.partitions[row.partition] = PartitionLog.from_row(self._store, row)
+        self._flusher.check_files(manifest)
+        walk = WalWalk(disk, self._wal.directory, manifest)
+        replay = _Replay(self._store, self.partitions, manifest, self._flusher)
+        for number, block in walk:
+            replay.apply(number, block.position, block.sequence, block.body)
+        replay.finish()
+        self._wal.incarnation = self.incarnation = walk.end.incarnation + 1
+        for number, (file, first_sequence) in walk.files.items():
+            self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
+            self._wal.files[number].touched = replay.touched.get(number, set())
+        if walk.files:
+            # A process that was killed may have left its last group in the page cache only.
+            walk.files[max(walk.files)][0].sync()
+        self._wal.resume(walk.end.number, walk.end.position, walk.end.sequence)
+        self._flusher.resume(disk.list_directory(self._wal.directory))
+        self._commit()
+
+
+_ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
+
+
+class _Replay:
+    """Applies WAL records on top of the manifest's state.
+
+    Older files may be replayed for the sake of one partition, so records that the manifest's row already covers come by
+    again: an entry below `flushed_end` is passed over, a truncation cuts what this replay added, votes only move forward.
+    """
+
+    def __init__(
+        self, store: LogStore, partitions: dict[int, PartitionLog], manifest: Manifest, flusher: Flusher
+    ) -> None:
+        self.touched: dict[int, set[int]] = {}
+        self._store = store
+        self._partitions = partitions
+        self._tombstones = manifest.head.tombstones
+        self._flusher = flusher
+        self._stale: set[int] = set()
+
+    def apply(self, number: int, position: int, sequence: int, body: bytes) -> None:
+        touched = self.touched.setdefault(number, set())
+        path = os.path.join(self._store.wal.directory, wal_name(number))
+        at = 0
+        place = (number << PLACE_SHIFT) + position + GROUP_HEADER_BYTES
+        while at < len(body):
+            kind, partition, length = RECORD.unpack_from(body, at)
+            at += RECORD_BYTES
+            payload = body[at : at + length]
+            if sequence > self._tombstones.get(partition, 0):
+                touched.add(partition)
+                try:
+                    self._record(kind, partition, payload, place + at, sequence)
+                except (KeyError, BatchError) as error:
+                    problem = f"record {kind} of partition {partition} does not follow from what is before it ({error!r})"
+                    raise CorruptionError(path, position + GROUP_HEADER_BYTES + at, problem) from error
+            at += length
+
+    def _record(self, kind: int, partition: int, payload: bytes, place: int, sequence: int) -> None:
+        if kind == RECORD_ENTRY:
+            self._entry(self._partitions[partition], payload, place)
+        elif kind == RECORD_TRUNCATE:
+            self._truncate(self._partitions[partition], OFFSET.unpack(payload)[0])
+        elif kind == RECORD_VOTE:
+            log = self._partitions[partition]
+            epoch, voted_for = VOTE.unpack(payload)
+            if epoch > log.epoch or (epoch == log.epoch and not log.voted_for):
+                log.epoch, log.voted_for = epoch, voted_for
+        elif kind == RECORD_CREATE:
+            if partition not in self._partitions:
+                self._partitions[partition] = PartitionLog(self._store, partition, payload[0], payload[1:].decode())
+        elif kind == RECORD_DROP:
+            self._stale.discard(partition)
+            self._flusher.dropped(self._partitions.pop(partition), sequence)
+        else:
+            raise BatchError(f"unknown record type {kind}")
+
+    def _entry(self, log: PartitionLog, batch: bytes, place: int) -> None:
+        header = read_header(batch)
+        if header.base_offset < log.flushed_end:
+            return
+        if header.base_offset != log.log_end or header.epoch < log.last_epoch:
+            # Written before the truncation that made room for what is flushed now: that must come by next.
+            self._stale.add(log.partition)
+            return
+        index = log.index_for_append()
+        if header.epoch != log.last_epoch:
+            log.start_epoch(header.epoch, header.base_offset)
+        index.bases.append(header.base_offset)
+        index.places.append(place)
+        index.lengths.append(len(batch))
+        log.log_end = log.durable_end = header.end_offset
+
+    def _truncate(self, log: PartitionLog, offset: int) -> None:
+        self._stale.discard(log.partition)
+        offset = min(max(offset, log.flushed_end), log.log_end)
+        if offset < log.log_end and (log.index is None or offset not in log.index.bases):
+            raise BatchError(f"a truncation to {offset} falls inside an entry")
+        log.cut(offset)
+
+    def finish(self) -> None:
+        """Raises CorruptionError if entries remain that follow neither what was flushed nor each other."""
+        for partition in self._stale:
+            log = self._partitions[partition]
+            raise CorruptionError(
+                self._store.wal.directory, 0, f"partition {partition} has entries that do not follow its end, {log.log_end}"
+            )

@@ -1,0 +1,205 @@
+"""Opening a node's log: the manifest, then the write-ahead log from where the manifest says.
+
+What a bad group block means is decided by what lies behind it. A group is written only after the sync of the one before it
+returned, so a crash can spoil the last group only:
+
+    bad block, nothing valid behind it                  torn tail: never acknowledged, cut
+    bad block, a valid later block behind it            corruption: synced bytes changed
+    file not sealed by its last valid block, and there is a next file     corruption (that file began after a sync)
+    sequence numbers or files missing                   corruption
+
+Nothing is ever cut on any other ground, and no state is replaced by "empty": with unreadable manifests the node does not start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import google_crc32c
+
+from storage_nodes.log.disk import Disk, File
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.manifest import Manifest, manifest_name, manifest_version, read_manifest
+from storage_nodes.log.wal import (
+    CHECKED_HEADER,
+    FLAG_SEALS,
+    GROUP_HEADER,
+    GROUP_HEADER_BYTES,
+    MAGIC,
+    wal_name,
+    wal_number,
+)
+
+_WINDOW_BYTES = 1024 * 1024
+
+
+class LoadedManifests(NamedTuple):
+    newest: Manifest
+    previous: Manifest | None  # the one to fall back to; its files are kept
+    next_version: int
+    unreadable: list[str]
+
+
+def load_manifests(disk: Disk, directory: str) -> LoadedManifests | None:
+    """BLOCKING. None where there never was one. Raises CorruptionError if there are some and none can be read."""
+    versions = sorted(filter(None, map(manifest_version, disk.list_directory(directory))), reverse=True)
+    if not versions:
+        return None
+    readable: list[Manifest] = []
+    failures: list[CorruptionError] = []
+    for version in versions:
+        try:
+            readable.append(read_manifest(disk, directory, version))
+        except CorruptionError as error:
+            failures.append(error)
+    if not readable:
+        raise failures[0]
+    previous = readable[1] if len(readable) > 1 else None
+    return LoadedManifests(readable[0], previous, versions[0] + 1, [error.path for error in failures])
+
+
+class Block(NamedTuple):
+    """A valid group block."""
+
+    sequence: int
+    incarnation: int
+    flags: int
+    position: int
+    body: bytes
+
+    @property
+    def end(self) -> int:
+        return self.position + GROUP_HEADER_BYTES + len(self.body)
+
+
+class WalScanner:
+    """Reads the groups of one WAL file, in order."""
+
+    def __init__(self, file: File, number: int, identity: bytes) -> None:
+        self._file = file
+        self._number = number
+        self._seed = google_crc32c.value(identity)
+        self._window = b""
+        self._window_at = 0
+        self.size_bytes = file.size()
+
+    def block_at(self, position: int) -> Block | None:
+        """The block at `position`; None if there is no valid one."""
+        header = self._bytes(position, GROUP_HEADER_BYTES)
+        if len(header) < GROUP_HEADER_BYTES:
+            return None
+        magic, number, sequence, incarnation, flags, length, crc = GROUP_HEADER.unpack(header)
+        if magic != MAGIC or number != self._number or position + GROUP_HEADER_BYTES + length > self.size_bytes:
+            return None
+        body = self._bytes(position + GROUP_HEADER_BYTES, length)
+        checked = header[: CHECKED_HEADER.size]
+        if google_crc32c.extend(google_crc32c.extend(self._seed, checked), body) != crc:
+            return None
+        return Block(sequence, incarnation, flags, position, body)
+
+    def later_block(self, position: int, after_sequence: int) -> Block | None:
+        """The first valid block behind `position` with a sequence number above `after_sequence`."""
+        needle = CHECKED_HEADER.pack(MAGIC, self._number, 0, 0, 0, 0)[:12]
+        at = position + 1
+        while at < self.size_bytes:
+            window = self._file.read(at, _WINDOW_BYTES + len(needle))
+            found = window.find(needle)
+            while found >= 0:
+                block = self.block_at(at + found)
+                if block is not None and block.sequence > after_sequence:
+                    return block
+                found = window.find(needle, found + 1)
+            at += _WINDOW_BYTES
+        return None
+
+    def _bytes(self, position: int, length: int) -> bytes:
+        start = position - self._window_at
+        if start < 0 or start + length > len(self._window):
+            self._window = self._file.read(position, max(length, _WINDOW_BYTES))
+            self._window_at = position
+            start = 0
+        return self._window[start : start + length]
+
+
+class WalEnd(NamedTuple):
+    """Where the write-ahead log goes on."""
+
+    number: int
+    position: int
+    sequence: int  # of the next group
+    incarnation: int  # the highest seen
+
+
+class WalWalk:
+    """Walks all groups from the manifest's first file to the end of the log, and tells a torn tail from corruption.
+
+    `files` holds every file it opened, with the sequence number of its first group.
+    """
+
+    def __init__(self, disk: Disk, directory: str, manifest: Manifest) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._identity = manifest.head.identity
+        self._number = manifest.head.first_file
+        self._sequence = manifest.head.first_sequence  # expected next
+        self._incarnation = manifest.head.incarnation
+        # Only the manifest of a store that was never opened to its end may be without a first group.
+        self._opened_before = manifest.head.incarnation > 0
+        self._present = {
+            number for number in map(wal_number, disk.list_directory(directory)) if number is not None and number >= self._number
+        }
+        self.files: dict[int, tuple[File, int]] = {}
+        self.end: WalEnd
+
+    def __iter__(self) -> Iterator[tuple[int, Block]]:
+        """(file number, block) of every group; `end` is known after the last. Raises CorruptionError."""
+        started_in, position = self._number, 0
+        while self._number in self._present:
+            path = os.path.join(self._directory, wal_name(self._number))
+            file = self._disk.open(path)
+            self.files[self._number] = (file, self._sequence)
+            scanner = WalScanner(file, self._number, self._identity)
+            position, sealed = 0, False
+            while not sealed:
+                block = scanner.block_at(position)
+                if block is None or block.sequence != self._sequence:
+                    break
+                yield self._number, block
+                self._sequence += 1
+                self._incarnation = max(self._incarnation, block.incarnation)
+                sealed = bool(block.flags & FLAG_SEALS)
+                position = block.end
+            if not sealed:
+                self._check_tail(path, scanner, position)
+                break
+            self._number += 1
+            position = 0
+        self._check_files(started_in, position)
+        self.end = WalEnd(self._number, position, self._sequence, self._incarnation)
+
+    def _check_files(self, started_in: int, position: int) -> None:
+        path = os.path.join(self._directory, wal_name(self._number))
+        later = [number for number in self._present if number > self._number]
+        if later:
+            raise CorruptionError(path, 0, f"the file is missing, yet {wal_name(min(later))} exists")
+        if self._number == started_in and position == 0 and self._opened_before:
+            raise CorruptionError(path, 0, "the first group after the last flush is missing, yet the manifest names it")
+
+    def _check_tail(self, path: str, scanner: WalScanner, position: int) -> None:
+        later = scanner.later_block(position - 1, self._sequence - 1)
+        if later is not None:
+            raise CorruptionError(
+                path, position, f"group {self._sequence} is not valid, yet group {later.sequence} at {later.position} is"
+            )
+        if any(number > self._number for number in self._present):
+            raise CorruptionError(path, position, f"group {self._sequence} is not valid, yet a later WAL file exists")
+
+
+def require_fresh(disk: Disk, directory: str, subdirectories: list[str]) -> None:
+    """Without a manifest there must be nothing at all: it is written before anything else. Raises CorruptionError."""
+    for name in subdirectories:
+        path = os.path.join(directory, name)
+        if name in disk.list_directory(directory) and disk.list_directory(path):
+            raise CorruptionError(os.path.join(directory, manifest_name(1)), 0, f"there is no manifest, yet {path} is not empty")
