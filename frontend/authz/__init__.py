@@ -1,0 +1,1 @@
+"""May this principal do this? Pure: no clock, no IO."""

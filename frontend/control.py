@@ -1,0 +1,194 @@
+"""Calls to the control plane: SQS management actions, and paths that are passed on as they are.
+
+Every call vouches for its caller with a principal header and a MAC over the request. What a client sends under these names is stripped:
+only this process may say who is asking. Behind a bulkhead and a circuit breaker, so that a slow control plane costs the message
+path nothing. Responses are streamed through; nothing of an upstream failure is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import msgspec
+
+from frontend.authn.principal import Principal
+from frontend.errors import KINDS, Refusal, unavailable
+from frontend.http import Request, Send
+from frontend.limits import (
+    CONTROL_CALLS_IN_FLIGHT_MAX,
+    CONTROL_CONNECT_S,
+    CONTROL_COOL_DOWN_S,
+    CONTROL_FAILURES_MAX,
+    CONTROL_STREAMS_MAX,
+    CONTROL_TIMEOUT_S,
+)
+from frontend.routing.bulkhead import Bulkhead, CircuitBreaker
+
+PRINCIPAL_HEADER = b"x-penstock-principal"
+MAC_HEADER = b"x-penstock-principal-mac"
+
+_HOP_BY_HOP = frozenset(
+    (
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"content-length",
+    )
+)
+# Credentials are checked here and go no further; what says where a request came from is said by us alone.
+_STRIPPED = frozenset((b"authorization", b"forwarded", b"x-real-ip", b"x-request-id", b"expect"))
+_STRIPPED_PREFIXES = (b"x-penstock-", b"x-forwarded-", b"x-amz-")
+_NOT_RETURNED = _HOP_BY_HOP | {b"server", b"date"}
+
+
+class _Problem(msgspec.Struct):
+    code: str = ""
+    message: str = ""
+
+
+_decode_problem = msgspec.json.Decoder(_Problem).decode
+_decode_result = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class ControlPlane:
+    """The client of one control plane address."""
+
+    def __init__(
+        self,
+        address: str,
+        internal_key: bytes,
+        now_s: Callable[[], float] = time.time,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._internal_key = internal_key
+        self._now_s = now_s
+        self._calls = Bulkhead("control plane", CONTROL_CALLS_IN_FLIGHT_MAX)
+        self._streams = Bulkhead("control plane stream", CONTROL_STREAMS_MAX)
+        self._breaker = CircuitBreaker(CONTROL_FAILURES_MAX, CONTROL_COOL_DOWN_S)
+        connections_max = CONTROL_CALLS_IN_FLIGHT_MAX + CONTROL_STREAMS_MAX
+        self._http = httpx2.AsyncClient(
+            base_url=f"http://{address}",
+            transport=transport,
+            timeout=httpx2.Timeout(CONTROL_TIMEOUT_S, connect=CONTROL_CONNECT_S),
+            limits=httpx2.Limits(max_connections=connections_max, max_keepalive_connections=32),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def sqs(self, action: str, principal: Principal, request_id: str, params: dict[str, object]) -> dict[str, Any]:
+        """The result of a management action. Raises Refusal: the control plane's own, or 503."""
+        body = msgspec.json.encode(
+            {"account_id": principal.account_id, "access_key_id": principal.access_key_id, "params": params}
+        )
+        path = f"/internal/sqs/{action}"
+        headers = self._vouch("POST", path.encode(), principal, request_id, body)
+        headers.append((b"content-type", b"application/json"))
+        with self._calls:
+            response = await self._send(self._http.build_request("POST", path, headers=headers, content=body))
+            try:
+                content = await response.aread()
+            except httpx2.HTTPError:
+                raise unavailable("The control plane does not answer.") from None
+            finally:
+                await response.aclose()
+        if response.status_code == 200:
+            return _decode_result(content)
+        raise _refusal_of(response.status_code, content)
+
+    async def pass_on(self, request: Request, principal: Principal | None, send: Send) -> int:
+        """Answer `request` with what the control plane answers. Returns the status. Raises Refusal before the answer."""
+        target = request.path + (b"?" + request.query if request.query else b"")
+        headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
+        headers += (
+            (b"x-forwarded-proto", request.scheme.encode()),
+            (b"x-forwarded-host", request.host.encode()),
+            (b"x-request-id", request.request_id.encode()),
+        )
+        if principal is not None:
+            headers += self._vouch(request.method, target, principal, request.request_id, request.body)
+        url = self._http.base_url.copy_with(raw_path=target)
+        with self._calls:
+            response = await self._send(
+                self._http.build_request(request.method, url, headers=headers, content=request.body)
+            )
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                return await _relay(response, send)
+        # A live stream would hold its place for hours: it moves to a bulkhead of its own.
+        with self._streams:
+            return await _relay(response, send)
+
+    async def _send(self, call: httpx2.Request) -> httpx2.Response:
+        now_s = self._now_s()
+        if not self._breaker.allows(now_s):
+            raise unavailable("The control plane does not answer.", self._breaker.retry_after_s(now_s))
+        try:
+            response = await self._http.send(call, stream=True)
+        except httpx2.HTTPError:
+            self._breaker.failed(self._now_s())
+            raise unavailable("The control plane does not answer.") from None
+        except BaseException:
+            # Cancelled: says nothing about the control plane, but a probe must not stay out for ever.
+            self._breaker.failed(self._now_s())
+            raise
+        self._breaker.succeeded()
+        return response
+
+    def _vouch(
+        self, method: str, target: bytes, principal: Principal, request_id: str, body: bytes
+    ) -> list[tuple[bytes, bytes]]:
+        claim = base64.urlsafe_b64encode(
+            msgspec.json.encode(
+                {
+                    "account_id": principal.account_id,
+                    "access_key_id": principal.access_key_id,
+                    "request_id": request_id,
+                    "issued_ms": int(self._now_s() * 1000),
+                }
+            )
+        )
+        text = b"\n".join((method.encode(), target, claim, hashlib.sha256(body).hexdigest().encode()))
+        mac = hmac.digest(self._internal_key, text, "sha256").hex().encode()
+        return [(PRINCIPAL_HEADER, claim), (MAC_HEADER, mac)]
+
+
+async def _relay(response: httpx2.Response, send: Send) -> int:
+    headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_RETURNED]
+    length = response.headers.get("content-length")
+    if length is not None:
+        headers.append((b"content-length", length.encode()))
+    try:
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+        async for chunk in response.aiter_raw():
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        await response.aclose()
+    return response.status_code
+
+
+def _is_passed_on(name: bytes) -> bool:
+    return name not in _HOP_BY_HOP and name not in _STRIPPED and not name.startswith(_STRIPPED_PREFIXES)
+
+
+def _refusal_of(status: int, content: bytes) -> Refusal:
+    try:
+        problem = _decode_problem(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        problem = _Problem()
+    if status >= 500 or problem.code not in KINDS or KINDS[problem.code].status >= 500:
+        return unavailable("The control plane cannot do this at the moment.")
+    return Refusal(problem.code, problem.message)

@@ -1,0 +1,210 @@
+"""READ FIRST: the path of a message from storage to a caller, and what callers do with what they were given.
+
+    way in, authenticate, authorise, route, throttle         as in send.py
+    lease        routing/poll.py             partitions of the queue, parked at the leaders for a long poll
+    decrypt      crypto/envelope.py          a message that does not open is counted and left to its lease
+    receipt      crypto/receipts.py          where the message lies, MACed for this queue
+    answer, meter
+
+A receipt comes back with a delete (ack) or a change of visibility (extend, nack). It is proof enough that the message was
+delivered from this queue; whether the lease still holds is for the partition to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from frontend.authn.principal import Principal
+from frontend.crypto.envelope import Content, EnvelopeError, key_version, open_envelope
+from frontend.crypto.receipts import Receipt, ReceiptError
+from frontend.errors import Refusal, receipt_is_invalid
+from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_connected
+from frontend.routing.queues import Address, QueueView
+from frontend.send import authorise, code_refusal, storage_refusal, throttle
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.records import HEADER_GROUP, RecordError, decode_body
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+_log = structlog.get_logger("frontend.receive")
+
+
+class Received(NamedTuple):
+    """A message as a caller sees it. Times are ms since the epoch."""
+
+    message_id: str
+    receipt_handle: str
+    content: Content
+    sender: str
+    sent_ms: int
+    first_received_ms: int
+    delivery: int
+    group: str | None
+
+
+class ReceiveAsk(NamedTuple):
+    """None = as the queue is configured."""
+
+    messages_max: int
+    visibility_s: int | None
+    wait_s: int | None
+
+
+async def receive_messages(
+    plane: Plane, caller: Principal, address: Address, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]
+) -> list[Received]:
+    """`receive` is the ASGI channel of the request, watched for a client that leaves. Raises Refusal, Disconnected."""
+    queue = authorise(plane, caller, "ReceiveMessage", address) or await plane.queues.find(address)
+    throttle(plane, caller, queue)
+    leases = await lease(plane, queue, ask, receive)
+    messages = [message for found in leases if (message := open_lease(plane, queue, found)) is not None]
+    plane.meters.count("messages_received", len(messages))
+    return messages
+
+
+async def delete_messages(
+    plane: Plane, caller: Principal, address: Address, handles: Sequence[str | None]
+) -> list[Refusal | None]:
+    """One outcome per handle. Deleting what is gone or was delivered again since is a success without effect."""
+    queue = authorise(plane, caller, "DeleteMessage", address) or await plane.queues.find(address)
+    throttle(plane, caller, queue)
+    receipts = [read_receipt(plane, queue, handle) for handle in handles]
+    outcomes = await apply_receipts(plane, queue, receipts, None)
+    settled = [None if _is_not_in_flight(outcome) else outcome for outcome in outcomes]
+    plane.meters.count("messages_deleted", settled.count(None))
+    return settled
+
+
+async def change_visibility(
+    plane: Plane, caller: Principal, address: Address, changes: Sequence[tuple[str | None, int | Refusal]]
+) -> list[Refusal | None]:
+    """(handle, seconds from now) each; a Refusal in the place of the seconds is passed through."""
+    queue = authorise(plane, caller, "ChangeMessageVisibility", address) or await plane.queues.find(address)
+    throttle(plane, caller, queue)
+    receipts: list[Receipt | Refusal] = []
+    seconds: list[int] = []
+    for handle, visibility_s in changes:
+        if isinstance(visibility_s, Refusal):
+            receipts.append(visibility_s)
+            seconds.append(0)
+        else:
+            receipts.append(read_receipt(plane, queue, handle))
+            seconds.append(visibility_s)
+    return await apply_receipts(plane, queue, receipts, [1000 * value for value in seconds])
+
+
+# --- stages ---
+
+
+async def lease(
+    plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]
+) -> list[Lease]:
+    visibility_ms = queue.visibility_ms if ask.visibility_s is None else ask.visibility_s * 1000
+    wait_ms = queue.wait_ms if ask.wait_s is None else ask.wait_s * 1000
+    if plane.stopping.is_set():
+        wait_ms = 0
+    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms)
+    try:
+        if not wait_ms:
+            with plane.storage_calls:
+                return await poll_partitions(plane.storage, queue.partitions, poll)
+        with plane.polls:
+            return await poll_while_connected(plane.storage, queue.partitions, poll, receive, plane.parked)
+    except StorageError as error:
+        if wait_ms and error.code == ErrorCode.OVER_LIMIT:
+            return []  # a long poll does not tell
+        raise await storage_refusal(plane, queue, error) from None
+
+
+def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received | None:
+    """The message of a lease. None if it does not open: it stays where it is, and everything else is served."""
+    message = found.message
+    try:
+        record = decode_body(message.body)
+        key = queue.opening_key(key_version(record.value))
+        if key is None:
+            raise EnvelopeError("the queue has no such data key")
+        opened = open_envelope(key, record.value)
+    except (EnvelopeError, RecordError) as error:
+        plane.meters.count("envelopes_unopened")
+        _log.error("envelope_unopened", partition=found.partition, offset=message.offset, reason=str(error))
+        return None
+    group = next((value.decode() for name, value in record.headers if name == HEADER_GROUP), None)
+    return Received(
+        opened.message_id,
+        plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch),
+        opened.content,
+        opened.sender,
+        message.sent_ms,
+        message.first_received_ms,
+        message.delivery,
+        group,
+    )
+
+
+def read_receipt(plane: Plane, queue: QueueView, handle: str | None) -> Receipt | Refusal:
+    if not handle:
+        return receipt_is_invalid()
+    try:
+        receipt = plane.receipts.read(queue.owner, handle)
+    except ReceiptError:
+        return receipt_is_invalid()
+    return receipt if receipt.partition in queue.partitions else receipt_is_invalid()
+
+
+async def apply_receipts(
+    plane: Plane, queue: QueueView, receipts: Sequence[Receipt | Refusal], visibility_ms: Sequence[int] | None
+) -> list[Refusal | None]:
+    """Delete (visibility_ms None) or change visibility; one call per partition, one outcome per receipt."""
+    outcomes: list[Refusal | None] = [None if isinstance(found, Receipt) else found for found in receipts]
+    places: dict[int, list[int]] = {}
+    for place, found in enumerate(receipts):
+        if isinstance(found, Receipt):
+            places.setdefault(found.partition, []).append(place)
+    calls = [
+        _apply_at(plane, queue, partition, where, receipts, visibility_ms, outcomes)
+        for partition, where in places.items()
+    ]
+    if len(calls) == 1:
+        await calls[0]
+    else:
+        await asyncio.gather(*calls)
+    return outcomes
+
+
+async def _apply_at(
+    plane: Plane,
+    queue: QueueView,
+    partition: int,
+    places: Sequence[int],
+    receipts: Sequence[Receipt | Refusal],
+    visibility_ms: Sequence[int] | None,
+    outcomes: list[Refusal | None],
+) -> None:
+    found = [receipt for place in places if isinstance(receipt := receipts[place], Receipt)]
+    with plane.storage_calls:
+        try:
+            if visibility_ms is None:
+                codes = await plane.storage.delete(partition, [(one.offset, one.delivery) for one in found])
+            else:
+                changes = [
+                    (one.offset, one.delivery, visibility_ms[place]) for one, place in zip(found, places, strict=True)
+                ]
+                codes = await plane.storage.change_visibility(partition, changes)
+        except StorageError as error:
+            refusal = await storage_refusal(plane, queue, error)
+            for place in places:
+                outcomes[place] = refusal
+            return
+    for place, code in zip(places, codes, strict=True):
+        if code != ErrorCode.OK:
+            outcomes[place] = code_refusal(code, queue.record.name)
+
+
+def _is_not_in_flight(outcome: Refusal | None) -> bool:
+    return outcome is not None and outcome.code == "MessageNotInflight"

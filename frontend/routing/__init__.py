@@ -1,0 +1,1 @@
+"""Which queue, which partition, which process: views of queues, partition choice, polls, bulkheads."""

@@ -1,0 +1,125 @@
+"""Views of queues: a metadata record made ready for the message path, rebuilt when the record changes.
+
+A view holds what every message would otherwise compute again: parsed attributes, opened data keys, the owner bytes of receipts.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from frontend.crypto.envelope import DataKey, data_key
+from frontend.crypto.keyring import Keyring
+from frontend.crypto.receipts import receipt_owner
+from frontend.errors import queue_does_not_exist, unavailable
+from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
+from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
+from frontend.metadata.records import QueueRecord
+
+
+class Address(NamedTuple):
+    """How a caller names a queue."""
+
+    account_id: str
+    name: str
+
+
+class QueueView:
+    """One queue as the message path sees it."""
+
+    __slots__ = (
+        "_keyring",
+        "_keys",
+        "delay_ms",
+        "message_bytes_max",
+        "owner",
+        "partitions",
+        "rate_name",
+        "record",
+        "sealing_key",
+        "visibility_ms",
+        "wait_ms",
+    )
+
+    def __init__(self, record: QueueRecord, keyring: Keyring) -> None:
+        assert record.partitions and record.data_keys
+        attributes = record.attributes
+        self.record = record
+        self.partitions = tuple(record.partitions)
+        self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
+        self.delay_ms = 1000 * int(attributes.get("DelaySeconds", "0"))
+        self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
+        self.message_bytes_max = int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX)))
+        self.owner = receipt_owner(record.account_id, record.queue_uuid)
+        self.rate_name = f"{record.account_id}/{record.name}"
+        self._keyring = keyring
+        self._keys: dict[int, DataKey] = {}
+        self.sealing_key = self._open_key(record.data_keys[-1].version)
+
+    @property
+    def address(self) -> Address:
+        return Address(self.record.account_id, self.record.name)
+
+    def opening_key(self, version: int) -> DataKey | None:
+        """The data key of that version, None if the queue has no such version."""
+        key = self._keys.get(version)
+        if key is None and any(known.version == version for known in self.record.data_keys):
+            key = self._open_key(version)
+        return key
+
+    def _open_key(self, version: int) -> DataKey:
+        record = self.record
+        wrapped = next(known.wrapped for known in record.data_keys if known.version == version)
+        plain = self._keyring.unwrap_data_key(
+            record.account_id, record.account_key_wrapped, record.queue_uuid, version, wrapped
+        )
+        key = data_key(version, plain, record.account_id, record.queue_uuid)
+        self._keys[version] = key
+        return key
+
+
+class QueueViews:
+    """All views of this front end."""
+
+    __slots__ = ("_keyring", "_metadata", "_views")
+
+    def __init__(self, metadata: MetadataService, keyring: Keyring) -> None:
+        self._metadata = metadata
+        self._keyring = keyring
+        self._views: dict[Address, QueueView] = {}
+
+    def cached(self, address: Address) -> QueueView | None:
+        """The view if it needs no waiting, else None. Raises Refusal for a queue known not to exist."""
+        record = self._metadata.cached_queue(address.account_id, address.name)
+        if record is MISS:
+            return None
+        return self._view(address, record)
+
+    async def find(self, address: Address) -> QueueView:
+        """Raises Refusal: QueueDoesNotExist, or 503 where nobody can tell."""
+        view = self.cached(address)
+        if view is not None:
+            return view
+        try:
+            record = await self._metadata.get_queue(address.account_id, address.name)
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+        return self._view(address, record)
+
+    async def refresh(self, address: Address) -> QueueView:
+        """As `find`, past every cache."""
+        try:
+            record = await self._metadata.refresh_queue(address.account_id, address.name)
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+        return self._view(address, record)
+
+    def _view(self, address: Address, record: QueueRecord | None) -> QueueView:
+        if record is None or record.state != "active":
+            self._views.pop(address, None)
+            raise queue_does_not_exist()
+        view = self._views.get(address)
+        if view is None or view.record is not record:
+            if view is None and len(self._views) >= QUEUE_VIEWS_CACHED_MAX:
+                del self._views[next(iter(self._views))]
+            view = self._views[address] = QueueView(record, self._keyring)
+        return view

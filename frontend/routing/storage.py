@@ -1,0 +1,33 @@
+"""What the front end asks of storage: the part of `storage_nodes.client.StorageClient` that it uses.
+
+All calls raise StorageError after the client's own retries. Cancelling an `acquire` cancels the poll at the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from storage_nodes.model import Acks
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import AcquireReply, QueueStats, SendReply
+
+
+class Storage(Protocol):
+    async def send(
+        self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
+    ) -> SendReply: ...
+
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0
+    ) -> AcquireReply: ...
+
+    async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
+
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]]
+    ) -> list[ErrorCode]: ...
+
+    async def purge(self, partition: int) -> int: ...
+
+    async def stats(self, partition: int) -> QueueStats: ...

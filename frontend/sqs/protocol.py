@@ -1,0 +1,150 @@
+"""The SQS JSON protocol: one request in, one answer out, whatever comes.
+
+    POST /   X-Amz-Target: AmazonSQS.<Action>   Content-Type: application/x-amz-json-1.0   JSON
+
+Errors carry `__type` (namespace and name), and `x-amzn-query-error` with the code that older SDKs know. The order is: headers, body under
+its cap, who asks, what is asked. So nothing of a body is looked into before its sender is known.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from frontend.errors import Refusal, invalid, unavailable
+from frontend.http import Disconnected, Request, Send, answer
+from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.sqs.actions import ACTIONS, Action, Call
+from frontend.sqs.queue_url import make_queue_url, read_queue_path
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+_CONTENT_TYPE = (b"content-type", b"application/x-amz-json-1.0")
+_CONTENT_TYPES = frozenset((b"application/x-amz-json-1.0", b"application/x-amz-json-1.1", b"application/json"))
+_RETRY_AFTER = b"retry-after"
+# A member that decides something may be named once; a string that merely ends so only costs the closer look.
+_DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
+_UNKNOWN = "unknown"
+
+_log = structlog.get_logger("frontend.sqs")
+
+
+async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
+    """Answer one request. Never raises for anything a caller can do."""
+    started_s = time.perf_counter()
+    action_name, outcome = _UNKNOWN, "ok"
+    try:
+        action = find_action(request)
+        action_name = action.name
+        await request.read_body()
+        caller = await plane.authenticator.signature(request)
+        body = await action.run(Call(plane, request, caller), decode(action, request))
+        await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+    except Disconnected:
+        outcome = "disconnected"
+    except Refusal as refusal:
+        outcome = refusal.code
+        await _refuse(request, send, _named_for(action_name, refusal))
+    except MetadataUnavailable as error:
+        outcome = "ServiceUnavailable"
+        await _refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
+    except Exception:
+        # Our bug. The caller learns the request id and nothing else; the log has the rest.
+        outcome = "InternalFailure"
+        _log.exception("request_failed", request_id=request.request_id, action=action_name)
+        await _refuse(request, send, Refusal("InternalFailure", "The request could not be completed."))
+    _meter(plane, request, action_name, outcome, time.perf_counter() - started_s)
+
+
+def find_action(request: Request) -> Action:
+    """What is asked, from the headers alone. Raises Refusal."""
+    if request.method != "POST":
+        raise Refusal("MethodNotAllowed", "Requests of this protocol are sent by POST.")
+    action = ACTIONS.get(request.headers.get(b"x-amz-target", b""))
+    if action is None:
+        raise Refusal("UnknownOperationException", "There is no such action.")
+    content_type = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if content_type not in _CONTENT_TYPES:
+        raise Refusal("UnsupportedMediaType", "The Content-Type must be application/x-amz-json-1.0.")
+    return action
+
+
+def decode(action: Action, request: Request) -> Any:
+    """The parameters, typed. Raises Refusal for anything that is not JSON of the right shape."""
+    body = request.body
+    try:
+        ask = action.decode(body)
+    except msgspec.ValidationError as error:
+        raise Refusal("SerializationException", f"A parameter has the wrong type: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refusal("SerializationException", "The body of the request is not valid JSON.") from None
+    for member in _DECISIVE:
+        if body.count(member) > 1 and _repeats_member(body):
+            raise Refusal("SerializationException", "The body of the request names a member twice.")
+    if request.path != b"/" and getattr(ask, "queue_url", "") is None:
+        address = read_queue_path(request.path)
+        if address is not None:
+            ask.queue_url = make_queue_url(request.base_url, address)
+    return ask
+
+
+def _repeats_member(body: bytes) -> bool:
+    """The slow and certain answer, asked only for when the quick look found a reason."""
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise _Repeated
+
+    try:
+        json.loads(body, object_pairs_hook=check)
+    except (_Repeated, ValueError, RecursionError):
+        return True
+    return False
+
+
+class _Repeated(Exception):
+    pass
+
+
+def _named_for(action_name: str, refusal: Refusal) -> Refusal:
+    """SQS has names of its own for a body that is too large."""
+    if refusal.code != "RequestTooLarge":
+        return refusal
+    if action_name == "SendMessageBatch":
+        return Refusal("BatchRequestTooLong", f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes.")
+    if action_name == "SendMessage":
+        return invalid(
+            f"One or more parameters are invalid. Reason: Message must be shorter than {MESSAGE_BYTES_MAX} bytes."
+        )
+    return refusal
+
+
+async def _refuse(request: Request, send: Send, refusal: Refusal) -> None:
+    kind = refusal.kind
+    headers = [
+        _CONTENT_TYPE,
+        (b"x-amzn-requestid", request.request_id.encode()),
+        (b"x-amzn-query-error", f"{kind.query_code};{'Receiver' if kind.status >= 500 else 'Sender'}".encode()),
+    ]
+    if refusal.retry_after_s is not None:
+        headers.append((_RETRY_AFTER, str(refusal.retry_after_s).encode()))
+    body = msgspec.json.encode({"__type": f"{kind.namespace}#{refusal.code}", "message": refusal.message})
+    await answer(send, kind.status, headers, body)
+
+
+def _meter(plane: Plane, request: Request, action_name: str, outcome: str, seconds: float) -> None:
+    plane.meters.observe("sqs", action_name, outcome, seconds)
+    if seconds * 1000 > SLOW_REQUEST_MS and action_name != "ReceiveMessage":
+        _log.warning(
+            "request_slow",
+            request_id=request.request_id,
+            action=action_name,
+            outcome=outcome,
+            duration_ms=round(seconds * 1000),
+        )

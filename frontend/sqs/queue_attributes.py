@@ -1,0 +1,128 @@
+"""Queue attributes: which exist, which may be set, and their ranges. Pure.
+
+The control plane decides what is stored; what cannot be right is refused here, before it is asked.
+"""
+
+from __future__ import annotations
+
+import re
+
+from frontend.errors import Refusal, invalid, missing
+from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAGS_MAX
+from frontend.metadata.records import QueueRecord
+from frontend.sqs.validation import FIFO_SUFFIX
+from storage_nodes.protocol.messages import QueueStats
+
+_INTEGERS: dict[str, tuple[int, int]] = {
+    "DelaySeconds": (0, 900),
+    "MaximumMessageSize": (1_024, 1_048_576),
+    "MessageRetentionPeriod": (60, 1_209_600),
+    "ReceiveMessageWaitTimeSeconds": (0, 20),
+    "VisibilityTimeout": (0, 43_200),
+    "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+}
+_DEFAULTS: dict[str, str] = {
+    "DelaySeconds": "0",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "VisibilityTimeout": "30",
+    "SqsManagedSseEnabled": "true",
+}
+_DOCUMENTS = frozenset(("Policy", "RedrivePolicy", "RedriveAllowPolicy"))
+_BOOLEANS = frozenset(("SqsManagedSseEnabled",))
+_TEXTS = frozenset(("KmsMasterKeyId",))
+_FIFO = frozenset(("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"))
+_COUNTS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+)
+_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
+_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | _FIFO | _READ_ONLY | {"All"}
+
+_QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
+_INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+def check_queue_name(name: str | None) -> str:
+    """The name of a queue to be made. Raises Refusal."""
+    if not name:
+        raise missing("QueueName")
+    if name.endswith(FIFO_SUFFIX) and _QUEUE_NAME.fullmatch(name[: -len(FIFO_SUFFIX)]):
+        raise Refusal("UnsupportedOperation", "FIFO queues are not supported yet.")
+    if _QUEUE_NAME.fullmatch(name) is None:
+        raise invalid(
+            "Can only include alphanumeric characters, hyphens, or underscores. "
+            f"1 to {QUEUE_NAME_CHARS_MAX} in length."
+        )
+    return name
+
+
+def check_settable(attributes: dict[str, str]) -> None:
+    """Raises Refusal unless every attribute may be set on a standard queue and has a value in range."""
+    for name, value in attributes.items():
+        if name in _FIFO:
+            _check_fifo(name, value)
+        elif name not in _KNOWN or name in _READ_ONLY or name == "All":
+            raise Refusal("InvalidAttributeName", f"Unknown Attribute {name[:80]}.")
+        elif not _is_valid(name, value):
+            raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+
+
+def check_tags(tags: dict[str, str] | None) -> None:
+    if tags is None:
+        return
+    if len(tags) > TAGS_MAX:
+        raise invalid(f"Too many tags added for queue: at most {TAGS_MAX}.")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= 128 or len(value) > 256 or key.lower().startswith("aws:"):
+            raise invalid("A tag key has 1 to 128 characters and no aws: prefix, a tag value at most 256 characters.")
+
+
+def check_asked(names: list[str] | None) -> frozenset[str]:
+    """The attributes a GetQueueAttributes asks for. Raises Refusal for a name that does not exist."""
+    for name in names or ():
+        if name not in _KNOWN:
+            raise Refusal("InvalidAttributeName", f"Unknown Attribute {name[:80]}.")
+    return frozenset(names or ())
+
+
+def wants_counts(asked: frozenset[str]) -> bool:
+    return "All" in asked or not asked.isdisjoint(_COUNTS)
+
+
+def queue_attributes(
+    record: QueueRecord, region: str, stats: list[QueueStats], asked: frozenset[str]
+) -> dict[str, str]:
+    """The attributes asked for, as strings; those never set appear with their defaults."""
+    values = {
+        **_DEFAULTS,
+        **record.attributes,
+        "QueueArn": f"arn:aws:sqs:{region}:{record.account_id}:{record.name}",
+        "CreatedTimestamp": str(record.created_ms // 1000),
+        "LastModifiedTimestamp": str(record.modified_ms // 1000),
+        _COUNTS[0]: str(sum(one.waiting for one in stats)),
+        _COUNTS[1]: str(sum(one.in_flight for one in stats)),
+        _COUNTS[2]: str(sum(one.delayed for one in stats)),
+    }
+    if "All" in asked:
+        return values
+    return {name: value for name, value in values.items() if name in asked}
+
+
+def _check_fifo(name: str, value: str) -> None:
+    if name == "FifoQueue":
+        if value == "true":
+            raise Refusal("UnsupportedOperation", "FIFO queues are not supported yet.")
+        raise Refusal("InvalidAttributeValue", "Invalid value for the parameter FifoQueue.")
+    raise Refusal("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
+
+
+def _is_valid(name: str, value: str) -> bool:
+    if name in _INTEGERS:
+        low, high = _INTEGERS[name]
+        return _INTEGER.fullmatch(value) is not None and low <= int(value) <= high
+    if name in _BOOLEANS:
+        return value in ("true", "false")
+    return len(value.encode()) <= POLICY_BYTES_MAX

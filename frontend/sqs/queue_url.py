@@ -1,0 +1,44 @@
+"""Queue URLs: `http://<host the caller used>/<12-digit account>/<name>`.
+
+Only the account and the name of a URL that comes in are looked at: its host is ignored and nothing is ever called.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from frontend.errors import Refusal, missing
+from frontend.limits import QUEUE_NAME_CHARS_MAX, QUEUE_URLS_CACHED_MAX
+from frontend.routing.queues import Address
+
+_NAME = rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}(?:\.fifo)?"
+_URL = re.compile(rf"https?://[^/?#\s]{{1,255}}/([0-9]{{12}})/({_NAME})", re.ASCII)
+_PATH = re.compile(rf"/([0-9]{{12}})/({_NAME})/?", re.ASCII)
+_URL_CHARS_MAX = 512
+
+
+def read_queue_url(url: str | None) -> Address:
+    """Raises Refusal."""
+    if not url:
+        raise missing("QueueUrl")
+    address = _parse(url) if len(url) <= _URL_CHARS_MAX else None
+    if address is None:
+        raise Refusal("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
+    return address
+
+
+def read_queue_path(path: bytes) -> Address | None:
+    """The queue a request path names, None if it names none."""
+    match = _PATH.fullmatch(path.decode("latin-1"))
+    return Address(match[1], match[2]) if match else None
+
+
+def make_queue_url(base_url: str, address: Address) -> str:
+    return f"{base_url}/{address.account_id}/{address.name}"
+
+
+@lru_cache(maxsize=QUEUE_URLS_CACHED_MAX)
+def _parse(url: str) -> Address | None:
+    match = _URL.fullmatch(url)
+    return Address(match[1], match[2]) if match else None

@@ -1,0 +1,123 @@
+"""A received message as the SQS wire shows it: what was asked for, and its digests."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import NamedTuple
+
+from frontend.crypto.envelope import Attributes
+from frontend.errors import Refusal
+from frontend.receive import Received
+from frontend.sqs.asks import ReceiveMessage
+from frontend.sqs.attributes_md5 import attributes_md5
+
+_SYSTEM_NAMES = frozenset(
+    (
+        "All",
+        "SenderId",
+        "SentTimestamp",
+        "ApproximateReceiveCount",
+        "ApproximateFirstReceiveTimestamp",
+        "SequenceNumber",
+        "MessageDeduplicationId",
+        "MessageGroupId",
+        "AWSTraceHeader",
+        "DeadLetterQueueSourceArn",
+    )
+)
+# The old AttributeNames member also takes the names of queue attributes, which say nothing of a message.
+_QUEUE_NAMES = frozenset(
+    (
+        "Policy",
+        "VisibilityTimeout",
+        "MaximumMessageSize",
+        "MessageRetentionPeriod",
+        "ApproximateNumberOfMessages",
+        "ApproximateNumberOfMessagesNotVisible",
+        "CreatedTimestamp",
+        "LastModifiedTimestamp",
+        "QueueArn",
+        "ApproximateNumberOfMessagesDelayed",
+        "DelaySeconds",
+        "ReceiveMessageWaitTimeSeconds",
+        "RedrivePolicy",
+        "FifoQueue",
+        "ContentBasedDeduplication",
+        "KmsMasterKeyId",
+        "KmsDataKeyReusePeriodSeconds",
+        "DeduplicationScope",
+        "FifoThroughputLimit",
+        "RedriveAllowPolicy",
+        "SqsManagedSseEnabled",
+    )
+)
+
+
+class Wanted(NamedTuple):
+    """Which attributes a receive asked for. A prefix stands without its `.*`; "" is every name."""
+
+    system: frozenset[str]
+    names: frozenset[str]
+    prefixes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ask: ReceiveMessage) -> Wanted:
+        """Raises Refusal for a system attribute that does not exist."""
+        system = frozenset((*(ask.message_system_attribute_names or ()), *(ask.attribute_names or ())))
+        unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
+        if unknown:
+            raise Refusal("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
+        names = frozenset(ask.message_attribute_names or ())
+        prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
+        return cls(system, names, ("", *prefixes) if "All" in names else prefixes)
+
+    def attributes(self, given: Attributes) -> Attributes:
+        if not given or not self.names:
+            return {}
+        if "" in self.prefixes:
+            return given
+        return {
+            name: value for name, value in given.items() if name in self.names or name.startswith(self.prefixes)
+        }
+
+
+def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
+    content = message.content
+    answer: dict[str, object] = {
+        "MessageId": message.message_id,
+        "ReceiptHandle": message.receipt_handle,
+        "MD5OfBody": hashlib.md5(content.body.encode(), usedforsecurity=False).hexdigest(),
+        "Body": content.body,
+    }
+    if wanted.system:
+        system = _system_attributes(message)
+        if "All" not in wanted.system:
+            system = {name: value for name, value in system.items() if name in wanted.system}
+        if system:
+            answer["Attributes"] = system
+    attributes = wanted.attributes(content.attributes)
+    if attributes:
+        answer["MD5OfMessageAttributes"] = attributes_md5(attributes)
+        answer["MessageAttributes"] = {name: _attribute_json(*value) for name, value in attributes.items()}
+    return answer
+
+
+def _system_attributes(message: Received) -> dict[str, str]:
+    attributes = {
+        "SenderId": message.sender,
+        "SentTimestamp": str(message.sent_ms),
+        "ApproximateReceiveCount": str(message.delivery),
+        "ApproximateFirstReceiveTimestamp": str(message.first_received_ms),
+    }
+    if message.group is not None:
+        attributes["MessageGroupId"] = message.group
+    if message.content.trace_header:
+        attributes["AWSTraceHeader"] = message.content.trace_header
+    return attributes
+
+
+def _attribute_json(data_type: str, value: str | bytes) -> dict[str, str]:
+    if isinstance(value, bytes):
+        return {"DataType": data_type, "BinaryValue": base64.b64encode(value).decode()}
+    return {"DataType": data_type, "StringValue": value}

@@ -1,0 +1,297 @@
+"""The rules of messages, batches and parameters: what passes here can be stored. Pure.
+
+All ways in use these: a message that REST takes can be received over SQS, and the other way round.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from frontend.crypto.envelope import Attributes, Content
+from frontend.errors import Refusal, invalid, missing
+from frontend.limits import (
+    ATTRIBUTE_NAME_CHARS_MAX,
+    ATTRIBUTE_TYPE_CHARS_MAX,
+    BATCH_BYTES_MAX,
+    BATCH_ENTRIES_MAX,
+    BATCH_ENTRY_ID_CHARS_MAX,
+    DELAY_S_MAX,
+    GROUP_ID_CHARS_MAX,
+    MESSAGE_ATTRIBUTES_MAX,
+    RECEIVE_MESSAGES_MAX,
+    RECEIVE_WAIT_S_MAX,
+    TRACE_HEADER_CHARS_MAX,
+    VISIBILITY_S_MAX,
+)
+from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntry
+from frontend.sqs.attributes_md5 import attributes_md5
+from storage_nodes.protocol.records import HEADER_DELAY_MS, HEADER_GROUP
+
+FIFO_SUFFIX = ".fifo"
+TRACE_HEADER = "AWSTraceHeader"
+
+# XML 1.0 characters; everything that is not one of them.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ASCII_ALLOWED = bytes((9, 10, 13, *range(0x20, 0x80)))
+_ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASCII)
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+_DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
+_GROUP_ID = re.compile(rf"[!-~]{{1,{GROUP_ID_CHARS_MAX}}}", re.ASCII)
+# Decimal exponents between which a Number attribute must lie.
+_NUMBER_EXPONENT_MAX = 128
+
+
+class Draft(NamedTuple):
+    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count."""
+
+    content: Content
+    headers: tuple[tuple[bytes, bytes], ...]
+    size_bytes: int
+    body_md5: str
+    attributes_md5: str | None
+    trace_md5: str | None
+
+
+def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int) -> Draft:
+    """Check one message for a standard queue. `delay_ms` is the queue's. Raises Refusal."""
+    body = fields.message_body
+    if not body:
+        raise missing("MessageBody")
+    raw = check_text(body, "message body")
+    size_bytes = len(raw)
+    attributes: Attributes = {}
+    attributes_digest = trace_digest = None
+    trace_header = ""
+    if fields.message_attributes:
+        attributes, attribute_bytes = _check_attributes(fields.message_attributes)
+        size_bytes += attribute_bytes
+        attributes_digest = attributes_md5(attributes)
+    if fields.message_system_attributes:
+        trace_header = _check_system_attributes(fields.message_system_attributes)
+        trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header)})
+    if size_bytes > bytes_max:
+        raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
+    return Draft(
+        Content(body, attributes, trace_header),
+        _clear_headers(fields, delay_ms),
+        size_bytes,
+        hashlib.md5(raw, usedforsecurity=False).hexdigest(),
+        attributes_digest,
+        trace_digest,
+    )
+
+
+def check_text(text: str, what: str) -> bytes:
+    """The UTF-8 of a text of allowed characters. Raises Refusal."""
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        raise _bad_characters(what) from None
+    if raw.translate(None, _ASCII_ALLOWED) if len(raw) == len(text) else _FORBIDDEN.search(text):
+        raise _bad_characters(what)
+    return raw
+
+
+def check_batch(entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:
+    """The ids of a batch, which must be 1 to 10, well-formed and distinct. Raises Refusal."""
+    if not entries:
+        raise Refusal("EmptyBatchRequest", "There should be at least one entry in the request.")
+    if len(entries) > BATCH_ENTRIES_MAX:
+        raise Refusal(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(entries)}.",
+        )
+    ids = []
+    for entry in entries:
+        if entry.id is None or _ENTRY_ID.fullmatch(entry.id) is None:
+            raise Refusal(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+                f"It can be at most {BATCH_ENTRY_ID_CHARS_MAX} letters long.",
+            )
+        if entry.id in ids:
+            raise Refusal("BatchEntryIdsNotDistinct", f"Id {entry.id} repeated.")
+        ids.append(entry.id)
+    return ids
+
+
+def check_batch_size(drafts: Sequence[Draft | Refusal]) -> None:
+    """Raises Refusal if the messages of a batch are too large together."""
+    size_bytes = sum(draft.size_bytes for draft in drafts if isinstance(draft, Draft))
+    if size_bytes > BATCH_BYTES_MAX:
+        raise batch_too_long(size_bytes)
+
+
+def batch_too_long(size_bytes: int) -> Refusal:
+    return Refusal(
+        "BatchRequestTooLong",
+        f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size_bytes} bytes.",
+    )
+
+
+def check_messages_max(value: int | None) -> int:
+    if value is None:
+        return 1
+    if not 1 <= value <= RECEIVE_MESSAGES_MAX:
+        raise _bad_value(value, "MaxNumberOfMessages", f"Must be between 1 and {RECEIVE_MESSAGES_MAX}, if provided.")
+    return value
+
+
+def check_wait_s(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= RECEIVE_WAIT_S_MAX:
+        raise _bad_value(value, "WaitTimeSeconds", f"Must be >= 0 and <= {RECEIVE_WAIT_S_MAX}, if provided.")
+    return value
+
+
+def check_visibility_s(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= VISIBILITY_S_MAX:
+        raise _bad_value(value, "VisibilityTimeout", f"Must be >= 0 and <= {VISIBILITY_S_MAX}, if provided.")
+    return value
+
+
+T = TypeVar("T")
+
+
+def attempt(check: Callable[[], T]) -> T | Refusal:
+    """For batches: an entry that is refused is an answer, not the end of the request."""
+    try:
+        return check()
+    except Refusal as refusal:
+        return refusal
+
+
+# --- parts of a message ---
+
+
+def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, bytes], ...]:
+    if fields.delay_seconds is not None:
+        if not 0 <= fields.delay_seconds <= DELAY_S_MAX:
+            raise _bad_value(fields.delay_seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}.")
+        delay_ms = fields.delay_seconds * 1000
+    if fields.message_deduplication_id is not None:
+        raise invalid("The request includes a parameter that is not valid for this queue type: MessageDeduplicationId")
+    group = fields.message_group_id
+    if group is None and not delay_ms:
+        return ()
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    if delay_ms:
+        headers = ((HEADER_DELAY_MS, str(delay_ms).encode()),)
+    if group is not None:
+        if _GROUP_ID.fullmatch(group) is None:
+            raise _bad_value(
+                group,
+                "MessageGroupId",
+                f"MessageGroupId can only include alphanumeric and punctuation characters. 1 to {GROUP_ID_CHARS_MAX} in length.",
+            )
+        headers += ((HEADER_GROUP, group.encode()),)
+    return headers
+
+
+def _check_attributes(given: dict[str, AttributeIn]) -> tuple[Attributes, int]:
+    if len(given) > MESSAGE_ATTRIBUTES_MAX:
+        raise invalid(f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{MESSAGE_ATTRIBUTES_MAX}].")
+    attributes: Attributes = {}
+    size_bytes = 0
+    for name, attribute in given.items():
+        _check_attribute_name(name)
+        data_type, value = _check_attribute(name, attribute)
+        attributes[name] = (data_type, value)
+        value_bytes = len(value) if isinstance(value, bytes) else len(value.encode())
+        size_bytes += len(name) + len(data_type.encode()) + value_bytes
+    return attributes, size_bytes
+
+
+def _check_attribute_name(name: str) -> None:
+    if len(name) > ATTRIBUTE_NAME_CHARS_MAX:
+        raise invalid(f"Message attribute name must be at most {ATTRIBUTE_NAME_CHARS_MAX} characters long.")
+    if _ATTRIBUTE_NAME.fullmatch(name) is None or name[0] == "." or name[-1] == "." or ".." in name:
+        raise invalid(
+            "The message attribute name can contain alphanumeric characters, hyphens, underscores and periods; "
+            "it cannot start or end with a period or have periods in succession."
+        )
+    if name.lower().startswith(("aws.", "amazon.")):
+        raise invalid("The message attribute name cannot start with a reserved prefix: AWS. or Amazon.")
+
+
+def _check_attribute(name: str, attribute: AttributeIn) -> tuple[str, str | bytes]:
+    data_type = attribute.data_type
+    if not data_type:
+        raise invalid(f"The message attribute '{name}' must contain a non-empty message attribute type.")
+    if len(data_type) > ATTRIBUTE_TYPE_CHARS_MAX or _DATA_TYPE.fullmatch(data_type) is None:
+        raise invalid(
+            f"The message attribute '{name}' has an invalid message attribute type, "
+            "the set of supported type prefixes is Binary, Number, and String."
+        )
+    check_text(data_type, "message attribute type")
+    if attribute.string_list_values or attribute.binary_list_values:
+        raise Refusal("UnsupportedOperation", "Message attribute lists in SendMessage operations are not supported.")
+    if (attribute.string_value is None) == (attribute.binary_value is None):
+        raise invalid(f"The message attribute '{name}' must contain exactly one value.")
+    if data_type.startswith("Binary") != (attribute.binary_value is not None):
+        raise invalid(f"The message attribute '{name}' with type '{data_type}' must use field of that kind.")
+    if attribute.binary_value is not None:
+        return data_type, _check_binary(name, attribute.binary_value)
+    assert attribute.string_value is not None
+    return data_type, _check_string(name, data_type, attribute.string_value)
+
+
+def _check_binary(name: str, value: str) -> bytes:
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refusal("SerializationException", f"The value of '{name}' is not base64.") from None
+    if not raw:
+        raise invalid(f"The message attribute '{name}' must contain a non-empty value.")
+    return raw
+
+
+def _check_string(name: str, data_type: str, value: str) -> str:
+    if not value:
+        raise invalid(f"The message attribute '{name}' must contain a non-empty value.")
+    check_text(value, "message attribute value")
+    if data_type.startswith("Number") and not _is_number(value):
+        raise invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
+    return value
+
+
+def _is_number(value: str) -> bool:
+    match = _NUMBER.fullmatch(value)
+    if match is None:
+        return False
+    digits, _, exponent = value.lower().partition("e")
+    whole, _, _ = digits.lstrip("+-").partition(".")
+    magnitude = len(whole.lstrip("0")) + int(exponent or 0)
+    return abs(magnitude) <= _NUMBER_EXPONENT_MAX
+
+
+def _check_system_attributes(given: dict[str, AttributeIn]) -> str:
+    """The trace header, the one system attribute that may be sent."""
+    for name, attribute in given.items():
+        if name != TRACE_HEADER:
+            raise invalid(f"Message system attribute name '{_short(name)}' is invalid.")
+        if attribute.data_type != "String" or not attribute.string_value:
+            raise invalid(f"The message system attribute '{name}' must be a non-empty String.")
+        if len(attribute.string_value) > TRACE_HEADER_CHARS_MAX:
+            raise invalid(f"The message system attribute '{name}' is too long.")
+        check_text(attribute.string_value, "message system attribute")
+        return attribute.string_value
+    return ""
+
+
+def _bad_characters(what: str) -> Refusal:
+    return Refusal("InvalidMessageContents", f"Invalid characters found in the {what}.")
+
+
+def _bad_value(value: object, parameter: str, reason: str) -> Refusal:
+    return invalid(f"Value {_short(str(value))} for parameter {parameter} is invalid. Reason: {reason}")
+
+
+def _short(text: str) -> str:
+    """Of what a caller sent, enough to recognise it: an answer must not grow with the question."""
+    return text if len(text) <= 80 else text[:80] + "..."
