@@ -51,7 +51,7 @@ FETCH_PATIENCE_MS = 1_000
 
 
 class Leader:
-    """Exists only while leading and only once there is something to do."""
+    """Exists only while leading and while there is something to do."""
 
     __slots__ = (
         "_fetching",
@@ -238,20 +238,27 @@ class Leader:
             self._state.fold_configured(command)
             effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
 
-    def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> list[Effect]:
+    def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""
         state, window = self._state, self._window
         if state.fresh_count == 0:
             window.clear(state.log_end)
         elif window.end >= before:
             window.end = state.log_end
-        return self._settle(effects, self._advance(now_ms))
+        self._settle(effects, self._advance(now_ms))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     @property
     def in_flight_count(self) -> int:
         return self._leases.in_flight_count + self._staging.fresh_picked
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing here that the replicated state does not say as well."""
+        state = self._state
+        held = state.fresh_count or state.live or self._waiters or self._probes
+        return not held and self._fetching < 0 and self._staging.is_settled
 
     @property
     def _is_overloaded(self) -> bool:

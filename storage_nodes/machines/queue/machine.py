@@ -51,7 +51,7 @@ class QueueMachine:
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = QueueState(config or QueueConfig())
         self._term = _NOT_LEADING
-        self._leader: Leader | None = None  # made when first needed: an idle queue stays small
+        self._leader: Leader | None = None  # made when needed: an idle queue stays small
 
     # --- fold, every replica ----------------------------------------------------------------------------------
 
@@ -204,7 +204,12 @@ class QueueMachine:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
         state.end_entry(header.last_offset + 1)
-        return leader.commands_arrived(before, effects, now_ms) if leader is not None else effects
+        if leader is None:
+            return effects
+        leader.commands_arrived(before, effects, now_ms)
+        if leader.is_idle:
+            self._leader = None
+        return effects
 
 
 def _fold(state: QueueState, command: Command, offset: int) -> None:

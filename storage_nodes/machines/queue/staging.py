@@ -157,6 +157,11 @@ class Staging:
     def is_empty(self) -> bool:
         return not (self._groups or self._deletes or self._changes or self._singles or self.expired_count)
 
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is staged and everything taken came back."""
+        return not self._taken and self.is_empty
+
     # --- out ----------------------------------------------------------------------------------------------------
 
     def take(self, time_ms: int, cursor: int) -> list[bytes]:

@@ -1,0 +1,1 @@
+"""Streams: partitions that are read by offset. Design: docs/storage.md."""

@@ -1,0 +1,286 @@
+"""The stream machine: an append-only partition, its retention, and readers that wait for its end to move.
+
+Pure: (input, now_ms) -> effects. Replicated state: log start and end, marks (`retention.py`), retention. Leader state:
+parked readers and staged commands.
+
+Commands are msgpack arrays in control records whose key is (int16 0, int16 20):
+
+    1 TRIMMED      time_ms, log_start            the log start only moves forward
+    2 CONFIGURED   time_ms, retention_ms, retention_bytes (0 = no limit)
+
+The checkpoint is a msgpack array, version first:
+
+    [version, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
+     [[first_offset, last_offset, oldest_ms, newest_ms, bytes]...]]
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from storage_nodes.limits import (
+    PROPOSALS_PENDING_MAX,
+    RETENTION_MS_DEFAULT,
+    RETENTION_MS_MAX,
+    RETENTION_MS_MIN,
+    WAITERS_PER_PARTITION_MAX,
+)
+from storage_nodes.machines.stream.readers import Readers
+from storage_nodes.machines.stream.retention import Mark, Marks
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.records import decode_body, encode_body
+
+CHECKPOINT_VERSION = 1
+CONTROL_STREAM_KEY = struct.pack(">hh", 0, 20)
+TRIMMED = 1
+CONFIGURED = 2
+RETENTION_CHECK_MS_MIN = 1_000
+RETENTION_CHECKS_PER_RETENTION = 100
+CONFIGURES_PER_BATCH_MAX = 64
+
+Token = Hashable
+Records = Callable[[], Iterable[tuple[int, bytes]]]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+
+class StreamBatchFacts(Protocol):
+    """What the fold reads of a batch header; `BatchHeader` of the log has it."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def length_bytes(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+    @property
+    def is_control(self) -> bool: ...
+
+
+class ReadNow(NamedTuple):
+    """Read the log from `offset` up to the high watermark and answer (with nothing, if the wait ran out)."""
+
+    token: Token
+    offset: int
+
+
+class Answer(NamedTuple):
+    token: Token
+    result: list[ErrorCode]
+
+
+class Refuse(NamedTuple):
+    token: Token
+    code: ErrorCode
+    text: str
+
+
+class Propose(NamedTuple):
+    """Commands are staged: call `take_commands()` for the next group commit."""
+
+
+Effect = ReadNow | Answer | Refuse | Propose
+
+
+class CheckpointError(ValueError):
+    """Bytes that are no checkpoint of a version this code reads."""
+
+
+class StreamMachine:
+    __slots__ = (
+        "_announced",
+        "_check_ms",
+        "_configures",
+        "_is_leading",
+        "_last_ms",
+        "_marks",
+        "_readers",
+        "_taken",
+        "_trim_to",
+        "log_end",
+        "log_start",
+        "retention_bytes",
+        "retention_ms",
+    )
+
+    def __init__(self, retention_ms: int = RETENTION_MS_DEFAULT, retention_bytes: int = 0) -> None:
+        self.retention_ms = retention_ms
+        self.retention_bytes = retention_bytes  # 0 = no limit
+        self.log_start = 0  # <= log_end; readers below it are out of range
+        self.log_end = 0  # end of the last entry folded = high watermark of readers
+        self._last_ms = 0
+        self._marks = Marks()
+        self._is_leading = False
+        self._readers: Readers | None = None  # made with the first reader that waits
+        self._trim_to = 0  # staged or taken TRIMMED, 0 = none
+        self._configures: deque[tuple[Token, int, int]] = deque()
+        self._taken: deque[Token] = deque()  # configures on their way through the log
+        self._announced = False
+        self._check_ms = 0  # next look at retention, 0 = nothing held
+
+    # --- fold, every replica ----------------------------------------------------------------------------------
+
+    def apply(self, header: StreamBatchFacts, records: Records, now_ms: int) -> list[Effect]:
+        """Fold one committed entry; `records` is called for control batches only."""
+        assert header.base_offset >= self.log_end, "an entry that was folded already"
+        self.log_end = header.last_offset + 1
+        self._last_ms = max(self._last_ms, header.timestamp_ms)
+        effects: list[Effect] = []
+        if header.is_control:
+            for _, body in records():
+                record = decode_body(body)
+                if record.key == CONTROL_STREAM_KEY:
+                    self._fold(_decode(record.value), effects)
+        else:
+            base, last, size_bytes = header.base_offset, header.last_offset, header.length_bytes
+            self._marks.add(base, last, header.timestamp_ms, size_bytes, self.retention_ms)
+            if self._readers:
+                effects += [ReadNow(token, offset) for token, offset in self._readers.remove_all()]
+        return self._settle(effects, now_ms) if self._is_leading else effects
+
+    def is_live(self, base_offset: int, last_offset: int) -> bool:
+        return last_offset >= self.log_start
+
+    def low_watermark(self) -> int:
+        return self.log_start
+
+    def checkpoint(self) -> bytes:
+        marks = self._marks
+        return _encode(
+            [
+                CHECKPOINT_VERSION, self.log_start, self.log_end, self._last_ms, self.retention_ms,
+                self.retention_bytes, marks.mark_bytes, marks.marks,
+            ]  # fmt: skip
+        )
+
+    def restore(self, blob: bytes) -> None:
+        """Raises CheckpointError."""
+        try:
+            version, *fields, mark_bytes, marks = _decode(blob)
+            if version != CHECKPOINT_VERSION:
+                raise CheckpointError(f"stream checkpoint of version {version}, {CHECKPOINT_VERSION} is read here")
+            self.log_start, self.log_end, self._last_ms, self.retention_ms, self.retention_bytes = fields
+            self._marks = Marks([Mark(*mark) for mark in marks], mark_bytes)
+        except (TypeError, ValueError, msgspec.DecodeError) as error:
+            raise CheckpointError(f"stream checkpoint: {error}") from error
+
+    # --- leader -----------------------------------------------------------------------------------------------
+
+    def lead(self, now_ms: int) -> list[Effect]:
+        self._is_leading = True
+        return self._settle([], now_ms)
+
+    def follow(self) -> list[Effect]:
+        """Leadership is over: everyone who waits is refused."""
+        waiting = [token for token, _ in self._readers.remove_all()] if self._readers else []
+        effects: list[Effect] = [Refuse(t, ErrorCode.NOT_LEADER, "another node leads now") for t in waiting]
+        tokens = [*self._taken, *(token for token, _, _ in self._configures)]
+        effects += [Refuse(t, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for t in tokens]
+        self._is_leading = self._announced = False
+        self._trim_to = self._check_ms = 0
+        self._taken.clear()
+        self._configures.clear()
+        return effects
+
+    def read(self, token: Token, offset: int, wait_until_ms: int, now_ms: int) -> list[Effect]:
+        """ReadNow at once where there is something, or when not waiting; parked at the end of the log otherwise."""
+        if not self._is_leading:
+            return [_not_leader(token)]
+        if not self.log_start <= offset <= self.log_end:
+            text = f"the log holds {self.log_start} to {self.log_end}"
+            return [Refuse(token, ErrorCode.OFFSET_OUT_OF_RANGE, text)]
+        if offset < self.log_end or wait_until_ms <= now_ms:
+            return [ReadNow(token, offset)]
+        if self._readers is None:
+            self._readers = Readers()
+        if len(self._readers) >= WAITERS_PER_PARTITION_MAX:
+            return [Refuse(token, ErrorCode.OVERLOADED, "too many readers wait for the end of the log to move")]
+        self._readers.park(token, offset, wait_until_ms)
+        return []
+
+    def cancel(self, token: Token) -> list[Effect]:
+        if self._readers and self._readers.remove(token):
+            return [Refuse(token, ErrorCode.CANCELLED, "given up by the caller")]
+        return []
+
+    def configure(self, token: Token, retention_ms: int, retention_bytes: int = 0) -> list[Effect]:
+        if not self._is_leading:
+            return [_not_leader(token)]
+        if not RETENTION_MS_MIN <= retention_ms <= RETENTION_MS_MAX or retention_bytes < 0:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "retention is out of range")]
+        if len(self._configures) + len(self._taken) >= PROPOSALS_PENDING_MAX:
+            return [Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")]
+        self._configures.append((token, retention_ms, retention_bytes))
+        return self._announce([])
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._readers:
+            effects += [ReadNow(token, offset) for token, offset in self._readers.remove_overdue(now_ms)]
+        if self._check_ms and now_ms >= self._check_ms:
+            self._check_ms = 0
+            self._trim(max(now_ms, self._last_ms))
+        return self._settle(effects, now_ms)
+
+    def next_tick_ms(self) -> int:
+        """When to call `tick`; 0 = never."""
+        due_ms = (self._check_ms, self._readers.next_deadline_ms() if self._readers else 0)
+        return min((ms for ms in due_ms if ms), default=0)
+
+    def take_commands(self, now_ms: int) -> list[bytes]:
+        """Record bodies for one control batch."""
+        self._announced = False
+        time_ms = max(now_ms, self._last_ms)
+        bodies: list[bytes] = []
+        if self._trim_to > 0:
+            bodies.append(encode_body(_encode([TRIMMED, time_ms, self._trim_to]), CONTROL_STREAM_KEY))
+            self._trim_to = -1
+        for _ in range(min(len(self._configures), CONFIGURES_PER_BATCH_MAX)):
+            token, *retention = self._configures.popleft()
+            self._taken.append(token)
+            bodies.append(encode_body(_encode([CONFIGURED, time_ms, *retention]), CONTROL_STREAM_KEY))
+        return bodies
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _fold(self, command: list[Any], effects: list[Effect]) -> None:
+        kind, time_ms, *fields = command
+        self._last_ms = max(self._last_ms, time_ms)
+        if kind == TRIMMED:
+            self.log_start = max(self.log_start, fields[0])
+            assert self.log_start <= self.log_end, "trimmed beyond the log end"
+            self._marks.trim(self.log_start)
+            self._trim_to = 0
+        else:
+            assert kind == CONFIGURED, f"command kind {kind}"
+            self.retention_ms, self.retention_bytes = fields
+            if self._taken:
+                effects.append(Answer(self._taken.popleft(), [ErrorCode.OK]))
+
+    def _trim(self, time_ms: int) -> None:
+        if self._trim_to == 0:
+            self._trim_to = self._marks.start_after(time_ms - self.retention_ms, self.retention_bytes)
+
+    def _settle(self, effects: list[Effect], now_ms: int) -> list[Effect]:
+        if not self._check_ms and self._marks.marks:
+            every_ms = self.retention_ms // RETENTION_CHECKS_PER_RETENTION
+            self._check_ms = now_ms + max(RETENTION_CHECK_MS_MIN, every_ms)
+        return self._announce(effects)
+
+    def _announce(self, effects: list[Effect]) -> list[Effect]:
+        if not self._announced and (self._trim_to > 0 or self._configures):
+            self._announced = True
+            effects.append(Propose())
+        return effects
+
+
+def _not_leader(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.NOT_LEADER, "this node does not lead the partition")
