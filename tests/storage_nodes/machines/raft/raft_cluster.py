@@ -59,6 +59,8 @@ class Node:
         self.machine = machine
         self.serving = False
         self.paused_until_ms = 0
+        # How long its fsyncs take; 0 = drawn from the faults.
+        self.fsync_ms = 0
         # peer -> incarnation whose messages are taken, and when its heartbeat was last answered
         self.known: dict[int, int] = {}
         self.heard_ms: dict[int, int] = {}
@@ -80,6 +82,7 @@ class Cluster:
         self.steps = 0
         self.acked: list[str] = []
         self.proposals = 0
+        self.append_entries_max = APPEND_ENTRIES_MAX
         self.on_leave: Callable[[int, int, RaftMessage], bool] | None = None
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -99,10 +102,13 @@ class Cluster:
     def run(self, duration_ms: int) -> None:
         end_ms = self.now_ms + duration_ms
         while self._heap and self._heap[0][0] <= end_ms:
-            self.now_ms, _, action = heapq.heappop(self._heap)
-            self.steps += 1
-            action()
+            self.run_one()
         self.now_ms = end_ms
+
+    def run_one(self) -> None:
+        self.now_ms, _, action = heapq.heappop(self._heap)
+        self.steps += 1
+        action()
 
     # --- processes ------------------------------------------------------------------------------------------
 
@@ -157,7 +163,7 @@ class Cluster:
         log = node.log
         if log.writing is None and log.staged():
             log.begin_write()
-            delay_ms = self.random.randint(*self.faults.fsync_ms)
+            delay_ms = node.fsync_ms or self.random.randint(*self.faults.fsync_ms)
             self.at(delay_ms, lambda: self._when_awake(node, lambda: self._written(node)))
         self.oracle.check(node)
 
@@ -170,13 +176,13 @@ class Cluster:
             self._leave(node, peer, message)
         self.input(node, "durable", node.log.durable_end, self.now_ms)
 
-    def propose(self, node_id: int) -> str:
+    def propose(self, node_id: int, name: str = "", count: int = 0) -> str:
         """A client's write at a serving leader; answers its name."""
         node = self.nodes[node_id]
         assert node.machine.role is Role.LEADER
         self.proposals += 1
-        name = f"w{self.proposals}"
-        end = self._stage(node, name, self.random.randint(1, 3))
+        name = name or f"w{self.proposals}"
+        end = self._stage(node, name, count or self.random.randint(1, 3))
         node.pending.append((end, node.machine.epoch, name))
         self.input(node, "proposed", end, self.now_ms)
         return name
@@ -228,7 +234,7 @@ class Cluster:
         if not node.machine.is_current(effect):
             return
         peer, prev_offset, prev_epoch, commit, epoch, replicated = effect
-        entries = node.log.read(prev_offset, APPEND_ENTRIES_MAX)
+        entries = node.log.read(prev_offset, self.append_entries_max)
         end = header_of(entries[-1]).end_offset if entries else prev_offset
         message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated)
         self._leave(node, peer, message)
