@@ -12,7 +12,7 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 
 class Target(NamedTuple):
@@ -68,8 +68,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def ask(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
         assert self._transport is not None and self._waiting is None, "one request at a time"

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import psutil
 import uvloop
@@ -43,7 +44,7 @@ async def run(report: Report) -> None:
         body = encode_body(os.urandom(BODY_BYTES))
         await _sends(client, partition, [body], 64, 1.0)
         for in_flight in IN_FLIGHT:
-            rate, cpu = await _measured(cluster, lambda n=in_flight: _sends(client, partition, [body], n, SECONDS))
+            rate, cpu = await _measured(cluster, partial(_sends, client, partition, [body], in_flight, SECONDS))
             report.add(f"send 1 KiB, {in_flight} in flight", rate, "msg/s")
             report.add(f"  CPU, {in_flight} in flight, client included", cpu, "s per million")
         rate, _ = await _measured(cluster, lambda: _sends(client, partition, [body] * BATCH, 16, SECONDS))

@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
+from typing import cast
 
 from storage_nodes.client.connection import Connection
 from storage_nodes.protocol.errors import StorageError
@@ -37,8 +38,8 @@ class _Echo(asyncio.Protocol):
         self._decoder = FrameDecoder()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         frames = self._decoder.feed(data)

@@ -9,9 +9,8 @@ import sys
 
 import structlog
 import uvloop
-from pydantic import ValidationError
 
-from storage_nodes.config import NodeConfig
+from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.node.node import StorageNode
 from storage_nodes.telemetry import configure_logging, serve_metrics
@@ -47,9 +46,9 @@ def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) ->
 
 def main() -> int:
     try:
-        config = NodeConfig()  # type: ignore[call-arg]
-    except ValidationError as error:
-        print(f"storage node: settings are wrong (see docs/processes.md)\n{error}", file=sys.stderr)
+        config = NodeConfig.from_environment(os.environ)
+    except ConfigError as error:
+        sys.stderr.write(f"storage node: {error}; see docs/processes.md\n")
         return EXIT_CONFIG
     configure_logging(f"node-{config.node_id}", config.log_level)
     serve_metrics(config.metrics_listen)

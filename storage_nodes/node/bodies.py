@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from storage_nodes.limits import BATCH_BYTES_MAX
 from storage_nodes.log.node_log import PartitionLog
@@ -17,12 +17,18 @@ PARSED_BYTES_MAX = 2 * BATCH_BYTES_MAX
 T = TypeVar("T")
 
 
+class RunCold(Protocol):
+    """Runs blocking reads in a thread, then `done` on the event loop."""
+
+    def __call__(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
+
+
 class BodyReader:
     """Offsets to bodies. An offset asked for must hold a message that was committed."""
 
     __slots__ = ("_log", "_parsed", "_parsed_bytes", "_run_cold")
 
-    def __init__(self, log: PartitionLog, run_cold: Callable[[Callable[[], T], Callable[[T], None]], None]) -> None:
+    def __init__(self, log: PartitionLog, run_cold: RunCold) -> None:
         self._log = log
         self._run_cold = run_cold
         # base offset -> (end offset, bodies by position, bytes)

@@ -133,7 +133,7 @@ class Committer:
         for peer, message in held:
             self._send(peer, message)
         GROUP_COMMITS.inc()
-        GROUP_BYTES.inc(group.size_bytes)
+        GROUP_BYTES.inc(group.length_bytes)
         SYNC_SECONDS.observe(elapsed_s)
         self._after_group()
         if self._proposers or self._log.staged_bytes:

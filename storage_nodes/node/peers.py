@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import cast
 
 import structlog
 
@@ -121,8 +122,8 @@ class PeerLink(asyncio.Protocol):
                 self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         own = self._links
         self._write(Opcode.PEER_HELLO, encode_message(PeerHello(own.cluster_id, own.node_id, own.incarnation)))
         own.beat_now(self)

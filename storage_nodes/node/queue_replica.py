@@ -124,9 +124,7 @@ class QueueReplica(Replica):
 
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
-        token.connection.refuse(token, StorageError(ErrorCode.CANCELLED))
-        if self.serving:
-            self._do(self.machine.cancel(token))
+        self._do(self.machine.cancel(token))
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
@@ -216,11 +214,12 @@ class QueueReplica(Replica):
                 self._fetch(effect.from_offset)  # type: ignore[union-attr]
             else:
                 assert isinstance(effect, queue_effects.Refuse)
-                if effect.token is not None:
-                    effect.token.connection.refuse(effect.token, StorageError(effect.code, effect.text))
+                refused: Token | None = effect.token  # type: ignore[assignment]
+                if refused is not None:
+                    refused.connection.refuse(refused, StorageError(effect.code, effect.text))
 
     def _answer(self, effect: queue_effects.Answer) -> None:
-        token: Token | None = effect.token
+        token: Token | None = effect.token  # type: ignore[assignment]
         if token is None:
             return
         if token.opcode == Opcode.PURGE:
@@ -232,11 +231,13 @@ class QueueReplica(Replica):
         elif token.opcode == Opcode.CONFIGURE:
             token.connection.answer(token, encode_message(Empty()))
         else:
-            token.connection.answer(token, encode_message(CodesReply(effect.result)))
+            codes: list[int] = effect.result  # type: ignore[assignment]
+            token.connection.answer(token, encode_message(CodesReply(codes)))
 
     def _deliver(self, effect: queue_effects.Deliver) -> None:
+        token: Token = effect.token  # type: ignore[assignment]
         if not effect.picks:
-            effect.token.connection.answer(effect.token, encode_message(AcquireReply(self.raft.epoch, [])))
+            token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
             return
         bodies = self._bodies.read([pick.offset for pick in effect.picks])
         if bodies is not None:
@@ -247,7 +248,7 @@ class QueueReplica(Replica):
             )
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
-        token = effect.token
+        token: Token = effect.token  # type: ignore[assignment]
         if not token.connection.is_open:
             self._give_back(effect.picks)
             return
@@ -265,9 +266,7 @@ class QueueReplica(Replica):
 
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""
-        if self.serving:
-            changes = [(pick.offset, pick.delivery, 0) for pick in picks]
-            self._do(self.machine.change_visibility(None, changes, self.host.clock.wall_ms()))
+        self._do(self.machine.release([pick[:2] for pick in picks], self.host.clock.wall_ms()))
 
     def _fetch(self, from_offset: int) -> None:
         batches = self.log.read_hot(from_offset, READ_AHEAD_BYTES_MAX)

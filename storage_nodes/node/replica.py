@@ -137,7 +137,7 @@ class Replica:
             except BatchError as error:
                 _log.error("dropping a damaged append", partition=self.partition, sender=sender, error=str(error))
                 return
-            step = partial(self.raft.step, sender, message, now_ms, headers)
+            step = partial(self.raft.step, sender, message, now_ms, headers)  # type: ignore[arg-type]
         else:
             step = partial(self.raft.step, sender, message, now_ms)
         try:

@@ -1,0 +1,18 @@
+"""One cluster of three real node processes for the tests of this folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.storage_cluster import StorageCluster
+
+
+@pytest.fixture
+def cluster() -> Iterator[StorageCluster]:
+    cluster = StorageCluster()
+    cluster.start_all()
+    yield cluster
+    cluster.stop()
+    cluster.remove()
