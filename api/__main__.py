@@ -1,0 +1,47 @@
+"""`python -m api`: the control plane on PENSTOCK_CONTROL_LISTEN, until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import uvicorn
+
+from api.settings.environment import SettingsError, environment, split_listen
+
+GRACE_S = 10
+
+
+def main() -> int:
+    os.environ.setdefault("PENSTOCK_PROCESS", "api")
+    try:
+        env = environment()
+        host, port = split_listen(env.control_listen)
+    except SettingsError as error:
+        print(f"python -m api: {error}", file=sys.stderr)
+        return 2
+    from api.asgi import application  # reads the settings: only now it is known that they are whole
+    from api.observability import always_healthy, serve_operators_port_in_thread
+
+    if env.metrics_listen:
+        serve_operators_port_in_thread(*split_listen(env.metrics_listen), always_healthy)
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = uvicorn.Server(config)
+    server.run()
+    return 0 if server.started else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""Accounts and access keys. Written by `actions.py` only."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from api import limits
+from frontend.authn.tokens import ACCESS_KEY_ID_CHARS
+
+
+class Account(models.Model):
+    """A tenant. The account key wraps the data keys of its queues and is itself wrapped by the master key."""
+
+    id = models.CharField(primary_key=True, max_length=limits.ACCOUNT_ID_DIGITS)
+    name = models.CharField(max_length=limits.ACCOUNT_NAME_CHARACTERS_MAX, unique=True)
+    active = models.BooleanField(default=True)
+    account_key_wrapped = models.BinaryField()
+    created_at = models.DateTimeField()
+    version = models.BigIntegerField()
+
+    class Meta:
+        db_table = "account"
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class AccessKey(models.Model):
+    """Signs SigV4 with its (sealed) secret, or is presented as a bearer token, of which a MAC is kept."""
+
+    access_key_id = models.CharField(primary_key=True, max_length=ACCESS_KEY_ID_CHARS)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, related_name="keys")
+    name = models.CharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
+    secret_sealed = models.BinaryField()
+    bearer_hash = models.BinaryField()
+    active = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    expires_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True)
+    version = models.BigIntegerField()
+
+    class Meta:
+        db_table = "access_key"
+
+    def __str__(self) -> str:
+        return self.access_key_id

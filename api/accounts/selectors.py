@@ -1,0 +1,19 @@
+"""Reading accounts and keys, always as one account."""
+
+from __future__ import annotations
+
+from api.accounts.models import AccessKey, Account
+
+
+def account_of(account_id: str) -> Account | None:
+    return Account.objects.filter(id=account_id).first()
+
+
+def key_of(account_id: str, access_key_id: str) -> AccessKey | None:
+    return AccessKey.objects.filter(account_id=account_id, access_key_id=access_key_id).first()
+
+
+def keys_of(account_id: str, after: str, limit: int) -> list[AccessKey]:
+    """In the order of their ids, from the first one behind `after` on."""
+    rows = AccessKey.objects.filter(account_id=account_id, access_key_id__gt=after)
+    return list(rows.order_by("access_key_id")[:limit])

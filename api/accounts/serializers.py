@@ -1,0 +1,46 @@
+"""JSON of accounts and keys."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+from rest_framework import serializers
+
+from api import limits
+
+
+class AccountSerializer(serializers.Serializer):
+    account_id = serializers.CharField(source="id")
+    name = serializers.CharField()
+    active = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+
+
+class KeySerializer(serializers.Serializer):
+    access_key_id = serializers.CharField()
+    name = serializers.CharField()
+    active = serializers.BooleanField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(
+        allow_null=True, help_text="Last management call with this key, to the minute."
+    )
+
+
+class KeyPageSerializer(serializers.Serializer):
+    keys = KeySerializer(many=True)
+    next_page_token = serializers.CharField(allow_null=True)
+
+
+class NewKeySerializer(KeySerializer):
+    secret_access_key = serializers.CharField(help_text="Shown this once.")
+    bearer_token = serializers.CharField(help_text="Shown this once.")
+
+
+class KeyRequestSerializer(serializers.Serializer):
+    name = serializers.CharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+
+    def validate_expires_at(self, value: object) -> object:
+        if value is not None and value <= timezone.now():  # type: ignore[operator]  # a datetime: the field parsed it
+            raise serializers.ValidationError("must be in the future")
+        return value

@@ -1,0 +1,13 @@
+"""Addresses below /v1."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from api.accounts.views import AccountView, KeysView, KeyView
+
+urlpatterns = [
+    path("account", AccountView.as_view()),
+    path("keys", KeysView.as_view()),
+    path("keys/<str:access_key_id>", KeyView.as_view()),
+]

@@ -1,0 +1,75 @@
+"""REST: the account and its keys."""
+
+from __future__ import annotations
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api.accounts import actions, selectors
+from api.accounts.serializers import (
+    AccountSerializer,
+    KeyPageSerializer,
+    KeyRequestSerializer,
+    KeySerializer,
+    NewKeySerializer,
+)
+from api.internal.authentication import actor_of
+from api.internal.rest import caller
+from api.pages import make_page_token, page_asked
+
+PAGE_PARAMETERS = [
+    OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
+    OpenApiParameter("page_token", OpenApiTypes.STR, description="`next_page_token` of the page before."),
+]
+
+
+class AccountView(APIView):
+    @extend_schema(operation_id="account.get", responses=AccountSerializer)
+    def get(self, request: Request) -> Response:
+        """The account of the key that asks."""
+        account = selectors.account_of(caller(request).account_id)
+        if account is None:
+            raise NotFound
+        return Response(AccountSerializer(account).data)
+
+
+class KeysView(APIView):
+    @extend_schema(operation_id="keys.list", parameters=PAGE_PARAMETERS, responses=KeyPageSerializer)
+    def get(self, request: Request) -> Response:
+        """The account's keys, without their secrets."""
+        page = page_asked(request)
+        keys = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
+        shown = keys[: page.size]
+        token = make_page_token(shown[-1].access_key_id) if len(keys) > page.size else None
+        return Response({"keys": KeySerializer(shown, many=True).data, "next_page_token": token})
+
+    @extend_schema(operation_id="keys.create", request=KeyRequestSerializer, responses={201: NewKeySerializer})
+    def post(self, request: Request) -> Response:
+        """A new key. Its secrets are in this answer and nowhere else."""
+        asked = KeyRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        principal = caller(request)
+        new = actions.create_key(actor_of(principal), principal.account_id, given["name"], given["expires_at"])
+        secrets = {"secret_access_key": new.secret_access_key, "bearer_token": new.bearer_token}
+        return Response({**KeySerializer(new.key).data, **secrets}, status=201, headers={"Cache-Control": "no-store"})
+
+
+class KeyView(APIView):
+    @extend_schema(operation_id="keys.get", responses=KeySerializer)
+    def get(self, request: Request, access_key_id: str) -> Response:
+        key = selectors.key_of(caller(request).account_id, access_key_id)
+        if key is None:
+            raise NotFound
+        return Response(KeySerializer(key).data)
+
+    @extend_schema(operation_id="keys.delete", responses={204: None})
+    def delete(self, request: Request, access_key_id: str) -> Response:
+        """From now on the key opens nothing."""
+        if not actions.delete_key(actor_of(caller(request)), caller(request).account_id, access_key_id):
+            raise NotFound
+        return Response(status=204)

@@ -1,0 +1,1 @@
+"""Who changed what: one row per action, written in the action's own transaction."""

@@ -1,0 +1,82 @@
+"""Hints to the workers: "look at this row". Losing one costs seconds, because the reconcile tick sends it again.
+
+The control plane knows the tasks by name only: it imports nothing of the workers. Messages go straight through kombu in
+Celery's message protocol, which keeps Celery itself out of this process.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import uuid
+
+import structlog
+from kombu import Connection, Exchange, Producer
+
+from api import limits
+from api.settings.environment import environment
+
+LIFECYCLE_QUEUE = "lifecycle"
+_log = structlog.get_logger(__name__)
+_local = threading.Lock()
+_producer: Producer | None = None
+
+
+class Hint(enum.StrEnum):
+    """Names of tasks in `workers/lifecycle/tasks.py`."""
+
+    PROVISION_QUEUE = "workers.lifecycle.provision_queue"
+    CONFIGURE_QUEUE = "workers.lifecycle.configure_queue"
+    DELETE_QUEUE = "workers.lifecycle.delete_queue"
+
+
+def send_hint(hint: Hint, queue_id: int) -> bool:
+    """Never raises: the wish is in the database already."""
+    global _producer
+    with _local:
+        try:
+            if _producer is None:
+                _producer = _connect()
+            _publish(_producer, hint, queue_id)
+        except Exception as error:  # whatever the broker's client raises: the hint is optional
+            _log.warning("hint_not_sent", hint=hint.value, queue_id=queue_id, error=type(error).__name__)
+            _drop()
+            return False
+    return True
+
+
+def _publish(producer: Producer, hint: Hint, queue_id: int) -> None:
+    task_id = str(uuid.uuid4())
+    producer.publish(
+        ([queue_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}),
+        routing_key=LIFECYCLE_QUEUE,
+        exchange=Exchange(LIFECYCLE_QUEUE, type="direct"),
+        headers={"lang": "py", "task": hint.value, "id": task_id, "root_id": task_id, "parent_id": None, "group": None},
+        correlation_id=task_id,
+        serializer="json",
+        retry=False,
+    )
+
+
+def _connect() -> Producer:
+    timeout_s = limits.HINT_TIMEOUT_MS / 1000
+    connection = Connection(
+        environment().celery_broker_url,
+        connect_timeout=timeout_s,
+        transport_options={"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "max_retries": 1},
+    )
+    channel = connection.channel()
+    from kombu import Queue as BrokerQueue
+
+    BrokerQueue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)(channel).declare()
+    return Producer(channel)
+
+
+def _drop() -> None:
+    global _producer
+    producer, _producer = _producer, None
+    if producer is not None:
+        try:
+            producer.connection.release()
+        except Exception as error:
+            _log.debug("broker_connection_close_failed", error=type(error).__name__)

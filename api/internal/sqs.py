@@ -1,0 +1,133 @@
+"""The SQS management actions, as the front end asks for them: plain views, JSON in and out.
+
+200 with the action's result, or an error as {"code", "message"}: 400-family as SQS has it, 503 where asking again
+helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+
+from api import limits
+from api.internal.authentication import actor_of, principal_of
+from api.internal.principal import Principal, PrincipalError
+from api.pages import make_page_token, parse_page_token
+from api.queues import actions, selectors
+from api.queues import attributes as rules
+from api.queues.attributes import QueueProblem
+from api.queues.provisioning import create_and_wait
+
+_STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ServiceUnavailable": 503}
+
+
+class ActionRequest(msgspec.Struct):
+    account_id: str
+    access_key_id: str
+    params: dict[str, object]
+
+
+_decode = msgspec.json.Decoder(ActionRequest).decode
+Action = Callable[[Principal, dict[str, object]], Awaitable[dict[str, object]]]
+
+
+async def run_action(request: HttpRequest, action: str) -> HttpResponse:
+    handler = _ACTIONS.get(action)
+    if handler is None or request.method != "POST":
+        return _problem(404, "InvalidAction", "There is no such action here.")
+    try:
+        principal = principal_of(request)
+        asked = _decode(request.body)
+        if (asked.account_id, asked.access_key_id) != (principal.account_id, principal.access_key_id):
+            raise PrincipalError("the request names another caller than its principal")
+        return _json(200, await handler(principal, asked.params))
+    except PrincipalError as error:
+        return _problem(401, "InvalidSecurity", str(error))
+    except msgspec.DecodeError:
+        return _problem(400, "InvalidParameterValueException", "The request does not parse.")
+    except QueueProblem as problem:
+        return _problem(_STATUS.get(problem.code, 400), problem.code, problem.message)
+
+
+async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = rules.check_name(params.get("QueueName"))
+    asked = rules.check_new(params.get("Attributes"))
+    tags = rules.check_tags(params.get("tags"))
+    queue = await create_and_wait(actor_of(principal), principal.account_id, name, asked, tags)
+    return {"name": queue.name}
+
+
+async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    await sync_to_async(actions.delete_queue)(actor_of(principal), principal.account_id, name)
+    return {}
+
+
+async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    change = rules.check_change(params.get("Attributes"))
+    await sync_to_async(actions.set_queue_attributes)(actor_of(principal), principal.account_id, name, change)
+    return {}
+
+
+async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    prefix = params.get("QueueNamePrefix") or ""
+    most = params.get("MaxResults")
+    token = params.get("NextToken")
+    if not isinstance(prefix, str):
+        raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be a string.")
+    if most is not None and (type(most) is not int or not 1 <= most <= limits.PAGE_SIZE_MAX):
+        raise QueueProblem(
+            "InvalidParameterValueException",
+            f"Value for parameter MaxResults is invalid. Reason: Must be between 1 and {limits.PAGE_SIZE_MAX}.",
+        )
+    if token is not None and most is None:
+        raise QueueProblem("InvalidParameterValueException", "NextToken is only valid together with MaxResults.")
+    after = "" if token is None else _after(token)
+    limit = most if type(most) is int else limits.PAGE_SIZE_MAX
+    queues = await sync_to_async(selectors.queues_of)(principal.account_id, prefix, after, limit + 1)
+    names = [queue.name for queue in queues[:limit]]
+    result: dict[str, object] = {"names": names}
+    if most is not None and len(queues) > limit:
+        result["NextToken"] = make_page_token(names[-1])
+    return result
+
+
+_ACTIONS: dict[str, Action] = {
+    "CreateQueue": _create_queue,
+    "DeleteQueue": _delete_queue,
+    "ListQueues": _list_queues,
+    "SetQueueAttributes": _set_queue_attributes,
+}
+
+
+def _after(token: object) -> str:
+    try:
+        return parse_page_token(token if isinstance(token, str) else "")
+    except ValueError:
+        raise QueueProblem("InvalidParameterValueException", "Invalid or expired next token.") from None
+
+
+def _queue_name(principal: Principal, params: dict[str, object]) -> str:
+    """`QueueName`, or the end of `QueueUrl`, whose account must be the caller's: these actions never cross accounts."""
+    name = params.get("QueueName")
+    if isinstance(name, str) and name:
+        return name
+    url = params.get("QueueUrl")
+    if not isinstance(url, str) or not url:
+        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter QueueUrl.")
+    account_id, _, name = url.rstrip("/").rpartition("/")
+    if account_id.rpartition("/")[2] != principal.account_id:
+        raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
+    return name
+
+
+def _problem(status: int, code: str, message: str) -> HttpResponse:
+    return _json(status, {"code": code, "message": message})
+
+
+def _json(status: int, content: dict[str, object]) -> HttpResponse:
+    return HttpResponse(msgspec.json.encode(content), status=status, content_type="application/json")

@@ -1,0 +1,73 @@
+"""Every bound of the control plane, in one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# --- requests -----------------------------------------------------------------------------------------------
+PRINCIPAL_AGE_MS_MAX = 60_000
+PRINCIPAL_CHARACTERS_MAX = 4_096
+REQUEST_BYTES_MAX = 1024 * 1024
+PAGE_SIZE_DEFAULT = 100
+PAGE_SIZE_MAX = 1_000
+PAGE_TOKEN_CHARACTERS_MAX = 512
+
+# --- accounts -----------------------------------------------------------------------------------------------
+ACCOUNT_NAME_CHARACTERS_MAX = 64
+ACCOUNT_ID_DIGITS = 12
+ACCOUNT_ID_ATTEMPTS_MAX = 10
+KEY_NAME_CHARACTERS_MAX = 64
+KEYS_PER_ACCOUNT_MAX = 1_000
+# `last_used_at` is written at most this often per key.
+KEY_USE_RECORDED_EVERY_S = 60
+
+# --- queues -------------------------------------------------------------------------------------------------
+QUEUE_NAME_CHARACTERS_MAX = 80
+QUEUES_PER_ACCOUNT_MAX = 100_000
+QUEUE_TAGS_MAX = 50
+TAG_KEY_CHARACTERS_MAX = 128
+TAG_VALUE_CHARACTERS_MAX = 256
+POLICY_BYTES_MAX = 8_192
+REDRIVE_SOURCES_MAX = 10
+REDRIVE_RECEIVES_MAX = 1_000
+REDRIVE_RECEIVES_DEFAULT = 10
+PARTITIONS_PER_QUEUE = 1
+# A deleted queue's name is not given again before this long after the delete was asked for.
+QUEUE_NAME_REST_S = 60
+QUEUE_READY_WAIT_MS_MAX = 15_000
+# How often a waiting request looks at the row although nothing was announced: a lost LISTEN connection costs this.
+QUEUE_READY_POLL_MS = 1_000
+
+# --- lifecycle ----------------------------------------------------------------------------------------------
+# Who claimed a row works on it alone for this long, and gives up well before.
+CLAIM_LEASE_MS = 60_000
+LIFECYCLE_STEP_MS_MAX = 30_000
+LIFECYCLE_RETRY_MS_MIN = 1_000
+LIFECYCLE_RETRY_MS_MAX = 60_000
+LIFECYCLE_ERROR_CHARACTERS_MAX = 500
+RECONCILE_INTERVAL_S = 30
+RECONCILE_HINTS_MAX = 1_000
+# A wish younger than this has its own hint under way.
+RECONCILE_AGE_MS_MIN = 5_000
+SETTLE_ROUNDS_MAX = 3
+
+# --- connections --------------------------------------------------------------------------------------------
+DATABASE_POOL_MIN = 1
+DATABASE_POOL_MAX = 12
+DATABASE_CONNECT_TIMEOUT_S = 5
+DATABASE_WAIT_S_MAX = 60
+HINT_TIMEOUT_MS = 1_000
+METADATA_POOL_MIN = 1
+METADATA_POOL_MAX = 4
+METADATA_POOL_WAIT_MS_MAX = 1_500
+METADATA_CLIENTS_MAX = 1_024
+METADATA_CLIENT_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+METADATA_LOOKUPS_PER_CLIENT_MAX = 256
+LISTEN_BACKOFF_MS_MIN = 50
+LISTEN_BACKOFF_MS_MAX = 2_000
+# A LISTEN connection that died without a word is found by TCP keep-alives after about 11 s.
+LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+
+assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
+assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
+assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX

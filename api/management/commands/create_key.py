@@ -1,0 +1,45 @@
+"""`manage.py create_key --account NAME [--key-name N] --json`: a key of an account, which is made if absent.
+
+The secrets go to stdout, this once; everything else goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from api.accounts.actions import AccountError, create_key, get_or_create_account
+from api.audit.actions import OPERATOR
+from api.settings.environment import environment
+
+
+class Command(BaseCommand):
+    help = "Create an access key, and its account if that does not exist."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--account", required=True, help="name of the account")
+        parser.add_argument("--key-name", default="default", help="name of the key")
+        parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            account = get_or_create_account(OPERATOR, options["account"])
+            new = create_key(OPERATOR, account.id, options["key_name"])
+        except AccountError as error:
+            raise CommandError(str(error)) from None
+        env = environment()
+        result = {
+            "account_id": account.id,
+            "access_key_id": new.key.access_key_id,
+            "secret_access_key": new.secret_access_key,
+            "bearer_token": new.bearer_token,
+            "endpoint": env.endpoint,
+            "region": env.region,
+        }
+        if options["json"]:
+            self.stdout.write(json.dumps(result))
+            return
+        for name, value in result.items():
+            self.stdout.write(f"{name}: {value}")

@@ -1,0 +1,67 @@
+"""`python -m api.metadata`: settings from the environment (docs/processes.md), stop on SIGTERM.
+
+Reads the environment itself: the control plane's loader would double this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import uvloop
+
+from api.metadata.process import MetadataProcess, MetadataSettings
+from api.observability import configure_logging
+
+
+def main() -> int:
+    os.environ.setdefault("PENSTOCK_PROCESS", "metadata")
+    configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+    try:
+        settings = _settings()
+    except (KeyError, ValueError, OSError) as error:
+        print(f"python -m api.metadata: setting missing or wrong: {error}", file=sys.stderr)
+        return 2
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(settings))
+    return 0
+
+
+async def _run(settings: MetadataSettings) -> None:
+    process = MetadataProcess(settings)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await process.start()
+    try:
+        await stop.wait()
+    finally:
+        await process.close()
+
+
+def _settings() -> MetadataSettings:
+    environ = os.environ
+    host, port = _listen(environ.get("PENSTOCK_METADATA_LISTEN", "127.0.0.1:7201"))
+    metrics = environ.get("PENSTOCK_METRICS_LISTEN", "")
+    metrics_host, metrics_port = _listen(metrics) if metrics else ("", None)
+    database_url = environ.get("DATABASE_URL") or _read(environ["DATABASE_URL_FILE"])
+    return MetadataSettings(database_url, environ["PENSTOCK_CLUSTER_ID"], host, port, metrics_host, metrics_port)
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _listen(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise ValueError(f"{text!r} is not of the form HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""Puts the service together and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import NamedTuple
+
+import structlog
+
+from api.metadata.listener import listen_forever
+from api.metadata.server import MetadataServer
+from api.metadata.service import MetadataLookups
+from api.metadata.store import MetadataStore
+from api.observability import serve_operators_port
+
+_log = structlog.get_logger(__name__)
+
+
+class MetadataSettings(NamedTuple):
+    database_url: str
+    cluster_id: str
+    host: str
+    port: int
+    metrics_host: str
+    metrics_port: int | None
+
+
+class MetadataProcess:
+    """`start` returns when the port takes connections; the database may come later."""
+
+    def __init__(self, settings: MetadataSettings) -> None:
+        self._settings = settings
+        self._store = MetadataStore(settings.database_url)
+        self.lookups = MetadataLookups(self._store)
+        self._connections: set[MetadataServer] = set()
+        self._servers: list[asyncio.Server] = []
+        self._listener: asyncio.Task[None] | None = None
+        self.port = 0
+
+    async def start(self) -> None:
+        settings = self._settings
+        await self._store.open()
+        lookups = self.lookups
+        self._listener = asyncio.create_task(
+            listen_forever(settings.database_url, lookups.feed_live, lookups.changed, lookups.feed_lost)
+        )
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: MetadataServer(lookups, settings.cluster_id, self._connections), settings.host, settings.port
+        )
+        self._servers.append(server)
+        self.port = server.sockets[0].getsockname()[1]
+        if settings.metrics_port is not None:
+            operators = await serve_operators_port(settings.metrics_host, settings.metrics_port, self.healthy)
+            self._servers.append(operators)
+        _log.info("metadata_started", host=settings.host, port=self.port)
+
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+        for connection in list(self._connections):
+            connection.cut_off()
+        if self._listener is not None:
+            self._listener.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._listener
+        await self._store.close()
+
+    async def healthy(self) -> tuple[bool, str]:
+        return (True, "ok") if self.lookups.live else (False, "the change feed from PostgreSQL is interrupted")

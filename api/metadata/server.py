@@ -1,0 +1,179 @@
+"""Frames on one side, lookups on the other. One object per connection; answers leave in the order they are ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+import msgspec
+import structlog
+
+from api import limits
+from api.metadata.service import MetadataLookups, Subscriber
+from api.metadata.store import StoreUnavailable
+from frontend.metadata.limits import (
+    ACCESS_KEY_ID_CHARACTERS_MAX,
+    ACCOUNT_ID_CHARACTERS_MAX,
+    METADATA_FRAME_BYTES_MAX,
+    METADATA_HEARTBEAT_MS,
+    QUEUE_NAME_CHARACTERS_MAX,
+)
+from frontend.metadata.messages import (
+    HEARTBEAT,
+    AccountReply,
+    Change,
+    GetAccount,
+    GetKey,
+    GetQueue,
+    KeyReply,
+    MetadataOpcode,
+    QueueReply,
+)
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
+
+_hello = msgspec.msgpack.Decoder(Hello).decode
+_get_key = msgspec.msgpack.Decoder(GetKey).decode
+_get_queue = msgspec.msgpack.Decoder(GetQueue).decode
+_get_account = msgspec.msgpack.Decoder(GetAccount).decode
+_HEARTBEAT = Change(HEARTBEAT, "", 0)
+_log = structlog.get_logger(__name__)
+
+
+class MetadataServer(asyncio.Protocol, Subscriber):
+    """One connection."""
+
+    def __init__(self, lookups: MetadataLookups, cluster_id: str, connections: set[MetadataServer]) -> None:
+        self._lookups = lookups
+        self._cluster_id = cluster_id
+        self._connections = connections
+        self._decoder = FrameDecoder(METADATA_FRAME_BYTES_MAX)
+        self._greeted = False
+        self._feed_id: int | None = None
+        self._heartbeat: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transport: asyncio.Transport | None = None
+
+    # --- asyncio.Protocol ---
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._connections) >= limits.METADATA_CLIENTS_MAX:
+            transport.close()
+            return
+        self._connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._decoder.feed(data):
+                self._handle(frame)
+        except (FrameError, msgspec.DecodeError) as error:
+            _log.warning("connection_refused", error=str(error))
+            self.cut_off()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._connections.discard(self)
+        self._lookups.unsubscribe(self)
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+        for task in self._tasks:
+            task.cancel()
+
+    # --- Subscriber ---
+
+    def tell(self, change: Change) -> None:
+        assert self._feed_id is not None and self._transport is not None
+        if self._transport.get_write_buffer_size() > limits.METADATA_CLIENT_BUFFER_BYTES_MAX:
+            self.cut_off()  # it does not read: it shall notice and start over
+            return
+        self._send(MetadataOpcode.SUBSCRIBE, FLAG_ANSWER, self._feed_id, change)
+
+    def cut_off(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- frames ---
+
+    def _handle(self, frame: Frame) -> None:
+        if not self._greeted:
+            self._greet(frame)
+        elif frame.opcode == MetadataOpcode.GET_KEY:
+            self._spawn(frame, self._answer_key(frame, _get_key(frame.payload)))
+        elif frame.opcode == MetadataOpcode.GET_QUEUE:
+            self._spawn(frame, self._answer_queue(frame, _get_queue(frame.payload)))
+        elif frame.opcode == MetadataOpcode.GET_ACCOUNT:
+            self._spawn(frame, self._answer_account(frame, _get_account(frame.payload)))
+        elif frame.opcode == MetadataOpcode.SUBSCRIBE:
+            self._subscribe(frame)
+        else:
+            self._refuse(frame, ErrorCode.UNKNOWN_OPCODE, f"opcode {frame.opcode}")
+
+    def _greet(self, frame: Frame) -> None:
+        if frame.opcode != Opcode.HELLO:
+            raise FrameError("the first frame must be HELLO")
+        hello = _hello(frame.payload)
+        if hello.cluster_id != self._cluster_id:
+            self._refuse(frame, ErrorCode.INVALID_REQUEST, "this is another installation")
+            assert self._transport is not None
+            self._transport.close()
+            return
+        self._greeted = True
+        self._send(Opcode.HELLO, FLAG_ANSWER, frame.correlation_id, Hello(self._cluster_id, "metadata"))
+
+    def _subscribe(self, frame: Frame) -> None:
+        if not self._lookups.live:
+            self._refuse(frame, ErrorCode.UNAVAILABLE, "the change feed is interrupted")
+        elif self._feed_id is not None:
+            self._refuse(frame, ErrorCode.INVALID_REQUEST, "subscribed already")
+        else:
+            self._feed_id = frame.correlation_id
+            self._lookups.subscribe(self)
+            self._beat()
+
+    def _beat(self) -> None:
+        self.tell(_HEARTBEAT)
+        loop = asyncio.get_running_loop()
+        self._heartbeat = loop.call_later(METADATA_HEARTBEAT_MS / 1000, self._beat)
+
+    def _spawn(self, frame: Frame, answer: Coroutine[None, None, None]) -> None:
+        if len(self._tasks) >= limits.METADATA_LOOKUPS_PER_CLIENT_MAX:
+            answer.close()
+            self._refuse(frame, ErrorCode.OVERLOADED, "too many lookups at once")
+            return
+        task = asyncio.create_task(self._guarded(frame, answer), name="metadata-answer")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, frame: Frame, answer: Coroutine[None, None, None]) -> None:
+        try:
+            await answer
+        except StoreUnavailable as error:
+            self._refuse(frame, ErrorCode.UNAVAILABLE, str(error))
+        except Exception:  # our own bug: the asker is told, the process lives
+            _log.exception("lookup_failed", opcode=frame.opcode)
+            self._refuse(frame, ErrorCode.INTERNAL, "")
+
+    async def _answer_key(self, frame: Frame, asked: GetKey) -> None:
+        known = len(asked.access_key_id) <= ACCESS_KEY_ID_CHARACTERS_MAX and asked.access_key_id.isprintable()
+        record = await self._lookups.key(asked.access_key_id, asked.fresh) if known else None
+        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, KeyReply(record))
+
+    async def _answer_queue(self, frame: Frame, asked: GetQueue) -> None:
+        known = len(asked.name) <= QUEUE_NAME_CHARACTERS_MAX and asked.name.isprintable()
+        known = known and len(asked.account_id) <= ACCOUNT_ID_CHARACTERS_MAX and asked.account_id.isprintable()
+        record = await self._lookups.queue(asked.account_id, asked.name, asked.fresh) if known else None
+        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, QueueReply(record))
+
+    async def _answer_account(self, frame: Frame, asked: GetAccount) -> None:
+        known = len(asked.account_id) <= ACCOUNT_ID_CHARACTERS_MAX and asked.account_id.isprintable()
+        record = await self._lookups.account(asked.account_id, asked.fresh) if known else None
+        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, AccountReply(record))
+
+    def _refuse(self, frame: Frame, code: ErrorCode, message: str) -> None:
+        self._send(frame.opcode, FLAG_ANSWER | FLAG_ERROR, frame.correlation_id, ErrorReply(code, message))
+
+    def _send(self, opcode: int, flags: int, correlation_id: int, message: Message) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(opcode, flags, correlation_id, encode_message(message)))

@@ -1,0 +1,78 @@
+"""Errors of the REST interface: RFC 9457 problems, `application/problem+json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from django.http import Http404
+from rest_framework import status
+from rest_framework.exceptions import APIException, NotFound, ValidationError
+from rest_framework.response import Response
+from rest_framework.views import exception_handler
+
+from api.accounts.actions import AccountError
+from api.queues.attributes import QueueProblem
+
+CONTENT_TYPE = "application/problem+json"
+TYPE_PREFIX = "urn:penstock:problem:"
+_QUEUE_STATUS = {
+    "QueueDoesNotExist": status.HTTP_404_NOT_FOUND,
+    "QueueNameExists": status.HTTP_409_CONFLICT,
+    "QueueDeletedRecently": status.HTTP_409_CONFLICT,
+    "PreconditionFailed": status.HTTP_412_PRECONDITION_FAILED,
+    "OverLimit": status.HTTP_403_FORBIDDEN,
+    "ServiceUnavailable": status.HTTP_503_SERVICE_UNAVAILABLE,
+}
+RETRY_AFTER_S = 5
+
+
+def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
+    """DRF's exception handler. None leaves our own bugs to Django, which answers 500 and logs them."""
+    if isinstance(error, QueueProblem):
+        return problem(_QUEUE_STATUS.get(error.code, 400), _snake(error.code), error.message)
+    if isinstance(error, AccountError):
+        return problem(400, "invalid_request", str(error))
+    plain = exception_handler(error, context)
+    if plain is None:
+        return None
+    if isinstance(error, ValidationError):
+        answer = problem(400, "invalid_request", "The request does not validate.", _pointers(error.detail, ""))
+    elif isinstance(error, Http404 | NotFound):
+        answer = problem(404, "not_found", "There is nothing here.")
+    else:
+        assert isinstance(error, APIException)
+        answer = problem(plain.status_code, str(error.default_code), str(error.detail))
+    for name in ("WWW-Authenticate", "Retry-After", "Allow"):
+        if plain.has_header(name):
+            answer[name] = plain[name]
+    return answer
+
+
+def problem(code: int, name: str, detail: str, errors: list[dict[str, str]] | None = None) -> Response:
+    content: dict[str, Any] = {"type": TYPE_PREFIX + name, "title": name.replace("_", " "), "status": code}
+    content |= {"code": name, "detail": detail}
+    request_id = structlog.contextvars.get_contextvars().get("request_id")
+    if request_id:
+        content["request_id"] = request_id
+    if errors:
+        content["errors"] = errors
+    answer = Response(content, status=code, content_type=CONTENT_TYPE)
+    if code == status.HTTP_503_SERVICE_UNAVAILABLE:
+        answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:
+    """DRF's nested error lists as JSON pointers into the request body."""
+    if isinstance(detail, dict):
+        return [found for key, value in detail.items() for found in _pointers(value, f"{pointer}/{key}")]
+    if isinstance(detail, list):
+        return [found for value in detail for found in _pointers(value, pointer)]
+    return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": str(detail)}]
+
+
+def _snake(code: str) -> str:
+    """QueueNameExists -> queue_name_exists"""
+    text = code.removesuffix("Exception")
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in text).lstrip("_")

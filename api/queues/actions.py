@@ -1,0 +1,176 @@
+"""Every wish about a queue: one call = one transaction = row + audit + version + announcement; then the hint goes out.
+
+Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
+one at a time within an account.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+from django.utils import timezone
+
+from api import limits
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.changes import announce, next_version
+from api.hints import Hint, send_hint
+from api.queues import attributes as rules
+from api.queues.attributes import QueueProblem
+from api.queues.models import Queue, QueueDataKey, QueueState
+from api.secrets import keyring
+from api.settings.environment import environment
+from frontend.metadata.records import RecordKind, queue_change_key
+
+
+class CreateOutcome(NamedTuple):
+    """`created` is false where the queue was there already with the same attributes."""
+
+    queue: Queue
+    created: bool
+
+
+@transaction.atomic
+def create_queue(
+    actor: Actor, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
+) -> CreateOutcome:
+    """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
+    account = Account.objects.select_for_update().get(id=account_id)
+    found = Queue.objects.filter(account=account, name=name).order_by("-id").first()
+    if found is not None and found.state in (QueueState.CREATING, QueueState.ACTIVE):
+        return CreateOutcome(_same_or_refuse(found, asked), False)
+    if found is not None:
+        _refuse_while_resting(found)
+    if Queue.objects.filter(account=account).exclude(state=QueueState.DELETED).count() >= limits.QUEUES_PER_ACCOUNT_MAX:
+        raise QueueProblem("OverLimit", f"An account has at most {limits.QUEUES_PER_ACCOUNT_MAX} queues.")
+    attributes = rules.merged(rules.DEFAULTS, asked)
+    _check_redrive(account_id, name, asked)
+    queue = _insert(account, name, attributes, tags)
+    record(actor, account_id, "queue.create", f"queue:{name}", uuid=str(queue.uuid), attributes=dict(asked))
+    _announce_and_hint(queue, Hint.PROVISION_QUEUE)
+    return CreateOutcome(queue, True)
+
+
+@transaction.atomic
+def set_queue_attributes(
+    actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
+) -> Queue:
+    """`change` has passed `attributes.check_change`. Raises QueueProblem."""
+    queue = _lock_live(account_id, name)
+    if expected_version is not None and queue.version != expected_version:
+        raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
+    attributes = rules.merged(queue.attributes, change)
+    if attributes == queue.attributes:
+        return queue
+    _check_redrive(account_id, name, change)
+    # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
+    owed = attributes["MessageRetentionPeriod"] != queue.attributes["MessageRetentionPeriod"]
+    queue.attributes = attributes
+    queue.modified_at = timezone.now()
+    queue.version = next_version()
+    if owed:
+        queue.generation += 1
+        queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
+    queue.save(update_fields=["attributes", "modified_at", "version", "generation", "next_attempt_at"])
+    record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
+    _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if owed else None)
+    return queue
+
+
+@transaction.atomic
+def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
+    """From the commit on the queue takes and gives no messages; its partitions go in the background."""
+    queue = _lock_live(account_id, name)
+    now = timezone.now()
+    queue.state = QueueState.DELETING
+    queue.deleted_at = queue.modified_at = now
+    queue.generation += 1
+    queue.version = next_version()
+    queue.next_attempt_at = now if queue.claim is None else queue.next_attempt_at
+    queue.save(update_fields=["state", "deleted_at", "modified_at", "generation", "version", "next_attempt_at"])
+    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid))
+    _announce_and_hint(queue, Hint.DELETE_QUEUE)
+    return queue
+
+
+def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mapping[str, str]) -> Queue:
+    now = timezone.now()
+    queue_uuid = uuid.uuid4()
+    queue = Queue.objects.create(
+        account=account,
+        name=name,
+        uuid=queue_uuid,
+        attributes=attributes,
+        tags=dict(tags),
+        state=QueueState.CREATING,
+        created_at=now,
+        modified_at=now,
+        next_attempt_at=now,
+        version=next_version(),
+    )
+    wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, 1)
+    QueueDataKey.objects.create(queue=queue, version=1, wrapped=wrapped)
+    return queue
+
+
+def _lock_live(account_id: str, name: str) -> Queue:
+    live = Queue.objects.select_for_update().filter(account_id=account_id, name=name)
+    queue = live.filter(state__in=(QueueState.CREATING, QueueState.ACTIVE)).first()
+    if queue is None:
+        raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
+    return queue
+
+
+def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
+    different = rules.first_difference(found.attributes, asked)
+    if different is not None:
+        raise QueueProblem(
+            "QueueNameExists",
+            f"A queue already exists with the same name and a different value for attribute {different}",
+        )
+    return found
+
+
+def _refuse_while_resting(found: Queue) -> None:
+    assert found.deleted_at is not None
+    rested = timezone.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_REST_S)
+    if found.state != QueueState.DELETED or not rested:
+        raise QueueProblem(
+            "QueueDeletedRecently",
+            f"You must wait {limits.QUEUE_NAME_REST_S} seconds after deleting a queue before you can create "
+            "another with the same name.",
+        )
+
+
+def _check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None:
+    """The dead-letter queue must be there, in this region and account, and take messages from this one."""
+    redrive = rules.redrive_of(change)
+    if redrive is None:
+        return
+    region = environment().region
+    target = redrive.target
+    found = None
+    if target.region == region and target.account_id == account_id and target.name != name:
+        live = Queue.objects.filter(account_id=account_id, name=target.name)
+        found = live.filter(state__in=(QueueState.CREATING, QueueState.ACTIVE)).first()
+    if found is None:
+        raise QueueProblem(
+            "InvalidAttributeValue",
+            "Invalid value for the parameter RedrivePolicy. Reason: Dead letter target does not exist.",
+        )
+    if not rules.allows_source(found.attributes, rules.format_arn(region, account_id, name)):
+        raise QueueProblem(
+            "InvalidAttributeValue",
+            "Invalid value for the parameter RedrivePolicy. Reason: The dead letter target does not allow this source.",
+        )
+
+
+def _announce_and_hint(queue: Queue, hint: Hint | None) -> None:
+    announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
+    if hint is not None:
+        queue_id = queue.pk
+        transaction.on_commit(lambda: send_hint(hint, queue_id))

@@ -1,0 +1,275 @@
+"""Queue names, attributes and tags: what SQS allows (its API reference, CreateQueue and SetQueueAttributes).
+
+Pure. Attributes travel and are stored as strings under their SQS names. A queue's stored attributes always hold the
+ones in DEFAULTS; the optional ones (policies, KMS names) only where they were set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from api import limits
+
+FIFO_SUFFIX = ".fifo"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
+_INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
+_QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):([0-9]{12}):([A-Za-z0-9_.-]{1,80})", re.ASCII)
+_FIFO_ONLY = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"})
+
+DEFAULTS: dict[str, str] = {
+    "DelaySeconds": "0",
+    "MaximumMessageSize": "1048576",
+    "MessageRetentionPeriod": "345600",
+    "ReceiveMessageWaitTimeSeconds": "0",
+    "SqsManagedSseEnabled": "true",
+    "VisibilityTimeout": "30",
+}
+_RANGES: dict[str, tuple[int, int]] = {
+    "DelaySeconds": (0, 900),
+    "MaximumMessageSize": (1_024, 1_048_576),
+    "MessageRetentionPeriod": (60, 1_209_600),
+    "ReceiveMessageWaitTimeSeconds": (0, 20),
+    "VisibilityTimeout": (0, 43_200),
+    "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+}
+# An empty value takes these away again.
+_REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"})
+
+
+class QueueProblem(Exception):
+    """A refusal in the words of SQS: `code` is the JSON error name."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class QueueArn(NamedTuple):
+    region: str
+    account_id: str
+    name: str
+
+
+class Redrive(NamedTuple):
+    target: QueueArn
+    receives_max: int
+
+
+def check_name(name: object) -> str:
+    """A name that a queue can have in this release."""
+    if not isinstance(name, str) or not name:
+        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter QueueName.")
+    if name.endswith(FIFO_SUFFIX) and len(name) <= limits.QUEUE_NAME_CHARACTERS_MAX and _NAME.fullmatch(name[:-5]):
+        raise _no_fifo()
+    if not _NAME.fullmatch(name):
+        raise QueueProblem(
+            "InvalidParameterValueException",
+            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+        )
+    return name
+
+
+def check_new(given: object) -> dict[str, str]:
+    """The attributes a new queue is asked to have, in normal form, without defaults."""
+    attributes = _string_map(given, "Attributes")
+    if attributes.get("FifoQueue", "").lower() == "true":
+        raise _no_fifo()
+    return _normalise(attributes)
+
+
+def check_change(given: object) -> dict[str, str]:
+    """The attributes to be changed, in normal form; an empty string takes an optional one away."""
+    attributes = _string_map(given, "Attributes")
+    if not attributes:
+        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Attributes.")
+    if "FifoQueue" in attributes:
+        raise _bad_value("FifoQueue", "Modifying queue type is not supported.")
+    return _normalise(attributes)
+
+
+def check_tags(given: object) -> dict[str, str]:
+    tags = _string_map(given, "Tags")
+    if len(tags) > limits.QUEUE_TAGS_MAX:
+        raise QueueProblem("InvalidParameterValueException", f"Too many tags: at most {limits.QUEUE_TAGS_MAX}.")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= limits.TAG_KEY_CHARACTERS_MAX or len(value) > limits.TAG_VALUE_CHARACTERS_MAX:
+            raise QueueProblem("InvalidParameterValueException", "Tag keys have 1 to 128 characters, values up to 256.")
+    return tags
+
+
+def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
+    """`stored` with `change` in it. Start from DEFAULTS for a new queue."""
+    result = dict(stored)
+    for name, value in change.items():
+        if value == "" and name in _REMOVABLE:
+            result.pop(name, None)
+        else:
+            result[name] = value
+    if change.get("KmsMasterKeyId"):
+        # The two kinds of encryption at rest exclude each other; naming both is refused in _normalise.
+        result["SqsManagedSseEnabled"] = "false"
+    elif change.get("SqsManagedSseEnabled") == "true":
+        result.pop("KmsMasterKeyId", None)
+    return result
+
+
+def first_difference(stored: Mapping[str, str], asked: Mapping[str, str]) -> str | None:
+    """The first attribute asked for with another value than the queue has."""
+    for name in sorted(asked):
+        if stored.get(name, "") != asked[name]:
+            return name
+    return None
+
+
+def redrive_of(attributes: Mapping[str, str]) -> Redrive | None:
+    """The dead-letter target named by checked attributes."""
+    text = attributes.get("RedrivePolicy")
+    if not text:
+        return None
+    policy = json.loads(text)
+    target = parse_arn(policy["deadLetterTargetArn"])
+    assert target is not None
+    return Redrive(target, policy["maxReceiveCount"])
+
+
+def allows_source(attributes: Mapping[str, str], source_arn: str) -> bool:
+    """Does a dead-letter queue with these attributes take messages from this source?"""
+    text = attributes.get("RedriveAllowPolicy")
+    if not text:
+        return True
+    policy = json.loads(text)
+    permission = policy["redrivePermission"]
+    return permission == "allowAll" or (permission == "byQueue" and source_arn in policy["sourceQueueArns"])
+
+
+def parse_arn(text: object) -> QueueArn | None:
+    match = _QUEUE_ARN.fullmatch(text) if isinstance(text, str) else None
+    return QueueArn(*match.groups()) if match else None
+
+
+def format_arn(region: str, account_id: str, name: str) -> str:
+    return f"arn:aws:sqs:{region}:{account_id}:{name}"
+
+
+# --- values -------------------------------------------------------------------------------------------------
+
+
+def _normalise(attributes: dict[str, str]) -> dict[str, str]:
+    result = {}
+    for name, value in attributes.items():
+        check = _CHECKS.get(name)
+        if check is None:
+            raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
+        result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
+    if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":
+        raise _bad_value("SqsManagedSseEnabled", "You can use one type of server-side encryption at one time.")
+    return result
+
+
+def _integer(name: str, value: str) -> str:
+    low, high = _RANGES[name]
+    if not _INTEGER.fullmatch(value) or not low <= int(value) <= high:
+        raise _bad_value(name, f"Must be an integer from {low} to {high}.")
+    return str(int(value))
+
+
+def _boolean(name: str, value: str) -> str:
+    if value.lower() not in ("true", "false"):
+        raise _bad_value(name, "Must be true or false.")
+    return value.lower()
+
+
+def _kms_key(name: str, value: str) -> str:
+    if len(value) > 2048 or not value.isprintable():
+        raise _bad_value(name, "Must be the id, ARN or alias of a key.")
+    return value
+
+
+def _policy(name: str, value: str) -> str:
+    if len(value.encode()) > limits.POLICY_BYTES_MAX:
+        raise _bad_value(name, f"A policy has at most {limits.POLICY_BYTES_MAX} bytes.")
+    policy = _json_object(name, value)
+    statements = policy.get("Statement")
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list) or not all(isinstance(item, dict) for item in statements):
+        raise _bad_value(name, "A policy has a list of statements.")
+    return value
+
+
+def _redrive_policy(name: str, value: str) -> str:
+    policy = _json_object(name, value)
+    unknown = set(policy) - {"deadLetterTargetArn", "maxReceiveCount"}
+    if unknown:
+        raise _bad_value(name, f"Unknown member {min(unknown)[:100]}.")
+    if parse_arn(policy.get("deadLetterTargetArn")) is None:
+        raise _bad_value(name, "deadLetterTargetArn must be the ARN of a queue.")
+    receives = policy.get("maxReceiveCount", limits.REDRIVE_RECEIVES_DEFAULT)
+    if isinstance(receives, str) and _INTEGER.fullmatch(receives):
+        receives = int(receives)
+    if type(receives) is not int or not 1 <= receives <= limits.REDRIVE_RECEIVES_MAX:
+        raise _bad_value(name, f"maxReceiveCount must be an integer from 1 to {limits.REDRIVE_RECEIVES_MAX}.")
+    return json.dumps({"deadLetterTargetArn": policy["deadLetterTargetArn"], "maxReceiveCount": receives})
+
+
+def _redrive_allow_policy(name: str, value: str) -> str:
+    policy = _json_object(name, value)
+    permission = policy.get("redrivePermission", "allowAll")
+    if permission not in ("allowAll", "denyAll", "byQueue"):
+        raise _bad_value(name, "redrivePermission must be allowAll, denyAll or byQueue.")
+    sources = policy.get("sourceQueueArns")
+    if permission != "byQueue":
+        if sources:
+            raise _bad_value(name, "sourceQueueArns is for redrivePermission byQueue only.")
+        return json.dumps({"redrivePermission": permission})
+    if not isinstance(sources, list) or not 1 <= len(sources) <= limits.REDRIVE_SOURCES_MAX:
+        raise _bad_value(name, f"sourceQueueArns must name 1 to {limits.REDRIVE_SOURCES_MAX} queues.")
+    if any(parse_arn(source) is None for source in sources):
+        raise _bad_value(name, "sourceQueueArns must hold ARNs of queues.")
+    return json.dumps({"redrivePermission": permission, "sourceQueueArns": sources})
+
+
+def _fifo_only(name: str, value: str) -> str:
+    raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name}.")
+
+
+def _json_object(name: str, value: str) -> dict[str, object]:
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        raise _bad_value(name, "Must be valid JSON.") from None
+    if not isinstance(parsed, dict):
+        raise _bad_value(name, "Must be a JSON object.")
+    return parsed
+
+
+def _string_map(given: object, parameter: str) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+        raise QueueProblem("InvalidParameterValueException", f"{parameter} must map names to strings.")
+    return given
+
+
+def _bad_value(name: str, why: str) -> QueueProblem:
+    return QueueProblem("InvalidAttributeValue", f"Invalid value for the parameter {name}. Reason: {why}")
+
+
+def _no_fifo() -> QueueProblem:
+    return QueueProblem("UnsupportedOperation", "FIFO queues are not available in this release")
+
+
+_CHECKS: dict[str, Callable[[str, str], str]] = {
+    **dict.fromkeys(_RANGES, _integer),
+    **dict.fromkeys(_FIFO_ONLY, _fifo_only),
+    "SqsManagedSseEnabled": _boolean,
+    "KmsMasterKeyId": _kms_key,
+    "Policy": _policy,
+    "RedrivePolicy": _redrive_policy,
+    "RedriveAllowPolicy": _redrive_allow_policy,
+}
+assert set(DEFAULTS) <= set(_CHECKS)

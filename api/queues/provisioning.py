@@ -1,0 +1,39 @@
+"""CreateQueue as callers see it: the wish is written, then the answer waits until the queue is usable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from asgiref.sync import sync_to_async
+
+from api import limits
+from api.audit.actions import Actor
+from api.hints import Hint, send_hint
+from api.queues import actions, selectors
+from api.queues.attributes import QueueProblem
+from api.queues.models import Queue, QueueState
+from api.queues.readiness import wait_until
+from frontend.metadata.records import queue_change_key
+
+
+async def create_and_wait(
+    actor: Actor, account_id: str, name: str, asked: Mapping[str, str], tags: Mapping[str, str]
+) -> Queue:
+    """Raises QueueProblem; ServiceUnavailable means: it will exist, ask again."""
+    outcome = await sync_to_async(actions.create_queue)(actor, account_id, name, asked, tags)
+    queue = outcome.queue
+    if queue.state == QueueState.ACTIVE:
+        return queue
+    if not outcome.created:
+        await sync_to_async(send_hint)(Hint.PROVISION_QUEUE, queue.pk)
+
+    async def usable() -> bool:
+        state = await sync_to_async(selectors.queue_state)(account_id, queue.pk)
+        if state in (QueueState.DELETING, QueueState.DELETED, None):
+            raise QueueProblem("QueueDeletedRecently", "The queue was deleted while it was being created.")
+        return state == QueueState.ACTIVE
+
+    if not await wait_until(queue_change_key(account_id, name), usable, limits.QUEUE_READY_WAIT_MS_MAX):
+        raise QueueProblem("ServiceUnavailable", "The queue is still being created. Repeat the request.")
+    queue.state = QueueState.ACTIVE
+    return queue

@@ -1,0 +1,114 @@
+"""Waiting for a queue to become usable, woken by the change feed.
+
+One thread per process holds one LISTEN connection and wakes the waiters of the queue that was announced. It starts
+with the first waiter. What was missed while the connection was down is made good by a look at the row every
+QUEUE_READY_POLL_MS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+import structlog
+from django.db import connection
+
+from api import limits
+from api.changes import CHANNEL
+from frontend.metadata.records import RecordKind
+
+_log = structlog.get_logger(__name__)
+
+
+class Announcements:
+    """Fans announcements out to waiters: thread on one side, event loops on the other."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+        self._thread: threading.Thread | None = None
+
+    def enter(self, key: str) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
+        """A waiter for announcements about `key`; give it back to `leave`."""
+        waiter = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiters.setdefault(key, set()).add(waiter)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen_forever, name="announcements", daemon=True)
+                self._thread.start()
+        return waiter
+
+    def leave(self, key: str, waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> None:
+        with self._lock:
+            waiters = self._waiters[key]
+            waiters.discard(waiter)
+            if not waiters:
+                del self._waiters[key]
+
+    def wake(self, key: str) -> None:
+        with self._lock:
+            for loop, event in self._waiters.get(key, ()):
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)
+
+    def _listen_forever(self) -> None:
+        backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
+        while True:
+            try:
+                with psycopg.connect(**_connection_parameters(), autocommit=True) as listening:
+                    listening.execute(f"LISTEN {CHANNEL}")
+                    backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
+                    self._wake_as_announced(listening)
+            except (psycopg.Error, OSError) as error:
+                _log.warning("announcements_interrupted", error=type(error).__name__)
+            time.sleep(backoff_ms / 1000)
+            backoff_ms = min(backoff_ms * 2, limits.LISTEN_BACKOFF_MS_MAX)
+
+    def _wake_as_announced(self, listening: psycopg.Connection[tuple[object, ...]]) -> None:
+        """Ends by an exception when the connection does. Sleeps in select: psycopg's own wait polls."""
+        while True:
+            select.select([listening.fileno()], [], [])
+            for notify in listening.notifies(timeout=0):
+                change = json.loads(notify.payload)
+                if change["kind"] == RecordKind.QUEUE:
+                    self.wake(change["key"])
+
+
+# What Django adds for its own wrapper, over what libpq knows.
+_DJANGO_ONLY = ("cursor_factory", "context", "prepare_threshold", "pool")
+
+
+def _connection_parameters() -> dict[str, Any]:
+    given = connection.get_connection_params()
+    return {name: value for name, value in given.items() if name not in _DJANGO_ONLY} | limits.LISTEN_KEEPALIVES
+
+
+announcements = Announcements()
+
+
+async def wait_until(key: str, reached: Callable[[], Awaitable[bool]], wait_ms: int) -> bool:
+    """Looks with `reached` now, at every announcement about `key`, and now and then. False when the time is over."""
+    deadline = time.monotonic() + wait_ms / 1000
+    waiter = announcements.enter(key)
+    event = waiter[1]
+    try:
+        while True:
+            event.clear()  # before looking: an announcement during the look is not lost
+            if await reached():
+                return True
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            try:
+                async with asyncio.timeout(min(left_s, limits.QUEUE_READY_POLL_MS / 1000)):
+                    await event.wait()
+            except TimeoutError:
+                continue
+    finally:
+        announcements.leave(key, waiter)

@@ -1,0 +1,104 @@
+"""REST: queues."""
+
+from __future__ import annotations
+
+import re
+
+from asgiref.sync import async_to_sync
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api.accounts.views import PAGE_PARAMETERS
+from api.internal.authentication import actor_of
+from api.internal.rest import caller
+from api.pages import make_page_token, page_asked
+from api.queues import actions, selectors
+from api.queues import attributes as rules
+from api.queues.models import Queue
+from api.queues.provisioning import create_and_wait
+from api.queues.serializers import (
+    QueuePageSerializer,
+    QueueRequestSerializer,
+    QueueSerializer,
+    QueueSettingsSerializer,
+)
+
+_ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"', re.ASCII)
+IF_MATCH = OpenApiParameter("If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag that is meant.")
+
+
+class QueuesView(APIView):
+    @extend_schema(
+        operation_id="queues.list",
+        parameters=[OpenApiParameter("prefix", OpenApiTypes.STR), *PAGE_PARAMETERS],
+        responses=QueuePageSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """Queues by name."""
+        page = page_asked(request)
+        prefix = request.query_params.get("prefix", "")
+        queues = selectors.queues_of(caller(request).account_id, prefix, page.after, page.size + 1)
+        shown = queues[: page.size]
+        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
+        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+
+    @extend_schema(operation_id="queues.create", request=QueueRequestSerializer, responses={201: QueueSerializer})
+    def post(self, request: Request) -> Response:
+        """A new queue, usable when this answers. The same request again answers with the queue that is there."""
+        asked = QueueRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        name = rules.check_name(asked.validated_data["name"])
+        attributes = rules.check_new(asked.attributes())
+        tags = rules.check_tags(asked.validated_data["tags"])
+        actor = actor_of(caller(request))
+        queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
+        return _answer(queue, 201)
+
+
+class QueueView(APIView):
+    @extend_schema(operation_id="queues.get", responses=QueueSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        queue = selectors.queue_of(caller(request).account_id, name)
+        if queue is None:
+            raise NotFound
+        return _answer(queue)
+
+    @extend_schema(
+        operation_id="queues.update",
+        parameters=[IF_MATCH],
+        request=QueueSettingsSerializer,
+        responses=QueueSerializer,
+    )
+    def patch(self, request: Request, name: str) -> Response:
+        """Changes the settings that are given."""
+        asked = QueueSettingsSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        change = rules.check_change(asked.attributes())
+        version = _version_asked(request)
+        return _answer(
+            actions.set_queue_attributes(actor_of(caller(request)), caller(request).account_id, name, change, version)
+        )
+
+    @extend_schema(operation_id="queues.delete", responses={202: QueueSerializer})
+    def delete(self, request: Request, name: str) -> Response:
+        """The queue and its messages. Its name can be used again after a minute."""
+        return _answer(actions.delete_queue(actor_of(caller(request)), caller(request).account_id, name), 202)
+
+
+def _answer(queue: Queue, status: int = 200) -> Response:
+    return Response(QueueSerializer(queue).data, status=status, headers={"ETag": f'"{queue.version}"'})
+
+
+def _version_asked(request: Request) -> int | None:
+    """The version in If-Match; None where any will do."""
+    text = request.headers.get("If-Match", "*").strip()
+    if text == "*":
+        return None
+    match = _ETAG.fullmatch(text)
+    if match is None:
+        raise ValidationError({"If-Match": "must be one ETag of this queue"})
+    return int(match.group(1))

@@ -1,0 +1,56 @@
+"""The OpenAPI description of the REST interface: generated from the views, committed as docs/openapi.json.
+
+Write it again with: python manage.py spectacular --format openapi-json --file docs/openapi.json
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from drf_spectacular.generators import SchemaGenerator
+
+from api.problems import CONTENT_TYPE
+
+_PROBLEM_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "An RFC 9457 problem. `code` is stable.",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "examples": ["queue_does_not_exist"]},
+        "detail": {"type": "string"},
+        "request_id": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"pointer": {"type": "string"}, "detail": {"type": "string"}},
+            },
+        },
+    },
+}
+
+
+def add_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:
+    """Postprocessing hook: every call may answer with a problem."""
+    result["components"].setdefault("schemas", {})["Problem"] = _PROBLEM_SCHEMA
+    reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
+    for item in result["paths"].values():
+        for operation in item.values():
+            failed = {"description": "The call failed.", "content": {CONTENT_TYPE: reference}}
+            operation["responses"]["default"] = failed
+    return result
+
+
+@functools.cache
+def _document() -> bytes:
+    return msgspec.json.encode(SchemaGenerator().get_schema(request=None, public=True))
+
+
+def openapi_document(request: HttpRequest) -> HttpResponse:
+    return HttpResponse(_document(), content_type="application/vnd.oai.openapi+json")

@@ -1,0 +1,1 @@
+"""Settings: `environment.py` reads and checks the environment once; `project.py` is Django's settings module."""

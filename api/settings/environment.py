@@ -1,0 +1,92 @@
+"""The one reader of the environment for Django, the workers and their tools.
+
+Names and meanings: docs/processes.md. A secret may be given as `<NAME>_FILE`, the path of a file that holds it. Errors
+say which setting is wrong and never print values.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from api.settings.database_url import parse_database_url
+from frontend.crypto.keyring import read_key_file
+from storage_nodes.model import NodeAddress, parse_node_list
+
+_FILE_NAMES = ("DATABASE_URL", "CELERY_BROKER_URL")
+
+
+class SettingsError(Exception):
+    """The environment does not describe an installation. The text names every setting that is wrong."""
+
+
+class Environment(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", extra="ignore", frozen=True, hide_input_in_errors=True)
+
+    database_url: str = Field(validation_alias="DATABASE_URL")
+    celery_broker_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="CELERY_BROKER_URL")
+    secrets_dir: str
+    cluster_id: str = ""
+    region: str = "us-east-1"
+    storage_nodes: str = ""
+    control_listen: str = "127.0.0.1:7301"
+    metrics_listen: str = ""
+    endpoint: str = "http://127.0.0.1:9324"
+    allowed_hosts: str = ""
+    log_level: str = "info"
+
+    @field_validator("database_url")
+    @classmethod
+    def _database_url_parses(cls, value: str) -> str:
+        parse_database_url(value)
+        return value
+
+    @field_validator("storage_nodes")
+    @classmethod
+    def _storage_nodes_parse(cls, value: str) -> str:
+        parse_node_list(value)
+        return value
+
+    @field_validator("log_level")
+    @classmethod
+    def _log_level_known(cls, value: str) -> str:
+        if value.lower() not in ("debug", "info", "warning", "error"):
+            raise ValueError("must be debug, info, warning or error")
+        return value.lower()
+
+    def nodes(self) -> list[NodeAddress]:
+        return parse_node_list(self.storage_nodes)
+
+    def secret(self, file_name: str) -> bytes:
+        """The 32 bytes of one file of the secrets directory."""
+        return read_key_file(self.secrets_dir, file_name)
+
+
+@functools.cache
+def environment() -> Environment:
+    """Read once per process. Raises SettingsError."""
+    _read_file_variants()
+    try:
+        return Environment()
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_input=False)]
+        raise SettingsError("; ".join(problems)) from None
+
+
+def split_listen(text: str) -> tuple[str, int]:
+    """`127.0.0.1:7301` -> host and port. Raises SettingsError."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isdigit()):
+        raise SettingsError(f"{text!r} is not of the form HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _read_file_variants() -> None:
+    for name in _FILE_NAMES:
+        path = os.environ.get(f"{name}_FILE")
+        if path and name not in os.environ:
+            with open(path, encoding="utf-8") as file:
+                os.environ[name] = file.read().strip()

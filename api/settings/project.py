@@ -1,0 +1,90 @@
+"""Django's settings, made from the environment. The control plane's process and the workers use them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from api import limits
+from api.observability import configure_logging
+from api.settings.database_url import parse_database_url
+from api.settings.environment import environment
+
+_env = environment()
+_database = parse_database_url(_env.database_url)
+
+DEBUG = False
+SECRET_KEY = _env.secret("django.key").hex()
+ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *filter(None, map(str.strip, _env.allowed_hosts.split(",")))]
+ROOT_URLCONF = "api.urls"
+ASGI_APPLICATION = "api.asgi.application"
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "api",
+    "api.accounts",
+    "api.queues",
+    "api.audit",
+    "console",
+]
+# Internal endpoints carry a MAC and no cookies; the pages that will have sessions bring their middleware with them.
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {}}]
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": _database.name,
+        "USER": _database.user,
+        "PASSWORD": _database.password,
+        "HOST": _database.host,
+        "PORT": _database.port,
+        # Requests run on short-lived threads under ASGI, so connections persist in a pool and not per thread.
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {
+            "pool": {"min_size": limits.DATABASE_POOL_MIN, "max_size": limits.DATABASE_POOL_MAX, "num_workers": 1},
+            "connect_timeout": limits.DATABASE_CONNECT_TIMEOUT_S,
+            "application_name": "penstock",
+            **_database.options,
+        },
+    }
+}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+USE_TZ = True
+TIME_ZONE = "UTC"
+USE_I18N = False
+APPEND_SLASH = False
+DATA_UPLOAD_MAX_MEMORY_SIZE = limits.REQUEST_BYTES_MAX
+STATIC_URL = "/static/"
+STATIC_ROOT = str(Path(__file__).resolve().parents[2] / "static-build")
+# Static files are found in the applications themselves: nothing has to be collected before a start.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = False
+LOGGING_CONFIG = None
+configure_logging(_env.log_level)
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["api.internal.rest.PrincipalAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["api.internal.rest.HasPrincipal"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "api.problems.problem_handler",
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Penstock management API",
+    "DESCRIPTION": "Queues, keys and the account. Errors are RFC 9457 problems.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "POSTPROCESSING_HOOKS": ["api.schema.add_problems"],
+    "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
+}

