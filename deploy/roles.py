@@ -90,16 +90,14 @@ def worker_spec(state: State) -> ChildSpec:
     return ChildSpec(
         role="worker",
         command=[PYTHON, "-m", "celery", "-A", "workers", "worker", *pool, *quiet],
+        address=(LOOPBACK, state.ports["worker-metrics"]),
+        http_path="/healthz",
         environment={"PENSTOCK_METRICS_LISTEN": metrics(state, "worker")},
     )
 
 
-def schedule_spec(installation: Installation) -> ChildSpec:
-    files = ["--pidfile=", "-s", str(installation.run / "celerybeat-schedule")]
-    return ChildSpec(
-        role="schedule",
-        command=[PYTHON, "-m", "celery", "-A", "workers", "beat", "-l", "warning", *files],
-    )
+def schedule_spec() -> ChildSpec:
+    return ChildSpec(role="schedule", command=[PYTHON, "-m", "celery", "-A", "workers", "beat", "-l", "warning"])
 
 
 def metrics(state: State, name: str) -> str:

@@ -150,7 +150,7 @@ class Supervisor:
             self._start_after("control plane", [roles.control_spec(self.state)], broker),
             self._start_after("front end", [roles.frontend_spec(self.state)], nodes),
             self._start_after(
-                "worker and schedule", [roles.worker_spec(self.state), roles.schedule_spec(self.installation)], broker
+                "worker and schedule", [roles.worker_spec(self.state), roles.schedule_spec()], broker
             ),
         )
         self.demo_key = await key

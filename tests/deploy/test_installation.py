@@ -139,3 +139,14 @@ def test_port_in_use_is_not_free() -> None:
         other.bind((LOOPBACK, 0))
         other.listen()
         assert not is_free(LOOPBACK, other.getsockname()[1])
+
+
+def test_secrets_for_containers_are_made_once(tmp_path: Path) -> None:
+    from deploy.make_secrets import main
+
+    assert main([]) == 2
+    assert main([str(tmp_path)]) == 0
+    made = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert set(made) == set(SECRET_NAMES)
+    assert main([str(tmp_path)]) == 0
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == made
