@@ -158,8 +158,8 @@ class StreamMachine:
             [
                 CHECKPOINT_VERSION, self.log_start, self.log_end, self._last_ms, self.retention_ms,
                 self.retention_bytes, marks.mark_bytes, marks.marks,
-            ]  # fmt: skip
-        )
+            ]
+        )  # fmt: skip
 
     def restore(self, blob: bytes) -> None:
         """Raises CheckpointError."""

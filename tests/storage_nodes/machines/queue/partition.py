@@ -1,0 +1,196 @@
+"""A replicated queue partition in a few lines: one log, two machines, and a driver that performs effects.
+
+`Partition` commits what the leader's machine stages, when told to (`commit`), or loses it (`fail_over`), so that tests
+decide what happens between an answer and its commit. Real record batches are built and parsed on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from storage_nodes.log.record_batch import (
+    CONTROL_EPOCH_START,
+    BatchHeader,
+    build_batch,
+    control_key,
+    iterate_bodies,
+    read_header,
+)
+from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, Fetch, FreshRange, Pick, Propose, Refuse
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_DELAY_MS, encode_body
+
+NOW_MS = 1_700_000_000_000
+VISIBILITY_MS = 30_000
+
+
+class Partition:
+    def __init__(self, config: QueueConfig | None = None, fetch_batches_max: int = 100, leads: bool = True) -> None:
+        self.config = config
+        self.now_ms = NOW_MS
+        self.log: list[tuple[BatchHeader, bytes]] = []
+        self.machines = [QueueMachine(config), QueueMachine(config)]
+        self.leader_index = 0
+        self.fetch_batches_max = fetch_batches_max
+        self.effects: list[Effect] = []  # everything the leader asked for, fetches aside
+        self.answers: dict[Hashable, object] = {}
+        self.delivered: dict[Hashable, list[Pick]] = {}
+        self.refused: dict[Hashable, Refuse] = {}
+        self.fetches: list[Fetch] = []
+        self.holds_fetches = False
+        self.is_proposed = False
+        if leads:
+            self.start_epoch()
+
+    @property
+    def leader(self) -> QueueMachine:
+        return self.machines[self.leader_index]
+
+    @property
+    def follower(self) -> QueueMachine:
+        return self.machines[1 - self.leader_index]
+
+    @property
+    def end(self) -> int:
+        return self.log[-1][0].end_offset if self.log else 0
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def append(self, bodies: list[bytes], control: bool = False, plain: bool = True) -> range:
+        base = self.end
+        batch = build_batch(base, 1, self.now_ms, bodies, control=control, plain=plain)
+        header = read_header(batch)
+        self.log.append((header, batch))
+        for machine in (self.follower, self.leader):
+            effects = machine.apply(header, lambda: list(iterate_bodies(batch)), self.now_ms)
+            if machine is self.leader:
+                self.perform(effects)
+            else:
+                assert effects == [], "a follower has nobody to tell"
+        return range(base, base + len(bodies))
+
+    def send(self, count: int = 1, delay_ms: int = 0) -> range:
+        headers = [(HEADER_DELAY_MS, b"%d" % delay_ms)] if delay_ms else ()
+        return self.append([encode_body(b"body", headers=headers)] * count, plain=not delay_ms)
+
+    def commit(self) -> None:
+        """Take what is staged through the log, until nothing is."""
+        while self.is_proposed:
+            self.is_proposed = False
+            bodies = self.leader.take_commands(self.now_ms)
+            if bodies:
+                self.append(bodies, control=True)
+
+    def start_epoch(self) -> None:
+        self.append([encode_body(b"", control_key(CONTROL_EPOCH_START))], control=True)
+        self.perform(self.leader.lead(self.now_ms))
+
+    def fail_over(self) -> None:
+        """The other replica leads; what was staged and not committed is lost."""
+        self.fetches.clear()
+        self.perform(self.leader.follow())
+        self.is_proposed = False
+        self.leader_index = 1 - self.leader_index
+        self.start_epoch()
+
+    # --- the driver -----------------------------------------------------------------------------------------------
+
+    def perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Fetch):
+                assert not self.fetches, "one fetch at a time"
+                self.fetches.append(effect)
+                continue
+            self.effects.append(effect)
+            if isinstance(effect, Deliver):
+                self._answered(effect.token)
+                self.delivered[effect.token] = effect.picks
+            elif isinstance(effect, Answer):
+                self._answered(effect.token)
+                self.answers[effect.token] = effect.result
+            elif isinstance(effect, Refuse):
+                self._answered(effect.token)
+                self.refused[effect.token] = effect
+            else:
+                assert isinstance(effect, Propose)
+                assert not self.is_proposed, "announced twice"
+                self.is_proposed = True
+        if not self.holds_fetches:
+            self.run_fetches()
+
+    def run_fetches(self) -> None:
+        while self.fetches:
+            from_offset = self.fetches.pop().from_offset
+            found = [h for h, _ in self.log if h.last_offset >= from_offset][: self.fetch_batches_max]
+            ranges = [
+                FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h in found if not h.is_control
+            ]
+            next_offset = found[-1].end_offset if found else from_offset
+            self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms))
+
+    def tick(self) -> None:
+        self.perform(self.leader.tick(self.now_ms))
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass, ticking whenever the machine asked for it."""
+        until_ms = self.now_ms + ms
+        for _ in range(1_000):
+            due_ms = self.leader.next_tick_ms()
+            if not due_ms or due_ms > until_ms:
+                break
+            self.now_ms = max(self.now_ms, due_ms)
+            self.tick()
+        else:
+            raise AssertionError("the machine asks to be woken again and again")
+        self.now_ms = until_ms
+
+    # --- requests -------------------------------------------------------------------------------------------------
+
+    def acquire(
+        self, token: Hashable, count: int = 10, visibility_ms: int = VISIBILITY_MS, wait_ms: int = 0
+    ) -> list[Pick] | None:
+        """The picks, or None when it waits or was refused."""
+        until_ms = self.now_ms + wait_ms if wait_ms else 0
+        self.perform(self.leader.acquire(token, count, visibility_ms, until_ms, self.now_ms))
+        return self.delivered.get(token)
+
+    def delete(self, token: Hashable, receipts: list[tuple[int, int]]) -> None:
+        self.perform(self.leader.delete(token, receipts))
+
+    def change(self, token: Hashable, changes: list[tuple[int, int, int]]) -> None:
+        self.perform(self.leader.change_visibility(token, changes, self.now_ms))
+
+    def purge(self, token: Hashable) -> None:
+        self.perform(self.leader.purge(token, self.now_ms))
+
+    def counts(self) -> tuple[int, int, int]:
+        """(waiting, in flight, delayed) as the leader counts them."""
+        stats = self.leader.stats(self.now_ms)
+        return stats.waiting, stats.in_flight, stats.delayed
+
+    def check(self) -> None:
+        """What holds at any time: replicas are equal, nothing was lost or made up."""
+        checkpoint = self.leader.checkpoint()
+        assert checkpoint == self.follower.checkpoint()
+        state = self.leader.state
+        gone = state.deleted + state.expired + state.purged
+        assert state.sent == state.fresh_count + len(state.live) + gone
+        assert state.cursor <= state.log_end == self.end
+        assert not any(offset in state.live or offset < state.cursor for offset in state.deleted_ahead)
+        restored = QueueMachine()
+        restored.restore(checkpoint)
+        assert restored.checkpoint() == checkpoint
+
+    def _answered(self, token: Hashable) -> None:
+        assert token not in self.answers and token not in self.delivered and token not in self.refused, "answered twice"
+
+
+def receipts_of(picks: list[Pick] | None) -> list[tuple[int, int]]:
+    assert picks is not None
+    return [(pick.offset, pick.delivery) for pick in picks]
+
+
+def offsets_of(picks: list[Pick] | None) -> list[int]:
+    assert picks is not None
+    return [pick.offset for pick in picks]

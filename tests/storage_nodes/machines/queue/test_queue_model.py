@@ -1,0 +1,250 @@
+"""The queue machine against a naive queue: random histories with failovers, every promise checked after every step.
+
+Promises (docs/storage.md; R25, R27): at least once; an acknowledged delete is never redelivered, whatever leader follows;
+a lease that stands in the log hides its message until it runs out; counts and conservation are exact; replicas fold
+to equal bytes.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig
+from tests.storage_nodes.machines.queue.partition import Partition
+
+RETENTION_MS = 60_000
+
+
+class QueueAgainstModel(RuleBasedStateMachine):
+    @initialize(in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4))
+    def start(self, in_flight_max: int, fetch_batches_max: int) -> None:
+        config = QueueConfig(RETENTION_MS, in_flight_max)
+        self.partition = Partition(config, fetch_batches_max)
+        self.in_flight_max = in_flight_max
+        self.sent: dict[int, tuple[int, int]] = {}  # offset -> (sent_ms, due_ms)
+        self.gone: set[int] = set()  # deletes that were acknowledged
+        self.purged_below = 0
+        self.receipts: list[tuple[int, int]] = []  # every receipt ever handed out
+        # Leases that nothing but this leader's own commands touch: offset -> (delivery, deadline_ms).
+        self.leases: dict[int, tuple[int, int]] = {}
+        self.staged: list[tuple[str, object, list[tuple[int, ...]]]] = []
+        self.numbers = iter(range(1_000_000))
+        self.seen_effects = 0
+        self.visibility_of: dict[object, int] = {}
+
+    # --- rules --------------------------------------------------------------------------------------------------
+
+    @rule(count=st.integers(1, 30), delay_ms=st.sampled_from([0, 0, 0, 1, 3_000]))
+    def send(self, count: int, delay_ms: int) -> None:
+        now_ms = self.partition.now_ms
+        # Registered before: a waiter may be served while the batch is applied.
+        base = self.partition.end
+        self.sent |= {offset: (now_ms, now_ms + delay_ms) for offset in range(base, base + count)}
+        self.partition.send(count, delay_ms)
+        self.observe()
+
+    @rule(
+        count=st.integers(1, 12), visibility_ms=st.sampled_from([0, 1, 2_000, 30_000]),
+        wait_ms=st.sampled_from([0, 0, 5_000]),
+    )  # fmt: skip
+    def acquire(self, count: int, visibility_ms: int, wait_ms: int) -> None:
+        token = next(self.numbers)
+        self.visibility_of[token] = visibility_ms
+        self.partition.acquire(token, count, visibility_ms, wait_ms)
+        self.observe()
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        if self.receipts:
+            receipts = data.draw(st.lists(st.sampled_from(self.receipts), min_size=1, max_size=8))
+            self._delete(receipts)
+
+    @rule()
+    def delete_newest(self) -> None:
+        if self.receipts:
+            self._delete(self.receipts[-10:])
+
+    @rule(offset=st.integers(0, 400))
+    def delete_garbage(self, offset: int) -> None:
+        """Any offset that holds no message, or none that was handed out."""
+        if offset not in self.sent:
+            self._delete([(offset, 1)])
+
+    def _delete(self, receipts: list[tuple[int, int]]) -> None:
+        token = next(self.numbers)
+        self.staged.append(("delete", token, list(receipts)))
+        self.partition.delete(token, receipts)
+        self.observe()
+
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000]))
+    def change(self, data: st.DataObject, visibility_ms: int) -> None:
+        if self.receipts:
+            offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))
+            token = next(self.numbers)
+            self.staged.append(("change", token, [(offset, delivery, visibility_ms)]))
+            self.partition.change(token, [(offset, delivery, visibility_ms)])
+            self.observe()
+
+    @rule()
+    def purge(self) -> None:
+        token = next(self.numbers)
+        self.staged.append(("purge", token, []))
+        self.partition.purge(token)
+        self.observe()
+
+    @rule(ms=st.sampled_from([1, 500, 2_500, 31_000]))
+    def pass_time(self, ms: int) -> None:
+        self.partition.pass_ms(ms)
+        self.observe()
+
+    @rule()
+    def commit(self) -> None:
+        self.partition.commit()
+        self.observe()
+
+    @rule()
+    def fail_over(self) -> None:
+        self.partition.fail_over()
+        self.leases.clear()  # those that were not committed are void; a new leader owes nothing to them
+        self.observe()
+        for kind, token, _ in self.staged:
+            assert token in self.partition.refused or token in self.partition.answers, f"{kind} was left unanswered"
+        self.staged.clear()
+
+    @rule(hold=st.booleans())
+    def hold_fetches(self, hold: bool) -> None:
+        self.partition.holds_fetches = hold
+        if not hold:
+            self.partition.run_fetches()
+        self.observe()
+
+    # --- checks -------------------------------------------------------------------------------------------------
+
+    def observe(self) -> None:
+        """Follow the effects in their order and hold each of them against the model."""
+        partition = self.partition
+        new = partition.effects[self.seen_effects :]
+        self.seen_effects = len(partition.effects)
+        for effect in new:
+            token = getattr(effect, "token", None)
+            if type(effect).__name__ == "Deliver":
+                for pick in effect.picks:
+                    self._delivered(pick.offset, pick.delivery, pick.sent_ms, self.visibility_of[token])
+            elif type(effect).__name__ == "Answer":
+                self._answered(token, effect.result)
+
+    def _delivered(self, offset: int, delivery: int, sent_ms: int, visibility_ms: int) -> None:
+        assert offset in self.sent, "delivered what nobody sent"
+        now_ms = self.partition.now_ms
+        assert offset not in self.gone, "redelivered after an acknowledged delete"
+        assert offset >= self.purged_below, "delivered after the purge was acknowledged"
+        assert sent_ms == self.sent[offset][0]
+        assert self.sent[offset][1] <= now_ms, "delivered before its delay was over"
+        before = self.leases.get(offset)
+        if before is not None:
+            assert before[1] <= now_ms, "delivered while another lease holds"
+            assert delivery > before[0], "the delivery number must grow under one leader"
+        self.leases[offset] = (delivery, now_ms + visibility_ms)
+        self.receipts.append((offset, delivery))
+
+    def _answered(self, token: object, result: object) -> None:
+        for kind, staged_token, items in self.staged:
+            if staged_token != token:
+                continue
+            if kind == "purge":
+                assert isinstance(result, tuple)
+                if result[0] == ErrorCode.OK:
+                    self.purged_below = max(o for o in range(self.partition.end) if o not in self.sent) + 1
+                return
+            assert isinstance(result, list) and len(result) == len(items)
+            for item, code in zip(items, result, strict=True):
+                self._item_answered(kind, item, code)
+            return
+        raise AssertionError("an answer to nobody's request")
+
+    def _item_answered(self, kind: str, item: tuple[int, ...], code: ErrorCode) -> None:
+        offset, delivery = item[:2]
+        if kind == "delete":
+            if offset not in self.sent:
+                assert code in (ErrorCode.OK, ErrorCode.UNKNOWN_RECORD)
+                return
+            assert code == ErrorCode.OK
+            lease = self.leases.get(offset)
+            if lease is not None and lease[0] == delivery:
+                self.gone.add(offset)
+        elif code == ErrorCode.OK:
+            lease = self.leases.get(offset)
+            if lease is not None and lease[0] == delivery:
+                self.leases[offset] = (delivery, self.partition.now_ms + item[2])
+        else:
+            assert code == ErrorCode.NOT_IN_FLIGHT
+
+    @invariant()
+    def replicas_agree(self) -> None:
+        self.partition.check()
+
+    @invariant()
+    def counts_agree(self) -> None:
+        """With everything committed the leader's counts are those of its state at this time."""
+        partition = self.partition
+        if partition.is_proposed:
+            return
+        state, now_ms = partition.leader.state, partition.now_ms
+        stats = partition.leader.stats(now_ms)
+        available = sum(entry[0] <= now_ms for entry in state.live.values())
+        delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
+        assert stats.waiting == state.fresh_count + available
+        assert stats.delayed == delayed
+        assert stats.in_flight == len(state.live) - available - delayed
+        assert stats.in_flight <= self.in_flight_max
+
+    @invariant()
+    def live_offsets_are_kept(self) -> None:
+        """The log may drop only what `is_live` gives up: every message that can still come is live."""
+        leader = self.partition.leader
+        low = leader.low_watermark()
+        for offset in self.sent:
+            if offset in leader.state.live:
+                assert leader.is_live(offset, offset) and offset >= low
+
+    def teardown(self) -> None:
+        """At least once: whatever was not deleted, purged or expired comes, in the end."""
+        if not hasattr(self, "partition"):
+            return
+        partition = self.partition
+        self.hold_fetches(False)
+        partition.commit()
+        self.observe()
+        expected = set(self.sent) - self.gone
+        expired_before = partition.leader.state.expired
+        partition.pass_ms(31_000)  # every lease and delay is over
+        partition.commit()
+        self.observe()
+        drained: set[int] = set()
+        for _ in range(1_000):
+            token = next(self.numbers)
+            self.visibility_of[token] = 30_000
+            picks = partition.acquire(token, 10, 30_000)
+            self.observe()
+            if not picks:
+                break
+            self._delete([(pick.offset, pick.delivery) for pick in picks])
+            partition.commit()
+            self.observe()
+            drained |= {pick.offset for pick in picks}
+        assert drained <= expected
+        state = partition.leader.state
+        if state.expired == 0 and state.purged == 0 and expired_before == 0:
+            late = {o for _, token, items in self.staged for o, *_ in items}  # deletes that were acknowledged unseen
+            assert drained | late | self.gone >= expected
+        partition.commit()
+        assert (state.fresh_count, len(state.live)) == (0, 0), "something is stuck"
+        assert state.cursor == state.log_end
+        partition.check()
+
+
+QueueAgainstModel.TestCase.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestQueueAgainstModel = QueueAgainstModel.TestCase
