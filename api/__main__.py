@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import signal
 import sys
 
 import uvicorn
@@ -21,6 +23,8 @@ def main() -> int:
         print(f"python -m api: {error}", file=sys.stderr)
         return 2
     from api.asgi import application  # reads the settings: only now it is known that they are whole
+
+    importlib.import_module("api.urls")  # now, and not with the first request
     from api.observability import always_healthy, serve_operators_port_in_thread
 
     if env.metrics_listen:
@@ -38,6 +42,8 @@ def main() -> int:
         server_header=False,
         timeout_graceful_shutdown=GRACE_S,
     )
+    # uvicorn raises the signal again once it has stopped; a clean stop shall end with status 0.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     server = uvicorn.Server(config)
     server.run()
     return 0 if server.started else 1

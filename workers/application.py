@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 from celery import Celery
-from celery.signals import setup_logging, worker_init, worker_process_shutdown, worker_shutdown
+from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
 from api.limits import RECONCILE_INTERVAL_S
@@ -57,6 +58,8 @@ def _log_as_json(**_: object) -> None:
     from api.observability import configure_logging
 
     configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
+    for name in ("celery.worker.strategy", "celery.app.trace", "celery.beat"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # a line per task says nothing the task's own does not
 
 
 @worker_init.connect
@@ -69,9 +72,18 @@ def _start_worker(**_: object) -> None:
     from api.observability import always_healthy, serve_operators_port_in_thread
     from api.settings.environment import environment, split_listen
 
+    from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
+    from workers.storage import storage
+
+    storage()
     listen = environment().metrics_listen
     if listen:
         serve_operators_port_in_thread(*split_listen(listen), always_healthy)
+
+
+@beat_init.connect
+def _start_schedule(**_: object) -> None:
+    os.environ.setdefault("PENSTOCK_PROCESS", "schedule")
 
 
 @worker_shutdown.connect

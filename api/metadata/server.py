@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from typing import cast
 
 import msgspec
 import structlog
@@ -58,8 +59,7 @@ class MetadataServer(asyncio.Protocol, Subscriber):
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         if len(self._connections) >= limits.METADATA_CLIENTS_MAX:
             transport.close()
             return

@@ -1,6 +1,6 @@
 """Claiming and settling queues: the database half of the lifecycle. Its storage half is `workers/lifecycle`.
 
-    claim     conditional update: the row owes work, its time has come, nobody holds it -> the claim's id is in it
+    claim     conditional update: the row owes work, its time has come, nobody holds it -> the row names it
     work      outside any transaction, idempotent; a crash leaves a claim that runs out after CLAIM_LEASE_MS
     settle    conditional on the claim: `settled_generation` = the generation that was claimed
     fail      conditional on the claim: gives the row back, with a pause that doubles

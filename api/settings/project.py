@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from api import limits
@@ -62,7 +61,6 @@ USE_I18N = False
 APPEND_SLASH = False
 DATA_UPLOAD_MAX_MEMORY_SIZE = limits.REQUEST_BYTES_MAX
 STATIC_URL = "/static/"
-STATIC_ROOT = str(Path(__file__).resolve().parents[2] / "static-build")
 # Static files are found in the applications themselves: nothing has to be collected before a start.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
