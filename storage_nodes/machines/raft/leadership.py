@@ -159,7 +159,7 @@ class Leadership:
                 continue
             due_ms = self._due_ms(peer, now_ms)
             if due_ms and due_ms <= now_ms:
-                if not peer.may_send():
+                if peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms:
                     peer.restart()
                 effects.append(self._send(peer, now_ms))
                 due_ms = now_ms + RETRANSMIT_MS
