@@ -40,9 +40,9 @@ class Disconnected(Exception):
 
 
 class Request:
-    """What the stages look at. `path` is raw (not decoded), `principal` is set by authentication."""
+    """What the stages look at. `path` is as sent, not decoded; `headers` and `body` are empty until they are read."""
 
-    __slots__ = ("body", "headers", "method", "path", "query", "receive", "request_id", "scheme")
+    __slots__ = ("body", "headers", "method", "path", "query", "raw_headers", "receive", "request_id", "scheme")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.method: str = scope["method"]
@@ -50,12 +50,14 @@ class Request:
         self.query: bytes = scope["query_string"]
         self.scheme: str = scope.get("scheme", "http")
         self.receive = receive
+        self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
         self.request_id = new_request_id()
 
-    def read_headers(self, raw: list[tuple[bytes, bytes]]) -> None:
+    def read_headers(self) -> None:
         """Index the headers. Raises Refusal for too many, too large, or repeated ones that must be single."""
+        raw = self.raw_headers
         if len(raw) > REQUEST_HEADERS_MAX:
             raise Refusal("HeadersTooLarge", "The request has too many headers.")
         headers = dict(raw)

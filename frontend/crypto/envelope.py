@@ -33,11 +33,12 @@ _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
 
 assert _HEAD_BYTES == 22
 
-Attributes = dict[str, tuple[str, str | bytes]]
+# name -> (data type, value); texts and numbers as UTF-8
+Attributes = dict[str, tuple[str, bytes]]
 
 
 class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What is encrypted. `attributes` are name -> (data type, value)."""
+    """What is encrypted."""
 
     body: str
     attributes: Attributes = {}

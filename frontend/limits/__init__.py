@@ -35,7 +35,7 @@ PARTITIONS_PER_QUEUE_MAX = 64
 REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
 # A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
 REQUEST_DRAIN_BYTES_MAX = 16 * MIB
-REQUEST_BODY_READ_S_MAX = 30.0
+REQUEST_READ_S_MAX = 30.0
 REQUEST_HEADER_BYTES_MAX = 32 * KIB
 REQUEST_HEADERS_MAX = 100
 # Bytes of an unfinished header that a connection may hold; one read of the event loop may come on top.
@@ -88,8 +88,13 @@ SOCKET_FRAME_BYTES_MAX = 256 * KIB
 SOCKET_FRAMES_QUEUED_MAX = 32
 SOCKET_IDS_PER_FRAME_MAX = 1_000
 SOCKET_AUTH_S_MAX = 10.0
+# Messages a socket may hold unacknowledged; beyond it no more are fetched, whatever the credit.
+SOCKET_LEASES_MAX = 10_000
+SOCKET_ACKS_PENDING_MAX = 10_000
 SOCKET_WAIT_MS = 20_000
-SOCKET_VISIBILITY_S_DEFAULT = 30
+# Leases of a socket are short and renewed while it lives, so that a consumer that dies costs its messages this much at most.
+SOCKET_VISIBILITY_S = 30
+SOCKET_RENEW_S = 10.0
 # How often an open socket's key is looked at again: a revoked key is cut off within this time.
 SOCKET_RECHECK_S = 30.0
 SOCKET_RETRY_S = 1.0
@@ -101,5 +106,6 @@ assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with it
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
 assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
+assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S

@@ -16,9 +16,8 @@ from frontend.crypto.envelope import Attributes
 def attributes_md5(attributes: Attributes) -> str:
     digest = hashlib.md5(usedforsecurity=False)
     for name, (data_type, value) in sorted(attributes.items()):
-        raw = value if isinstance(value, bytes) else value.encode()
         raw_name, raw_type = name.encode(), data_type.encode()
         kind = b"\x02" if data_type.startswith("Binary") else b"\x01"
         digest.update(pack(">I", len(raw_name)) + raw_name + pack(">I", len(raw_type)) + raw_type + kind)
-        digest.update(pack(">I", len(raw)) + raw)
+        digest.update(pack(">I", len(value)) + value)
     return digest.hexdigest()

@@ -40,6 +40,7 @@ async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
     started_s = time.perf_counter()
     action_name, outcome = _UNKNOWN, "ok"
     try:
+        request.read_headers()
         action = find_action(request)
         action_name = action.name
         await request.read_body()

@@ -117,7 +117,7 @@ def _system_attributes(message: Received) -> dict[str, str]:
     return attributes
 
 
-def _attribute_json(data_type: str, value: str | bytes) -> dict[str, str]:
-    if isinstance(value, bytes):
+def _attribute_json(data_type: str, value: bytes) -> dict[str, str]:
+    if data_type.startswith("Binary"):
         return {"DataType": data_type, "BinaryValue": base64.b64encode(value).decode()}
-    return {"DataType": data_type, "StringValue": value}
+    return {"DataType": data_type, "StringValue": value.decode()}

@@ -74,7 +74,7 @@ def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int) -> Draft
         attributes_digest = attributes_md5(attributes)
     if fields.message_system_attributes:
         trace_header = _check_system_attributes(fields.message_system_attributes)
-        trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header)})
+        trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
     if size_bytes > bytes_max:
         raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
     return Draft(
@@ -202,8 +202,7 @@ def _check_attributes(given: dict[str, AttributeIn]) -> tuple[Attributes, int]:
         _check_attribute_name(name)
         data_type, value = _check_attribute(name, attribute)
         attributes[name] = (data_type, value)
-        value_bytes = len(value) if isinstance(value, bytes) else len(value.encode())
-        size_bytes += len(name) + len(data_type.encode()) + value_bytes
+        size_bytes += len(name) + len(data_type.encode()) + len(value)
     return attributes, size_bytes
 
 
@@ -219,7 +218,7 @@ def _check_attribute_name(name: str) -> None:
         raise invalid("The message attribute name cannot start with a reserved prefix: AWS. or Amazon.")
 
 
-def _check_attribute(name: str, attribute: AttributeIn) -> tuple[str, str | bytes]:
+def _check_attribute(name: str, attribute: AttributeIn) -> tuple[str, bytes]:
     data_type = attribute.data_type
     if not data_type:
         raise invalid(f"The message attribute '{name}' must contain a non-empty message attribute type.")
@@ -251,13 +250,13 @@ def _check_binary(name: str, value: str) -> bytes:
     return raw
 
 
-def _check_string(name: str, data_type: str, value: str) -> str:
+def _check_string(name: str, data_type: str, value: str) -> bytes:
     if not value:
         raise invalid(f"The message attribute '{name}' must contain a non-empty value.")
-    check_text(value, "message attribute value")
+    raw = check_text(value, "message attribute value")
     if data_type.startswith("Number") and not _is_number(value):
         raise invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
-    return value
+    return raw
 
 
 def _is_number(value: str) -> bool:

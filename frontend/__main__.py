@@ -1,0 +1,157 @@
+"""`python -m frontend`: one front end, until SIGTERM.
+
+Builds the plane from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+
+import structlog
+import uvloop
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from pydantic import ValidationError
+
+from frontend import VERSION
+from frontend.asgi import Application, build_application
+from frontend.config import FrontendConfig, split_address
+from frontend.control import ControlPlane
+from frontend.crypto.keyring import (
+    INTERNAL_KEY_FILE,
+    PEPPER_KEY_FILE,
+    RECEIPT_KEY_FILE,
+    Keyring,
+    SecretFileError,
+    read_key_file,
+)
+from frontend.http import Receive, Scope, Send, answer
+from frontend.metadata.client import MetadataClient
+from frontend.plane import Plane
+from frontend.server import Server, operators_config, public_config
+from storage_nodes.client import StorageClient
+
+
+def main() -> int:
+    try:
+        config = FrontendConfig()  # type: ignore[call-arg]  # read from the environment
+    except ValidationError as error:
+        names = ", ".join(f"PENSTOCK_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
+        print(f"python -m frontend: {names}", file=sys.stderr)
+        return 2
+    configure_logging(config.log_level)
+    try:
+        return uvloop.run(run(config))
+    except SecretFileError as error:
+        structlog.get_logger().error("secrets_unreadable", reason=str(error))
+        return 2
+
+
+async def run(config: FrontendConfig) -> int:
+    """Serve until a signal. Returns the exit code."""
+    log = structlog.get_logger("frontend")
+    name = f"frontend-{os.getpid()}"
+    metadata_host, metadata_port = split_address(config.metadata)
+    metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name)
+    storage = StorageClient(config.cluster_id, config.nodes, name)
+    plane = build_plane(config, storage, metadata)
+    host, port = split_address(config.listen)
+    servers = [Server(public_config(build_application(plane), host, port, config.trusted_proxies), plane.drain)]
+    if config.metrics_listen:
+        host, port = split_address(config.metrics_listen)
+        servers.append(Server(operators_config(operators_application(plane), host, port)))
+    _stop_on_signals(servers)
+    await storage.start()
+    await metadata.start()
+    log.info("frontend_starting", listen=config.listen, version=VERSION)
+    try:
+        await asyncio.gather(*(server.serve() for server in servers))
+    finally:
+        await plane.control.close()
+        await metadata.close()
+        await storage.close()
+    log.info("frontend_stopped")
+    return 0 if all(server.started for server in servers) else 1
+
+
+def build_plane(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> Plane:
+    """Raises SecretFileError."""
+    directory = config.secrets_dir
+    return Plane(
+        region=config.region,
+        storage=storage,
+        metadata=metadata,
+        control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),
+        keyring=Keyring.from_directory(directory),
+        pepper=read_key_file(directory, PEPPER_KEY_FILE),
+        receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
+        trust_metadata=lambda: metadata.connected,
+    )
+
+
+def operators_application(plane: Plane) -> Application:
+    """/metrics for Prometheus, /healthz for the supervisor. For the operators' port only."""
+    registry = CollectorRegistry(auto_describe=False)
+    for collector in (ProcessCollector(registry=None), PlatformCollector(registry=None), plane.meters):
+        registry.register(collector)
+    GCCollector(registry=registry)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/metrics":
+            content_type = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+            await answer(send, 200, (content_type,), generate_latest(registry))
+        elif scope["path"] == "/healthz":
+            await answer(send, 200, ((b"content-type", b"text/plain"),), b"ok\n")
+        else:
+            await answer(send, 404, (), b"")
+
+    return application
+
+
+def configure_logging(level: str) -> None:
+    """One JSON object a line on stderr, also for what libraries log."""
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+    processors: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        _add_process,
+        structlog.processors.format_exc_info,
+    ]
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *processors, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processor=structlog.processors.JSONRenderer(), foreign_pre_chain=processors
+        )
+    )
+    # Libraries say what a caller did wrong at every turn (an invalid request is a warning to uvicorn).
+    logging.basicConfig(handlers=[handler], level=max(threshold, logging.ERROR), force=True)
+
+
+def _add_process(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    event["process"] = "frontend"
+    return event
+
+
+def _stop_on_signals(servers: list[Server]) -> None:
+    def stop() -> None:
+        for server in servers:
+            # A second signal does not wait for anybody.
+            server.force_exit = server.should_exit
+            server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

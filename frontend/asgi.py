@@ -1,0 +1,84 @@
+"""The ASGI application: one router for both protocols, bare callables for HTTP, a Channels consumer for websockets.
+
+    POST /  and  /<12 digits>/<queue>        SQS
+    /v1/queues/<name>/messages...            REST data API
+    /v1/...  /console...  /static/...        passed on to the control plane
+    /healthz  /readyz  /version              operators
+    websocket /v1/queues/<name>/subscribe    push
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "frontend.settings")
+
+from channels.routing import ProtocolTypeRouter, URLRouter
+from django.urls import re_path
+
+from frontend import VERSION
+from frontend.http import Receive, Request, Scope, Send, answer
+from frontend.push.consumer import SubscribeConsumer
+from frontend.rest.serve import serve_rest
+from frontend.sqs.protocol import serve_sqs
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
+
+_TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
+_SUBSCRIBE = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/subscribe$"
+
+
+def build_application(plane: Plane) -> Application:
+    sockets = URLRouter([re_path(_SUBSCRIBE, SubscribeConsumer.as_asgi(plane=plane))])
+    router: Application = ProtocolTypeRouter({"http": _http(plane), "websocket": _closing_unrouted(sockets)})
+    return router
+
+
+def _http(plane: Plane) -> Application:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        path = request.path
+        if path == b"/" or b"0" <= path[1:2] <= b"9":
+            await serve_sqs(plane, request, send)
+        elif path in _OPERATORS:
+            await _serve_operators(plane, path, send)
+        else:
+            await serve_rest(plane, request, send)
+
+    return application
+
+
+_OPERATORS = frozenset((b"/healthz", b"/readyz", b"/version"))
+
+
+async def _serve_operators(plane: Plane, path: bytes, send: Send) -> None:
+    if path == b"/version":
+        await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
+    elif path == b"/readyz" and not is_ready(plane):
+        await answer(send, 503, _TEXT, b"not ready\n")
+    else:
+        await answer(send, 200, _TEXT, b"ok\n")
+
+
+def is_ready(plane: Plane) -> bool:
+    """Ready = keys and queues can be looked up, and the process is not about to stop."""
+    return plane.metadata_is_up() and not plane.stopping.is_set()
+
+
+def _closing_unrouted(sockets: Application) -> Application:
+    """An unknown websocket path is refused before the upgrade (the server then answers 403)."""
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await sockets(scope, receive, send)
+        except ValueError as error:
+            if "No route found" not in str(error):
+                raise
+            await send({"type": "websocket.close", "code": 4404})
+
+    return application

@@ -1,0 +1,53 @@
+"""Settings of the front end, read once from the environment. `docs/processes.md` has the table."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from storage_nodes.model import NodeAddress, parse_node_list
+
+
+class FrontendConfig(BaseSettings):
+    """Fields are the settings without their prefix. Settings of other processes are ignored."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", extra="ignore", frozen=True)
+
+    cluster_id: Annotated[str, Field(min_length=1, max_length=128)]
+    region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = "us-east-1"
+    secrets_dir: Annotated[str, Field(min_length=1)]
+    storage_nodes: Annotated[str, Field(min_length=1)]
+    metadata: str
+    control: str
+    listen: str = "127.0.0.1:9324"
+    metrics_listen: str = ""
+    log_level: Annotated[str, Field(pattern=r"^(?i:debug|info|warning|error)$")] = "info"
+    # Addresses whose X-Forwarded-For and -Proto are believed. Empty: nobody's.
+    trusted_proxies: str = ""
+
+    @field_validator("metadata", "control", "listen")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("storage_nodes")
+    @classmethod
+    def _is_node_list(cls, value: str) -> str:
+        if not parse_node_list(value):
+            raise ValueError("the node list is empty")
+        return value
+
+    @property
+    def nodes(self) -> list[NodeAddress]:
+        return parse_node_list(self.storage_nodes)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port`, the host of IPv6 in brackets. Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    if not (colon and host and port.isdigit() and int(port) < 65_536):
+        raise ValueError(f"{address!r} is not of the form HOST:PORT")
+    return host.strip("[]"), int(port)

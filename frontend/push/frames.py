@@ -1,0 +1,66 @@
+"""Frames of the push protocol: JSON texts.
+
+    client -> server   auth     token                     first, unless the upgrade carried Authorization
+                       credit   n                         n more messages may be sent
+                       ack      ids                       delete
+                       nack     ids, delay_seconds        give back, visible after the delay
+                       extend   ids, seconds              hold for at least that long
+    server -> client   ready                              authenticated; credit may be given
+                       message  id, receipt, body, ...    costs one credit
+                       lost     ids                       leases that could not be renewed
+                       error    code, detail, ids
+
+`ids` are the receipts of messages. Leases are renewed without being asked while the connection lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from frontend.errors import Refusal
+from frontend.rest.problems import problem_code
+
+
+class Auth(msgspec.Struct, tag_field="type", tag="auth"):
+    token: str
+
+
+class Credit(msgspec.Struct, tag_field="type", tag="credit"):
+    n: int
+
+
+class Ack(msgspec.Struct, tag_field="type", tag="ack"):
+    ids: list[str]
+
+
+class Nack(msgspec.Struct, tag_field="type", tag="nack"):
+    ids: list[str]
+    delay_seconds: int = 0
+
+
+class Extend(msgspec.Struct, tag_field="type", tag="extend"):
+    ids: list[str]
+    seconds: int
+
+
+ClientFrame = Auth | Credit | Ack | Nack | Extend
+
+READY = '{"type":"ready"}'
+decode_frame = msgspec.json.Decoder(ClientFrame).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def message_frame(message: dict[str, object]) -> str:
+    return _encode({"type": "message", **message}).decode()
+
+
+def lost_frame(receipts: Sequence[str]) -> str:
+    return _encode({"type": "lost", "ids": receipts}).decode()
+
+
+def error_frame(refusal: Refusal, receipts: Sequence[str] = ()) -> str:
+    return _encode(
+        {"type": "error", "code": problem_code(refusal), "detail": refusal.message, "ids": receipts}
+    ).decode()

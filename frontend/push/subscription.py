@@ -1,0 +1,262 @@
+"""One subscription: credit in, messages out, leases renewed until they are settled.
+
+    pump     while there is credit: lease from the queue, send; waits for the client's socket, and for nothing else's
+    renew    every SOCKET_RENEW_S: leases about to run out are extended; the key is looked at again; notices a stop
+    settle   acks gather while the previous delete is under way, so that one call carries many
+
+What is bounded: credit, leases, acks waiting. What the client holds when it goes is made visible again at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from frontend.authn.principal import Principal
+from frontend.crypto.receipts import Receipt
+from frontend.errors import Refusal, invalid, unavailable
+from frontend.limits import (
+    DELAY_S_MAX,
+    SOCKET_ACKS_PENDING_MAX,
+    SOCKET_CREDIT_MAX,
+    SOCKET_FETCH_MESSAGES_MAX,
+    SOCKET_IDS_PER_FRAME_MAX,
+    SOCKET_LEASES_MAX,
+    SOCKET_RECHECK_S,
+    SOCKET_RENEW_S,
+    SOCKET_RETRY_S,
+    SOCKET_VISIBILITY_S,
+    SOCKET_WAIT_MS,
+    VISIBILITY_S_MAX,
+)
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.push.frames import Ack, Credit, Extend, Nack, error_frame, lost_frame, message_frame
+from frontend.receive import apply_receipts, open_lease, read_receipt
+from frontend.rest.messages import message_json
+from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
+from frontend.routing.queues import Address, QueueView
+from frontend.send import authorise, throttle
+from storage_nodes.protocol.errors import StorageError
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+CLOSE_GOING_AWAY = 1001
+CLOSE_KEY_REVOKED = 4401
+CLOSE_QUEUE_GONE = 4404
+
+SendText = Callable[[str], Awaitable[None]]
+CloseSocket = Callable[[int], Awaitable[None]]
+
+
+class _Held:
+    """A lease the client has: when it runs out (monotonic clock)."""
+
+    __slots__ = ("lease", "until_s")
+
+    def __init__(self, lease: Lease, until_s: float) -> None:
+        self.lease = lease
+        self.until_s = until_s
+
+
+class Subscription:
+    """Started once, closed once. `handle` may be called in between."""
+
+    def __init__(self, plane: Plane, caller: Principal, address: Address, send: SendText, close: CloseSocket) -> None:
+        self._plane = plane
+        self._caller = caller
+        self._address = address
+        self._send = send
+        self._close_socket = close
+        self._credit = 0
+        self._held: dict[str, _Held] = {}
+        self._acks: list[str] = []
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._settling: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises Refusal if the caller may not subscribe there."""
+        await self._queue()
+        self._tasks = [asyncio.create_task(self._guard(self._pump())), asyncio.create_task(self._guard(self._renew()))]
+
+    async def close(self) -> None:
+        """Finish the acks that came, stop, give back what is still held."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._settling is not None:
+            await asyncio.gather(self._settling, return_exceptions=True)
+        await release(self._plane.storage, [held.lease for held in self._held.values()])
+        self._held.clear()
+
+    async def handle(self, frame: Credit | Ack | Nack | Extend) -> None:
+        """One frame of the client. Raises Refusal."""
+        if isinstance(frame, Credit):
+            self._add_credit(frame.n)
+            return
+        if not 1 <= len(frame.ids) <= SOCKET_IDS_PER_FRAME_MAX:
+            raise invalid(f"A frame must name 1 to {SOCKET_IDS_PER_FRAME_MAX} ids.")
+        if isinstance(frame, Ack):
+            await self._ack(frame.ids)
+        elif isinstance(frame, Nack):
+            if not 0 <= frame.delay_seconds <= DELAY_S_MAX:
+                raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
+            for receipt in frame.ids:
+                self._held.pop(receipt, None)
+            self._wake.set()
+            await self._apply(frame.ids, frame.delay_seconds * 1000)
+        else:
+            if not 1 <= frame.seconds <= VISIBILITY_S_MAX:
+                raise invalid(f"seconds must be between 1 and {VISIBILITY_S_MAX}.")
+            await self._extend(frame)
+
+    # --- credit and messages ---
+
+    def _add_credit(self, n: int) -> None:
+        if not 1 <= n <= SOCKET_CREDIT_MAX - self._credit:
+            raise invalid(f"Credit must be positive and stay within {SOCKET_CREDIT_MAX}.")
+        self._credit += n
+        self._wake.set()
+
+    async def _pump(self) -> None:
+        while True:
+            room = min(self._credit, SOCKET_LEASES_MAX - len(self._held), SOCKET_FETCH_MESSAGES_MAX)
+            if room <= 0:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            queue = await self._queue()
+            try:
+                throttle(self._plane, self._caller, queue)
+                ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS)
+                leases = await poll_partitions(self._plane.storage, queue.partitions, ask)
+            except (StorageError, Refusal):
+                await asyncio.sleep(SOCKET_RETRY_S)
+                continue
+            await self._deliver(queue, leases)
+
+    async def _deliver(self, queue: QueueView, leases: Sequence[Lease]) -> None:
+        until_s = time.monotonic() + SOCKET_VISIBILITY_S
+        opened = []
+        for lease in leases:
+            message = open_lease(self._plane, queue, lease)
+            if message is not None:
+                # Held before it is sent: an ack may come back before `send` returns.
+                self._held[message.receipt_handle] = _Held(lease, until_s)
+                opened.append(message)
+        self._credit -= len(opened)
+        self._plane.meters.count("messages_pushed", len(opened))
+        for message in opened:
+            await self._send(message_frame(message_json(message)))
+
+    # --- settling ---
+
+    async def _ack(self, receipts: list[str]) -> None:
+        if len(self._acks) + len(receipts) > SOCKET_ACKS_PENDING_MAX and self._settling is not None:
+            await asyncio.wait({self._settling})
+        for receipt in receipts:
+            self._held.pop(receipt, None)
+        self._acks += receipts
+        self._wake.set()
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._guard(self._settle()))
+
+    async def _settle(self) -> None:
+        while self._acks:
+            receipts, self._acks = self._acks[:SOCKET_IDS_PER_FRAME_MAX], self._acks[SOCKET_IDS_PER_FRAME_MAX:]
+            await self._apply(receipts, None)
+
+    async def _extend(self, frame: Extend) -> None:
+        refused = await self._apply(frame.ids, frame.seconds * 1000)
+        until_s = time.monotonic() + frame.seconds
+        for receipt in frame.ids:
+            held = self._held.get(receipt)
+            if held is not None and receipt not in refused:
+                held.until_s = until_s
+
+    async def _apply(self, receipts: Sequence[str], visibility_ms: int | None) -> set[str]:
+        """Delete (None) or change visibility; tells the client what was refused, and returns it."""
+        try:
+            queue = await self._queue()
+            found: list[Receipt | Refusal] = [read_receipt(self._plane, queue, receipt) for receipt in receipts]
+            changes = None if visibility_ms is None else [visibility_ms] * len(found)
+            outcomes = await apply_receipts(self._plane, queue, found, changes)
+        except Refusal as refusal:
+            outcomes = [refusal] * len(receipts)
+        by_code: dict[str, tuple[Refusal, list[str]]] = {}
+        for receipt, outcome in zip(receipts, outcomes, strict=True):
+            if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):
+                by_code.setdefault(outcome.code, (outcome, []))[1].append(receipt)
+        for refusal, refused in by_code.values():
+            await self._send(error_frame(refusal, refused))
+        return {receipt for _, refused in by_code.values() for receipt in refused}
+
+    # --- leases ---
+
+    async def _renew(self) -> None:
+        checked_s = time.monotonic()
+        while not await self._stopping_within(SOCKET_RENEW_S):
+            now_s = time.monotonic()
+            if now_s - checked_s >= SOCKET_RECHECK_S:
+                checked_s = now_s
+                if not await self._key_still_valid():
+                    await self._close_socket(CLOSE_KEY_REVOKED)
+                    return
+            await self._renew_held(now_s)
+        await self._close_socket(CLOSE_GOING_AWAY)
+
+    async def _renew_held(self, now_s: float) -> None:
+        due = {
+            receipt: held
+            for receipt, held in self._held.items()
+            if held.until_s - now_s < SOCKET_VISIBILITY_S - SOCKET_RENEW_S / 2
+        }
+        if not due:
+            return
+        queue = await self._queue()
+        receipts = list(due)
+        found = [read_receipt(self._plane, queue, receipt) for receipt in receipts]
+        outcomes = await apply_receipts(self._plane, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
+        lost = []
+        for receipt, outcome in zip(receipts, outcomes, strict=True):
+            if outcome is None:
+                due[receipt].until_s = now_s + SOCKET_VISIBILITY_S
+            elif outcome.kind.status < 500 and self._held.pop(receipt, None) is not None:
+                lost.append(receipt)
+        if lost:
+            self._wake.set()
+            await self._send(lost_frame(lost))
+
+    async def _stopping_within(self, seconds: float) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._plane.stopping.wait()
+        return self._plane.stopping.is_set()
+
+    async def _key_still_valid(self) -> bool:
+        try:
+            return await self._plane.authenticator.still_valid(self._caller)
+        except (Refusal, MetadataUnavailable):
+            return False  # nobody can tell: the client may come back when somebody can
+
+    async def _queue(self) -> QueueView:
+        queue = authorise(self._plane, self._caller, "ReceiveMessage", self._address)
+        try:
+            return queue or await self._plane.queues.find(self._address)
+        except MetadataUnavailable:
+            raise unavailable("Queues cannot be looked up at the moment.") from None
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """A task of the socket ends with it: the client left (OSError, RuntimeError), or the queue did."""
+        try:
+            await work
+        except Refusal as refusal:
+            with contextlib.suppress(OSError, RuntimeError):
+                await self._send(error_frame(refusal))
+                await self._close_socket(CLOSE_QUEUE_GONE if refusal.kind.rest_status == 404 else CLOSE_GOING_AWAY)
+        except (OSError, RuntimeError):
+            return

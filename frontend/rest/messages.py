@@ -1,0 +1,200 @@
+"""What the REST data API does: the same engine as SQS, in its own words.
+
+    POST /v1/queues/{name}/messages           {"body", ...} or {"messages": [...]}       send
+    POST /v1/queues/{name}/messages/receive   {"max_messages", "wait_seconds", ...}      receive
+    POST /v1/queues/{name}/messages/ack       {"receipts": [...]}                        delete
+    POST /v1/queues/{name}/messages/extend    {"receipts": [...], "visibility_seconds"}  extend; 0 gives back
+
+The queue is one of the caller's account. In a batch each message or receipt has its own outcome.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from frontend.authn.principal import Principal
+from frontend.errors import Refusal, invalid, missing
+from frontend.http import Request
+from frontend.limits import BATCH_ENTRIES_MAX
+from frontend.receive import ReceiveAsk, Received, change_visibility, delete_messages, receive_messages
+from frontend.rest.problems import problem_code
+from frontend.routing.queues import Address
+from frontend.send import Sent, send_message, send_messages
+from frontend.sqs.asks import AttributeIn, MessageFields
+from frontend.sqs.validation import check_messages_max, check_visibility_s, check_wait_s
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+_encode = msgspec.json.Encoder().encode
+
+
+class AttributeJson(msgspec.Struct):
+    """`value` is base64 for the type Binary."""
+
+    value: str
+    type: str = "String"
+
+
+class MessageJson(msgspec.Struct):
+    body: str | None = None
+    attributes: dict[str, AttributeJson] | None = None
+    delay_seconds: int | None = None
+    group: str | None = None
+
+
+class SendJson(MessageJson):
+    messages: list[MessageJson] | None = None
+
+
+class ReceiveJson(msgspec.Struct):
+    max_messages: int | None = None
+    wait_seconds: int | None = None
+    visibility_seconds: int | None = None
+
+
+class AckJson(msgspec.Struct):
+    receipts: list[str] | None = None
+
+
+class ExtendJson(AckJson):
+    visibility_seconds: int | None = None
+
+
+class RestCall(NamedTuple):
+    """One authenticated request of the REST data API."""
+
+    plane: Plane
+    request: Request
+    caller: Principal
+    address: Address
+
+
+class Route(NamedTuple):
+    action: str
+    decode: Callable[[bytes], Any]
+    run: Callable[[RestCall, Any], Awaitable[bytes]]
+
+
+async def _send(call: RestCall, ask: SendJson) -> bytes:
+    if ask.messages is None:
+        sent = await send_message(call.plane, call.caller, call.address, _fields(ask))
+        return _encode(_sent_json(sent))
+    if ask.body is not None:
+        raise invalid("Either body or messages may be given, not both.")
+    _check_count(ask.messages, "messages")
+    outcomes = await send_messages(call.plane, call.caller, call.address, [_fields(one) for one in ask.messages])
+    return _encode(
+        {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
+    )
+
+
+async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
+    bounds = ReceiveAsk(
+        check_messages_max(ask.max_messages), check_visibility_s(ask.visibility_seconds), check_wait_s(ask.wait_seconds)
+    )
+    messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
+    return _encode({"messages": [message_json(message) for message in messages]})
+
+
+async def _ack(call: RestCall, ask: AckJson) -> bytes:
+    receipts = _check_count(ask.receipts, "receipts")
+    return _receipts_answer(receipts, await delete_messages(call.plane, call.caller, call.address, receipts))
+
+
+async def _extend(call: RestCall, ask: ExtendJson) -> bytes:
+    receipts = _check_count(ask.receipts, "receipts")
+    seconds = check_visibility_s(ask.visibility_seconds)
+    if seconds is None:
+        raise missing("visibility_seconds")
+    changes = [(receipt, seconds) for receipt in receipts]
+    return _receipts_answer(receipts, await change_visibility(call.plane, call.caller, call.address, changes))
+
+
+ROUTES: dict[bytes | None, Route] = {
+    None: Route("send", msgspec.json.Decoder(SendJson).decode, _send),
+    b"receive": Route("receive", msgspec.json.Decoder(ReceiveJson).decode, _receive),
+    b"ack": Route("ack", msgspec.json.Decoder(AckJson).decode, _ack),
+    b"extend": Route("extend", msgspec.json.Decoder(ExtendJson).decode, _extend),
+}
+
+
+def message_json(message: Received) -> dict[str, object]:
+    """A message as REST and push show it."""
+    answer: dict[str, object] = {
+        "id": message.message_id,
+        "receipt": message.receipt_handle,
+        "body": message.content.body,
+        "sender": message.sender,
+        "sent_ms": message.sent_ms,
+        "first_received_ms": message.first_received_ms,
+        "delivery_count": message.delivery,
+    }
+    if message.group is not None:
+        answer["group"] = message.group
+    if message.content.trace_header:
+        answer["trace_header"] = message.content.trace_header
+    if message.content.attributes:
+        answer["attributes"] = {
+            name: {"type": data_type, "value": _value_text(data_type, value)}
+            for name, (data_type, value) in message.content.attributes.items()
+        }
+    return answer
+
+
+def _fields(message: MessageJson) -> MessageFields:
+    attributes = None
+    if message.attributes:
+        attributes = {name: _attribute(one) for name, one in message.attributes.items()}
+    return MessageFields(
+        message_body=message.body,
+        message_attributes=attributes,
+        delay_seconds=message.delay_seconds,
+        message_group_id=message.group,
+    )
+
+
+def _attribute(given: AttributeJson) -> AttributeIn:
+    if given.type.startswith("Binary"):
+        return AttributeIn(data_type=given.type, binary_value=given.value)
+    return AttributeIn(data_type=given.type, string_value=given.value)
+
+
+def _value_text(data_type: str, value: bytes) -> str:
+    return base64.b64encode(value).decode() if data_type.startswith("Binary") else value.decode()
+
+
+def _check_count(given: list[Any] | None, what: str) -> list[Any]:
+    if not given:
+        raise Refusal("EmptyBatchRequest", f"The request must contain at least one entry in {what}.")
+    if len(given) > BATCH_ENTRIES_MAX:
+        raise Refusal(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(given)}.",
+        )
+    return given
+
+
+def _sent_json(sent: Sent) -> dict[str, object]:
+    return {"id": sent.message_id, "md5": sent.draft.body_md5}
+
+
+def _error_json(refusal: Refusal) -> dict[str, object]:
+    return {"error": {"code": problem_code(refusal), "detail": refusal.message}}
+
+
+def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[Refusal | None]) -> bytes:
+    refusals = [outcome for outcome in outcomes if outcome is not None]
+    for refusal in refusals:
+        if refusal.kind.status >= 500 or len(receipts) == 1:
+            raise refusal
+    failed = [
+        {"receipt": receipt, **_error_json(outcome)}
+        for receipt, outcome in zip(receipts, outcomes, strict=True)
+        if outcome is not None
+    ]
+    return _encode({"done": len(receipts) - len(failed), "failed": failed})

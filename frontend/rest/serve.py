@@ -1,0 +1,130 @@
+"""The way in of the REST data API, and of everything that the control plane answers."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+
+from frontend.authn.principal import Principal
+from frontend.errors import Refusal, unavailable
+from frontend.http import Disconnected, Request, Send, answer
+from frontend.limits import QUEUE_NAME_CHARS_MAX
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.rest.messages import ROUTES, RestCall, Route
+from frontend.rest.problems import send_problem
+from frontend.routing.queues import Address
+
+if TYPE_CHECKING:
+    from frontend.plane import Plane
+
+_MESSAGES = re.compile(
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend))?" % QUEUE_NAME_CHARS_MAX
+)
+_MANAGEMENT = b"/v1/"
+# Pages sign people in by themselves; what they may see is for the control plane to say.
+_PAGES = (b"/console", b"/static/", b"/favicon.ico")
+_OPEN = frozenset((b"/v1/openapi.json",))
+# A path that another parser might read as a different one is not passed on.
+_AMBIGUOUS = re.compile(rb"\.\.|//|\\|%2[ef]|%5c|%00|[\x00-\x20\x7f-\xff]", re.IGNORECASE)
+
+_log = structlog.get_logger("frontend.rest")
+
+
+async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
+    """Answer one request whose path is not of the SQS wire. Never raises for anything a caller can do."""
+    started_s = time.perf_counter()
+    match = _MESSAGES.fullmatch(request.path)
+    action, outcome = "pass_on", "ok"
+    began = _Began(send)
+    try:
+        request.read_headers()
+        if match is not None:
+            route = ROUTES[match[2]]
+            action = route.action
+            await _serve_messages(plane, request, route, match[1].decode(), began)
+        else:
+            await _pass_on(plane, request, began)
+    except Disconnected:
+        outcome = "disconnected"
+    except Refusal as refusal:
+        outcome = refusal.code
+        await began.refuse(request, refusal)
+    except MetadataUnavailable as error:
+        outcome = "ServiceUnavailable"
+        refusal = unavailable("The service is not available. Try again.", error.retry_after_s)
+        await began.refuse(request, refusal)
+    except Exception:
+        outcome = "InternalFailure"
+        _log.exception("request_failed", request_id=request.request_id, action=action)
+        await began.refuse(request, Refusal("InternalFailure", "The request could not be completed."))
+    plane.meters.observe("rest", action, outcome, time.perf_counter() - started_s)
+
+
+async def _serve_messages(plane: Plane, request: Request, route: Route, name: str, send: Send) -> None:
+    if request.method != "POST":
+        raise Refusal("MethodNotAllowed", "Only POST is supported here.")
+    await request.read_body()
+    caller = await plane.authenticator.authenticate(request)
+    call = RestCall(plane, request, caller, Address(caller.account_id, name))
+    body = await route.run(call, _decode(route, request))
+    headers = (
+        (b"content-type", b"application/json"),
+        (b"x-request-id", request.request_id.encode()),
+        (b"cache-control", b"no-store"),
+    )
+    await answer(send, 200, headers, body)
+
+
+def _decode(route: Route, request: Request) -> Any:
+    content_type = request.headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
+    if content_type != b"application/json":
+        raise Refusal("UnsupportedMediaType", "The Content-Type must be application/json.")
+    try:
+        return route.decode(request.body or b"{}")
+    except msgspec.ValidationError as error:
+        raise Refusal("SerializationException", f"A member has the wrong type: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Refusal("SerializationException", "The body of the request is not valid JSON.") from None
+
+
+async def _pass_on(plane: Plane, request: Request, send: Send) -> None:
+    path = request.path
+    managed = path.startswith(_MANAGEMENT)
+    if not (managed or path.startswith(_PAGES)) or _AMBIGUOUS.search(path):
+        raise Refusal("NotFound", "There is nothing at this path.")
+    await request.read_body()
+    principal: Principal | None = None
+    if managed and path not in _OPEN:
+        principal = await plane.authenticator.authenticate(request)
+        wait_s = plane.rates.admit((principal.account_id, principal.access_key_id), plane.now_s())
+        if wait_s:
+            raise Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
+    await plane.control.pass_on(request, principal, send)
+
+
+class _Began:
+    """`send` that knows whether an answer has begun: a second one must never follow the first."""
+
+    __slots__ = ("_send", "_started")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._started = False
+
+    async def __call__(self, message: Any) -> None:
+        self._started = True
+        await self._send(message)
+
+    async def refuse(self, request: Request, refusal: Refusal) -> None:
+        """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
+        if self._started:
+            raise AnswerBrokenOff(refusal.code)
+        await send_problem(request, self._send, refusal)
+
+
+class AnswerBrokenOff(Exception):
+    """An answer that was being passed on ended early: the server closes the connection."""
