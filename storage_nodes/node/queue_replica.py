@@ -13,12 +13,8 @@ from prometheus_client import Counter
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     ACQUIRE_WAIT_MS_MAX,
-    BATCH_BYTES_MAX,
-    PROPOSALS_PENDING_MAX,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
-    RECORD_BYTES_MAX,
-    RECORDS_PER_SEND_MAX,
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
@@ -26,9 +22,9 @@ from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_hea
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.connections import Token
-from storage_nodes.node.pending import PendingAppend, PendingAppends
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -42,16 +38,12 @@ from storage_nodes.protocol.messages import (
     Empty,
     Opcode,
     PurgeReply,
-    SendRequest,
     encode_message,
 )
 
 MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
 MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
-# Records a data batch may hold, so that a batch's record prefixes stay within the codec's tables.
-BATCH_RECORDS_MAX = 4_096
 
-_send_request = msgspec.msgpack.Decoder(SendRequest)
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
@@ -63,20 +55,15 @@ class QueueReplica(Replica):
 
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.machine = QueueMachine(meta.config)
-        self._sends: list[tuple[Token, SendRequest]] = []
-        self._pending = PendingAppends()
+        self._appends = Appends()
         self._bodies = BodyReader(log, host.run_cold)
         super().__init__(host, log, meta)
 
     # --- requests ---------------------------------------------------------------------------------------------
 
     def send(self, token: Token, payload: bytes) -> None:
-        request = _send_request.decode(payload)
         self.require_leader()
-        check_bodies(request.bodies)
-        if len(self._sends) >= PROPOSALS_PENDING_MAX:
-            raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
-        self._sends.append((token, request))
+        self._appends.take(token, payload)
         self.propose_soon()
 
     def acquire(self, token: Token, payload: bytes) -> None:
@@ -133,9 +120,7 @@ class QueueReplica(Replica):
 
     def propose(self) -> None:
         now_ms = self.host.clock.wall_ms()
-        sends, self._sends = self._sends, []
-        if sends:
-            self._propose_sends(sends, now_ms)
+        self._appends.propose(self, now_ms)
         commands = self.machine.take_commands(now_ms)
         if commands:
             self.append_own(commands, now_ms, control=True)
@@ -146,16 +131,13 @@ class QueueReplica(Replica):
             MESSAGES_SENT.inc(header.record_count)
 
     def progressed(self) -> None:
-        self._pending.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
+        self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
 
     def on_lead(self) -> None:
         self._do(self.machine.lead(self.host.clock.wall_ms()))
 
     def on_follow(self) -> None:
-        sends, self._sends = self._sends, []
-        for token, _ in sends:
-            token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader))
-        self._pending.fail()
+        self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
         self._bodies.clear()
 
@@ -170,34 +152,6 @@ class QueueReplica(Replica):
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.raft.replicated, self.machine.is_live
         )
-
-    # --- sends ------------------------------------------------------------------------------------------------
-
-    def _propose_sends(self, sends: list[tuple[Token, SendRequest]], now_ms: int) -> None:
-        """One batch per kind (plain or not) and acks, cut where it would grow too large."""
-        groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
-        for item in sends:
-            groups.setdefault((item[1].plain, item[1].acks), []).append(item)
-        for (plain, acks), items in groups.items():
-            bodies: list[bytes] = []
-            requests: list[tuple[Token, int]] = []
-            base = self.log.log_end
-            size = 0
-            for token, request in items:
-                grown = size + sum(map(len, request.bodies))
-                if bodies and (grown > BATCH_BYTES_MAX or len(bodies) + len(request.bodies) > BATCH_RECORDS_MAX):
-                    self._append_sends(bodies, requests, now_ms, plain, acks)
-                    bodies, requests, base, grown = [], [], self.log.log_end, grown - size
-                size = grown
-                requests.append((token, base + len(bodies)))
-                bodies += request.bodies
-            self._append_sends(bodies, requests, now_ms, plain, acks)
-
-    def _append_sends(
-        self, bodies: list[bytes], requests: list[tuple[Token, int]], now_ms: int, plain: bool, acks: int
-    ) -> None:
-        end = self.append_own(bodies, now_ms, plain=plain)
-        self._pending.add(acks, PendingAppend(end, now_ms, requests))
 
     # --- the machine's effects --------------------------------------------------------------------------------
 
@@ -298,14 +252,6 @@ class QueueReplica(Replica):
             if not batches:
                 next_offset = self.applied
         self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms()))
-
-
-def check_bodies(bodies: list[bytes]) -> None:
-    """Bounds of one append. Raises StorageError."""
-    if not 1 <= len(bodies) <= RECORDS_PER_SEND_MAX:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a send holds 1 to {RECORDS_PER_SEND_MAX} records")
-    if max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX:
-        raise StorageError(ErrorCode.TOO_LARGE, f"a record holds at most {RECORD_BYTES_MAX} bytes")
 
 
 def _check_visibility(visibility_ms: int) -> None:

@@ -25,7 +25,6 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.DELETE: QueueReplica.delete,
     Opcode.CHANGE_VISIBILITY: QueueReplica.change_visibility,
     Opcode.PURGE: QueueReplica.purge,
-    Opcode.CONFIGURE: QueueReplica.configure,
     Opcode.QUEUE_STATS: QueueReplica.stats,
 }
 _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
@@ -55,12 +54,15 @@ class RequestTable:
         if stream_call is not None:
             stream_call(self._replica(payload, StreamReplica), token, payload)
             return
+        if opcode == Opcode.CONFIGURE:
+            self._replica(payload, (QueueReplica, StreamReplica)).configure(token, payload)
+            return
         cluster_call = self._cluster.get(opcode)
         if cluster_call is None:
             raise StorageError(ErrorCode.UNKNOWN_OPCODE, f"opcode {opcode} is not known here")
         cluster_call(token, payload)
 
-    def _replica(self, payload: bytes, kind: type[Any]) -> Any:
+    def _replica(self, payload: bytes, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         partition = first_integer(payload)
         replica = self._node.replicas.get(partition)
         if replica is None or partition == CLUSTER_PARTITION:

@@ -164,9 +164,12 @@ class StreamReadRequest(Message, frozen=True):
 
 
 class StreamReadReply(Message, frozen=True):
+    """Read on at `next_offset`, which may lie beyond the last batch: control batches are left out."""
+
     high_watermark: int
     log_start: int
     batches: list[bytes]
+    next_offset: int
 
 
 # --- cluster ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
+from storage_nodes.log.record_batch import iterate_bodies
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import decode_body, encode_body
@@ -158,3 +159,39 @@ def test_calls_that_make_no_sense_are_refused_and_the_connection_stays_usable(cl
         await client.close()
 
     run(scenario())
+
+
+def test_stream_is_read_by_offset_as_often_as_wanted_and_waits_at_its_end(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.STREAM, "s")
+        values = [b"record %d" % n for n in range(500)]
+        for start in range(0, 500, 50):
+            await client.stream_append(partition, [encode_body(value) for value in values[start : start + 50]])
+        for _ in range(2):
+            assert await read_stream(client, partition, 0, 500) == values
+        end = (await client.stream_read(partition, 0, 1, 0)).high_watermark
+        waiting = asyncio.create_task(client.stream_read(partition, end, 10_000, 5_000))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        await client.stream_append(partition, [encode_body(b"late")])
+        assert [decode_body(body).value for body in bodies_of((await waiting).batches)] == [b"late"]
+        with pytest.raises(StorageError) as refused:
+            await client.stream_read(partition, 10_000, 100, 0)
+        assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        await client.close()
+
+    run(scenario())
+
+
+def bodies_of(batches: list[bytes]) -> list[bytes]:
+    return [body for batch in batches for _, body in iterate_bodies(batch)]
+
+
+async def read_stream(client: StorageClient, partition: int, offset: int, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < count:
+        reply = await client.stream_read(partition, offset, 20_000, 1_000)
+        found += [decode_body(body).value for body in bodies_of(reply.batches)]
+        offset = reply.next_offset
+    return found

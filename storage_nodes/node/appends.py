@@ -1,0 +1,136 @@
+"""Appends at a leader, from the request to the answer: gathered, proposed as one batch per group commit, answered.
+
+take     requests that arrive while the disk is busy
+propose  one data batch per kind (plain or not) and acks, cut where it would grow too large
+answer   when the acks asked for are reached: our own disk, a majority, every voter
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from storage_nodes.limits import BATCH_BYTES_MAX, PROPOSALS_PENDING_MAX, RECORD_BYTES_MAX, RECORDS_PER_SEND_MAX
+from storage_nodes.model import Acks
+from storage_nodes.node.connections import Token
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
+
+if TYPE_CHECKING:
+    from storage_nodes.node.replica import Replica
+
+# Records of one data batch, so that record prefixes stay within the codec's tables.
+BATCH_RECORDS_MAX = 4_096
+
+_send_request = msgspec.msgpack.Decoder(SendRequest)
+
+
+class PendingAppend(NamedTuple):
+    """Requests whose records stand in one batch; each (token, offset of its first record)."""
+
+    end_offset: int
+    timestamp_ms: int
+    requests: list[tuple[Token, int]]
+
+
+class Appends:
+    """Of one partition, while it leads. The three pending queues are in log order."""
+
+    __slots__ = ("_all", "_gathered", "_leader", "_quorum")
+
+    def __init__(self) -> None:
+        self._gathered: list[tuple[Token, SendRequest]] = []
+        self._leader: deque[PendingAppend] = deque()
+        self._quorum: deque[PendingAppend] = deque()
+        self._all: deque[PendingAppend] = deque()
+
+    def take(self, token: Token, payload: bytes) -> None:
+        """Raises StorageError or msgspec.DecodeError when the request cannot be proposed."""
+        request = _send_request.decode(payload)
+        _check(request)
+        if len(self._gathered) >= PROPOSALS_PENDING_MAX:
+            raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
+        self._gathered.append((token, request))
+
+    def propose(self, replica: Replica, now_ms: int) -> None:
+        gathered, self._gathered = self._gathered, []
+        groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
+        for item in gathered:
+            groups.setdefault((item[1].plain, item[1].acks), []).append(item)
+        for (plain, acks), items in groups.items():
+            self._propose_group(replica, items, plain, acks, now_ms)
+
+    def progressed(self, durable_end: int, commit: int, replicated: int) -> None:
+        """Answer everything that is safe enough now. A batch for all voters also waits for its commit."""
+        quorum = self._quorum
+        while quorum and quorum[0].end_offset <= commit:
+            _answer(quorum.popleft())
+        while self._leader and self._leader[0].end_offset <= durable_end:
+            _answer(self._leader.popleft())
+        while self._all and self._all[0].end_offset <= min(replicated, commit):
+            _answer(self._all.popleft())
+
+    def fail(self, leader: int) -> None:
+        """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
+        gathered, self._gathered = self._gathered, []
+        for token, _ in gathered:
+            token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
+        error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")
+        for waiting in (self._leader, self._quorum, self._all):
+            for pending in waiting:
+                for token, _ in pending.requests:
+                    token.connection.refuse(token, error)
+            waiting.clear()
+
+    def _propose_group(
+        self, replica: Replica, items: list[tuple[Token, SendRequest]], plain: bool, acks: int, now_ms: int
+    ) -> None:
+        bodies: list[bytes] = []
+        requests: list[tuple[Token, int]] = []
+        base = replica.log.log_end
+        size = 0
+        for token, request in items:
+            added = sum(map(len, request.bodies))
+            if bodies and (size + added > BATCH_BYTES_MAX or len(bodies) + len(request.bodies) > BATCH_RECORDS_MAX):
+                self._append(replica, bodies, requests, plain, acks, now_ms)
+                bodies, requests, base, size = [], [], replica.log.log_end, 0
+            size += added
+            requests.append((token, base + len(bodies)))
+            bodies += request.bodies
+        self._append(replica, bodies, requests, plain, acks, now_ms)
+
+    def _append(
+        self,
+        replica: Replica,
+        bodies: list[bytes],
+        requests: list[tuple[Token, int]],
+        plain: bool,
+        acks: int,
+        now_ms: int,
+    ) -> None:
+        pending = PendingAppend(replica.append_own(bodies, now_ms, plain=plain), now_ms, requests)
+        if acks == Acks.QUORUM:
+            self._quorum.append(pending)
+        elif acks == Acks.ALL:
+            self._all.append(pending)
+        elif acks == Acks.LEADER:
+            self._leader.append(pending)
+        else:
+            _answer(pending)
+
+
+def _check(request: SendRequest) -> None:
+    bodies = request.bodies
+    if not 1 <= len(bodies) <= RECORDS_PER_SEND_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a send holds 1 to {RECORDS_PER_SEND_MAX} records")
+    if max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX:
+        raise StorageError(ErrorCode.TOO_LARGE, f"a record holds at most {RECORD_BYTES_MAX} bytes")
+    if not Acks.NONE <= request.acks <= Acks.ALL:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"acks {request.acks} is not known")
+
+
+def _answer(pending: PendingAppend) -> None:
+    for token, first_offset in pending.requests:
+        token.connection.answer(token, encode_message(SendReply(first_offset, pending.timestamp_ms)))
