@@ -335,8 +335,9 @@ class Replica:
                 if header.base_offset >= commit:
                     self.applied = commit
                 break
-            self.fold(header, batch)
+            # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
             self.applied = header.end_offset
+            self.fold(header, batch)
 
     def _maybe_lead(self) -> None:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
