@@ -1,0 +1,40 @@
+"""All 10,000 log lines through a queue, exactly once and byte for byte, by each way in and by a mix of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.e2e.consumers import Boto3Way, RestWay, Way, receive_all, send_all
+from tests.support.installation import RunningInstallation
+from tests.support.loghub import LINES, generated_lines, log_lines
+
+pytestmark = pytest.mark.slow
+KINDS: dict[str, tuple[type, ...]] = {
+    "boto3": (Boto3Way, Boto3Way),
+    "rest": (RestWay, RestWay),
+    "mixed": (Boto3Way, RestWay, Boto3Way, RestWay),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_log_lines_arrive_exactly_once(installation: RunningInstallation, kind: str) -> None:
+    lines = log_lines()
+    assert len(lines) == LINES
+    name, url = installation.new_queue(VisibilityTimeout="120")
+    ways: list[Way] = [make(installation, name, url) for make in KINDS[kind]]
+    acknowledged = send_all(ways, lines)
+    assert len(acknowledged) == LINES, "every message has an id of its own"
+    collected = receive_all(ways, LINES)
+    assert collected.bodies == acknowledged, "each message came with the bytes that were sent under its id"
+    assert collected.deliveries == LINES, "no message came twice"
+    assert Counter(collected.bodies.values()) == Counter(lines)
+    assert receive_all(ways[:1], 1).deliveries == 0, "deleted messages stay deleted"
+
+
+def test_generated_lines_are_of_the_same_kind() -> None:
+    lines = generated_lines()
+    assert len(lines) == LINES
+    assert len(set(lines)) < LINES and any(line.endswith(b"\r") for line in lines)
+    assert all(line.decode() for line in lines)

@@ -1,0 +1,173 @@
+"""A whole installation for tests: `./penstock up --detach` on a temporary data directory, once a session.
+
+Tests reach it as users do: boto3, REST, websockets, the launcher's commands; and pick processes to kill from `status`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-P", "-m", "deploy"]
+UP_TIMEOUT_S = 180
+RECOVERY_TIMEOUT_S = 60
+# The tests' own servers must not be taken for the installation's.
+NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
+
+
+class RunningInstallation:
+    """Handles of one installation. `printed` is what `up` wrote on stdout."""
+
+    def __init__(self, data: Path, node_count: int = 3) -> None:
+        self.data = data
+        self.node_count = node_count
+        self.port = free_port()
+        self.printed = ""
+
+    # --- commands ---------------------------------------------------------------------------------------
+
+    def command(
+        self, *arguments: str, input_bytes: bytes | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[bytes]:
+        environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+        environment = {name: value for name, value in environment.items() if not name.startswith("PENSTOCK_")}
+        environment |= {"PENSTOCK_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)}
+        answer = subprocess.run(
+            [*COMMAND, *arguments], input=input_bytes, capture_output=True, env=environment, timeout=UP_TIMEOUT_S
+        )
+        if check and answer.returncode != 0:
+            pytest.fail(f"penstock {' '.join(arguments)}: {answer.stderr.decode()[-4000:]}")
+        return answer
+
+    def up(self) -> str:
+        arguments = ["up", "--detach", "--port", str(self.port), "--nodes", str(self.node_count)]
+        self.printed = self.command(*arguments).stdout.decode()
+        return self.printed
+
+    def down(self) -> None:
+        self.command("down")
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = json.loads(self.command("status", "--json").stdout)
+        return status
+
+    @functools.cached_property
+    def key(self) -> dict[str, Any]:
+        """A key of an account of the tests' own."""
+        key: dict[str, Any] = json.loads(self.command("keys", "create", "--account", "tests", "--json").stdout)
+        return key
+
+    # --- ways in ----------------------------------------------------------------------------------------
+
+    def sqs(self, **options: Any) -> Any:
+        import boto3
+        from botocore.config import Config
+
+        config = Config(retries={"mode": "standard", "max_attempts": 10}, max_pool_connections=20, **options)
+        return boto3.client(
+            "sqs",
+            endpoint_url=self.key["endpoint"],
+            region_name=self.key["region"],
+            aws_access_key_id=self.key["access_key_id"],
+            aws_secret_access_key=self.key["secret_access_key"],
+            config=config,
+        )
+
+    def rest(self) -> Any:
+        """An HTTP client of the REST API; paths begin with /v1."""
+        import httpx2
+
+        headers = {"Authorization": f"Bearer {self.key['bearer_token']}"}
+        return httpx2.Client(base_url=self.key["endpoint"], headers=headers, timeout=30)
+
+    def new_queue(self, **attributes: str) -> tuple[str, str]:
+        """Name and URL of a queue nobody used yet."""
+        name = f"q-{uuid.uuid4().hex[:12]}"
+        return name, self.sqs().create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+
+    # --- processes --------------------------------------------------------------------------------------
+
+    def processes(self, role: str | None = None) -> list[dict[str, Any]]:
+        return [row for row in self.status()["processes"] if role in (None, row["role"])]
+
+    def kill(self, role: str, number: int = 1) -> int:
+        """kill -9; its process number."""
+        pid = next(row["pid"] for row in self.processes(role) if row["id"] == number)
+        os.kill(pid, signal.SIGKILL)
+        return int(pid)
+
+    def kill_everything(self) -> None:
+        """kill -9 of every process at once, the supervisor first so that it restarts nothing."""
+        pids = [row["pid"] for row in self.processes() if row["pid"]]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() and is_running(pid) for pid in pids))
+
+    def leader_of(self, partition_tag_part: str) -> int:
+        """The node that leads a partition whose tag holds this text."""
+        rows = [row for row in self.status()["partitions"] if partition_tag_part in row["tag"] and row["leader"]]
+        return int(rows[0]["leader"])
+
+    def wait_healthy(self) -> None:
+        def healthy() -> bool:
+            status = self.status()
+            processes_well = all(row["health"] == "healthy" for row in status["processes"])
+            nodes_well = len(status["nodes"]) == self.node_count and all(node["alive"] for node in status["nodes"])
+            return processes_well and nodes_well
+
+        wait_until(healthy, RECOVERY_TIMEOUT_S, 0.3)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0, interval_s: float = 0.02) -> None:
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"not so within {timeout_s} s"
+        time.sleep(interval_s)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(node_count: int = 3) -> Iterator[RunningInstallation]:
+    directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    made = RunningInstallation(directory / "data", node_count)
+    try:
+        made.up()
+        yield made
+    finally:
+        made.command("down", check=False)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def installation() -> Iterator[RunningInstallation]:
+    with running() as made:
+        yield made
