@@ -340,6 +340,8 @@ class Leader:
         return True
 
     def _expire_live(self, time_ms: int) -> None:
+        if self._staging.live_expired:
+            return  # the last ones are still on their way through the log
         oldest_ms = time_ms - self._state.config.retention_ms
         expired = [offset for offset, entry in self._state.live.items() if entry[3] <= oldest_ms]
         self._staging.expired_offsets(expired[: max(0, self._staging.expired_room)])

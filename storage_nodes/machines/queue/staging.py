@@ -43,6 +43,7 @@ class Taken(NamedTuple):
     askers: Sequence[Asker]
     fresh_picked: int = 0  # messages it takes out of the fresh ones, by a lease
     fresh_expired: int = 0  # ... and by expiry
+    live_expired: int = 0  # messages in `live` that it expires
 
 
 class _Merged:
@@ -73,6 +74,7 @@ class Staging:
         "expired_count",
         "fresh_expired",
         "fresh_picked",
+        "live_expired",
         "outstanding",
         "picked_count",
     )
@@ -95,6 +97,7 @@ class Staging:
         # Messages that the fold still counts as fresh though a command of ours, staged or taken, says otherwise.
         self.fresh_picked = 0
         self.fresh_expired = 0
+        self.live_expired = 0  # messages that the fold still holds in `live` though they are to expire
         self.outstanding = 0  # requests that are staged or taken
 
     # --- in -----------------------------------------------------------------------------------------------------
@@ -144,6 +147,7 @@ class Staging:
     def expired_offsets(self, offsets: Sequence[int]) -> None:
         self._expired_offsets += offsets
         self.expired_count += len(offsets)
+        self.live_expired += len(offsets)
 
     @property
     def picks_room(self) -> int:
@@ -175,7 +179,8 @@ class Staging:
         if self.expired_count:
             moved = 0 if self._groups else cursor
             command: Command = [EXPIRED, time_ms, moved, self._expired_ranges, self._expired_offsets]
-            bodies.append(self._issue(command, fresh_expired=self._fresh_expired_staged))
+            fresh, live = self._fresh_expired_staged, len(self._expired_offsets)
+            bodies.append(self._issue(command, fresh_expired=fresh, live_expired=live))
             self._expired_ranges, self._expired_offsets = [], []
             self.expired_count = self._fresh_expired_staged = 0
         if self._groups:
@@ -199,6 +204,7 @@ class Staging:
         self.outstanding -= len(taken.answers) + len(taken.askers)
         self.fresh_picked -= taken.fresh_picked
         self.fresh_expired -= taken.fresh_expired
+        self.live_expired -= taken.live_expired
         return taken
 
     def tokens(self) -> list[Token]:
@@ -231,9 +237,10 @@ class Staging:
         askers: Sequence[Asker] = (),
         fresh_picked: int = 0,
         fresh_expired: int = 0,
+        live_expired: int = 0,
     ) -> bytes:
         self._sequence += 1
-        self._taken.append(Taken(self._sequence, answers, askers, fresh_picked, fresh_expired))
+        self._taken.append(Taken(self._sequence, answers, askers, fresh_picked, fresh_expired, live_expired))
         return encode_command([command[0], self._term, self._sequence, *command[1:]])
 
 

@@ -77,10 +77,14 @@ class Partition:
     def commit(self) -> None:
         """Take what is staged through the log, until nothing is."""
         while self.is_proposed:
-            self.is_proposed = False
-            bodies = self.leader.take_commands(self.now_ms)
+            bodies = self.take()
             if bodies:
                 self.append(bodies, control=True)
+
+    def take(self) -> list[bytes]:
+        """Take what is staged; the caller decides what becomes of it."""
+        self.is_proposed = False
+        return self.leader.take_commands(self.now_ms)
 
     def start_epoch(self) -> None:
         self.append([encode_body(b"", control_key(CONTROL_EPOCH_START))], control=True)

@@ -1,8 +1,8 @@
 """The queue machine against a naive queue: random histories with failovers, every promise checked after every step.
 
-Promises (docs/storage.md; R25, R27): at least once; an acknowledged delete is never redelivered, whatever leader follows;
-a lease that stands in the log hides its message until it runs out; counts and conservation are exact; replicas fold
-to equal bytes.
+Promises (docs/storage.md; R25, R27): at least once; an acknowledged delete is never redelivered, whatever leader
+follows; a lease that stands in the log hides its message until it runs out; counts and conservation are exact;
+replicas fold to equal bytes.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from storage_nodes.limits import RETENTION_MS_DEFAULT, RETENTION_MS_MIN
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import Partition
 
-RETENTION_MS = 60_000
-
 
 class QueueAgainstModel(RuleBasedStateMachine):
-    @initialize(in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4))
-    def start(self, in_flight_max: int, fetch_batches_max: int) -> None:
-        config = QueueConfig(RETENTION_MS, in_flight_max)
+    @initialize(
+        in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4),
+        retention_ms=st.sampled_from([4_000, RETENTION_MS_MIN, RETENTION_MS_DEFAULT]),
+    )  # fmt: skip
+    def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int) -> None:
+        config = QueueConfig(retention_ms, in_flight_max)
         self.partition = Partition(config, fetch_batches_max)
         self.in_flight_max = in_flight_max
         self.sent: dict[int, tuple[int, int]] = {}  # offset -> (sent_ms, due_ms)
@@ -42,7 +44,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         now_ms = self.partition.now_ms
         # Registered before: a waiter may be served while the batch is applied.
         base = self.partition.end
-        self.sent |= {offset: (now_ms, now_ms + delay_ms) for offset in range(base, base + count)}
+        self.sent |= dict.fromkeys(range(base, base + count), (now_ms, now_ms + delay_ms))
         self.partition.send(count, delay_ms)
         self.observe()
 
@@ -71,11 +73,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
     def delete_garbage(self, offset: int) -> None:
         """Any offset that holds no message, or none that was handed out."""
         if offset not in self.sent:
-            self._delete([(offset, 1)])
+            self._delete([(offset, 1)], "delete garbage")
 
-    def _delete(self, receipts: list[tuple[int, int]]) -> None:
+    def _delete(self, receipts: list[tuple[int, int]], kind: str = "delete") -> None:
         token = next(self.numbers)
-        self.staged.append(("delete", token, list(receipts)))
+        self.staged.append((kind, token, list(receipts)))
         self.partition.delete(token, receipts)
         self.observe()
 
@@ -167,10 +169,9 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def _item_answered(self, kind: str, item: tuple[int, ...], code: ErrorCode) -> None:
         offset, delivery = item[:2]
-        if kind == "delete":
-            if offset not in self.sent:
-                assert code in (ErrorCode.OK, ErrorCode.UNKNOWN_RECORD)
-                return
+        if kind == "delete garbage":
+            assert code in (ErrorCode.OK, ErrorCode.UNKNOWN_RECORD)
+        elif kind == "delete":
             assert code == ErrorCode.OK
             lease = self.leases.get(offset)
             if lease is not None and lease[0] == delivery:
