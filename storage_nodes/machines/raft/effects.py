@@ -114,9 +114,7 @@ class SteppedDown(NamedTuple):
     reason: str
 
 
-Effect = (
-    SaveVote | Truncate | Append | Send | SendEntries | EpochStart | Committed | BecameLeader | SteppedDown
-)
+Effect = SaveVote | Truncate | Append | Send | SendEntries | EpochStart | Committed | BecameLeader | SteppedDown
 
 
 class PeerStatus(NamedTuple):

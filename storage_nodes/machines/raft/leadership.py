@@ -14,7 +14,8 @@ the group:
     check quorum    without a majority of nodes up for ELECTION_TIMEOUT_MS the leader steps down (R8)
 
 It is evaluated lazily: inputs only ever move it closer, `tick` works out the next one, and an idle group whose
-followers hold and know everything has none."""
+followers hold and know everything has none.
+"""
 
 from __future__ import annotations
 
@@ -203,7 +204,8 @@ class Leadership:
         """A voter's durable position rose to `offset`: what is committed by that, and held by all?"""
         machine = self._machine
         matches = self._durable_positions()
-        machine.replicated = max(machine.replicated, matches[0])
+        if matches[0] > machine.replicated:
+            machine.replicated = matches[0]
         if offset <= machine.commit:
             return []
         committed = matches[len(matches) - machine.quorum]

@@ -35,7 +35,8 @@ the leader answers by rule 3, is refused with the higher epoch, steps down, and 
 **What the driver owes**: peer_up for every voter whose node is up right after construction, and on each change; for
 a new incarnation of a node peer_down, peer_up, and no message of the old incarnation after that; `sent` after each
 SendEntries; `tick` no earlier than next_tick_ms() says, and soon after. Any message may be lost, repeated, late or
-out of order."""
+out of order.
+"""
 
 from __future__ import annotations
 
@@ -193,9 +194,7 @@ class RaftMachine:
             self._forget_leader(now_ms, f"node {peer} went down")
         return []
 
-    def step(
-        self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()
-    ) -> list[Effect]:
+    def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()) -> list[Effect]:
         """A message of this partition arrived. `headers` are those of message.entries, one each.
 
         Raises SafetyViolation.

@@ -3,7 +3,8 @@
 `ILLEGAL` pairs are bugs of the driver and stopped by an assertion. Inputs are named after what is special about
 them; `current` means "of the own epoch", `stale` of a lower, `newer` of a higher one. The unit tests walk the whole
 table in both directions (nothing else happens; everything named does), the simulation checks every step it takes
-against it."""
+against it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """A whole Raft group in one process: simulated clock, network and disks, driven by one seeded random source.
 
-`Cluster` performs the effects of the machines exactly as a node does, and checks the promises after each step (`Oracle`). Faults
-are switched by the fields of `Faults`; scenarios set them one by one, the simulation draws them from its seed.
+`Cluster` performs the effects of the machines exactly as a node does, and checks the promises after each step
+(`Oracle`). Faults are switched by the fields of `Faults`; scenarios set them one by one, the simulation draws them
+from its seed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.machines.raft.effects import (
@@ -91,7 +93,7 @@ class Cluster:
         for a in self.ids:
             for b in self.ids:
                 if a != b:
-                    self.at(self.random.randrange(HEARTBEAT_INTERVAL_MS), lambda a=a, b=b: self._heartbeat(a, b))
+                    self.at(self.random.randrange(HEARTBEAT_INTERVAL_MS), partial(self._heartbeat, a, b))
 
     # --- time -----------------------------------------------------------------------------------------------
 
@@ -255,13 +257,17 @@ class Cluster:
         faults, spread = self.faults, self.random
         if self.on_leave is not None and not self.on_leave(node.node_id, peer, message):
             return
+        sender, incarnation = node.node_id, node.incarnation
+
+        def arrive() -> None:
+            self._arrive(sender, incarnation, peer, message)
+
         copies = 2 if spread.random() < faults.duplicate else 1
         for _ in range(copies):
             if (node.node_id, peer) in faults.cut or spread.random() < faults.loss:
                 continue
             span_ms = faults.late_ms if spread.random() < faults.late else faults.delay_ms
-            sender, incarnation = node.node_id, node.incarnation
-            self.at(spread.randint(*span_ms), lambda: self._arrive(sender, incarnation, peer, message))
+            self.at(spread.randint(*span_ms), arrive)
 
     def _arrive(self, sender: int, incarnation: int, peer: int, message: RaftMessage) -> None:
         node = self.nodes.get(peer)

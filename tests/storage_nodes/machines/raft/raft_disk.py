@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage_nodes.machines.raft.effects import EntryHeader
+from storage_nodes.protocol.messages import RaftMessage
 
 
 def make_entry(base: int, end: int, epoch: int, name: str) -> bytes:
@@ -48,8 +49,8 @@ class SimLog:
         self.writing: Image | None = None
         self.dirty = False
         # Sends that wait: for the group that is gathering, and for the one that is being written.
-        self.after_gathering: list[tuple[int, object]] = []
-        self.after_writing: list[tuple[int, object]] = []
+        self.after_gathering: list[tuple[int, RaftMessage]] = []
+        self.after_writing: list[tuple[int, RaftMessage]] = []
 
     @property
     def log_end(self) -> int:
@@ -112,7 +113,7 @@ class SimLog:
         self.after_writing, self.after_gathering = self.after_gathering, []
         self.dirty = False
 
-    def end_write(self) -> list[tuple[int, object]]:
+    def end_write(self) -> list[tuple[int, RaftMessage]]:
         """The fsync returned: answers the sends that waited for it."""
         assert self.writing is not None
         self.image, self.writing = self.writing, None

@@ -1,28 +1,28 @@
 """Interpreter of the scenario files in `testdata/`: one command a line, `#` starts a comment.
 
-    nodes 3                       start a group of nodes 1, 2, 3 (first line)
-    elect 1                       node 1 campaigns; wait until it serves
-    propose 1 a b                 clients write a and b at node 1, one entry each
-    appends carry 1               how many entries fit one append (3 unless said)
-    wait 500                      let 500 ms pass
-    until 1 knows 3 holds x       stop the very moment leader 1 learns that x is on the disk of node 3
-    crash 2 / start 2             the process ends (what was not fsynced is lost) / starts again
-    partition 1 | 2 3             nodes of different sides cannot talk
-    cut 1 > 2                     nothing goes from 1 to 2, the other way works
-    heal                          all links work
-    lose append 1 > 3             messages of this kind get lost on this link (append, answer, ask = requests for
-                                  votes, all); * = any node
-    lose nothing                  no message gets lost
-    disk 2 slow                   fsyncs of node 2 take 60 s (disk 2 fast: 1 ms again)
-    expect leader 2               node 2 leads, serves, and all running nodes that can talk to it know
-    expect no leader              nobody leads and serves
-    expect role 1 follower        (leader, candidate, pre_candidate)
-    expect log 3: a b             the writes in the log of node 3, epoch starts left out
-    expect committed 2: a b       the same, as far as node 2 knows it committed
-    expect acknowledged: a b      what clients were told is safe, in this order
-    expect same logs              all running nodes hold and know committed the same
-    expect epochs 3: 1 2 2        epoch of each entry in the log of node 3
-    expect idle                   no running node has a timer
+nodes 3                       start a group of nodes 1, 2, 3 (first line)
+elect 1                       node 1 campaigns; wait until it serves
+propose 1 a b                 clients write a and b at node 1, one entry each
+appends carry 1               how many entries fit one append (3 unless said)
+wait 500                      let 500 ms pass
+until 1 knows 3 holds x       stop the very moment leader 1 learns that x is on the disk of node 3
+crash 2 / start 2             the process ends (what was not fsynced is lost) / starts again
+partition 1 | 2 3             nodes of different sides cannot talk
+cut 1 > 2                     nothing goes from 1 to 2, the other way works
+heal                          all links work
+lose append 1 > 3             messages of this kind get lost on this link (append, answer, ask = requests for
+                              votes, all); * = any node
+lose nothing                  no message gets lost
+disk 2 slow                   fsyncs of node 2 take 60 s (disk 2 fast: 1 ms again)
+expect leader 2               node 2 leads, serves, and all running nodes that can talk to it know
+expect no leader              nobody leads and serves
+expect role 1 follower        (leader, candidate, pre_candidate)
+expect log 3: a b             the writes in the log of node 3, epoch starts left out
+expect committed 2: a b       the same, as far as node 2 knows it committed
+expect acknowledged: a b      what clients were told is safe, in this order
+expect same logs              all running nodes hold and know committed the same
+expect epochs 3: 1 2 2        epoch of each entry in the log of node 3
+expect idle                   no running node has a timer
 """
 
 from __future__ import annotations
@@ -182,9 +182,7 @@ class Scenario:
         return self.cluster.nodes[int(word)]
 
     def _may_leave(self, sender: int, receiver: int, message: RaftMessage) -> bool:
-        return not any(
-            isinstance(message, kinds) and sender == a and b in (0, receiver) for kinds, a, b in self._lost
-        )
+        return not any(isinstance(message, kinds) and sender == a and b in (0, receiver) for kinds, a, b in self._lost)
 
     @staticmethod
     def _same(what: str, found: object, expected: object) -> None:

@@ -1,4 +1,4 @@
-"""One seed of the simulation: a phase with faults, in which nothing promised may break, then a phase in which all must heal.
+"""One seed of the simulation: faults, under which nothing promised may break; then healing, after which all must work.
 
 Every seed draws its own subset of faults and their rates, so that some seeds are nearly quiet and some are wild.
 """

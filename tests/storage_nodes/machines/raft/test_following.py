@@ -1,0 +1,110 @@
+"""The follower's half of log matching (R5, R16, R17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, Send, Truncate
+from storage_nodes.protocol.messages import AppendReply
+from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in
+from tests.storage_nodes.machines.raft.raft_disk import make_entry
+
+
+def entry(base: int, epoch: int, records: int = 1) -> bytes:
+    return make_entry(base, base + records, epoch, f"n{base}")
+
+
+def test_append_that_continues_the_log_is_appended_and_answered_after_the_fsync() -> None:
+    """R5, B10."""
+    bench = Bench(log_of(1)).follow(2)
+    new = entry(1, 1, 3)
+    ok = AppendReply(PARTITION, 1, True, 4)
+    assert bench.append(2, 1, (1, 1), [new], commit=1) == [Append([new]), Send(2, ok, True), Committed(1)]
+
+
+def test_append_of_several_entries_is_appended_whole() -> None:
+    bench = Bench(log_of(1)).follow(2)
+    effects = bench.append(2, 1, (1, 1), [entry(1, 1), entry(2, 1)])
+    assert effects[0] == Append([entry(1, 1), entry(2, 1)]) and bench.log.log_end == 3
+
+
+def test_append_that_is_shorter_than_the_log_cuts_nothing() -> None:
+    """R17, B1: a late or repeated message."""
+    log = log_of(1, 1, 1)
+    bench = Bench(log).follow(2)
+    assert bench.append(2, 1, (0, 0), [log.entries[0]]) == [Send(2, AppendReply(PARTITION, 1, True, 1), True)]
+    assert bench.append(2, 1, (1, 1)) == [Send(2, AppendReply(PARTITION, 1, True, 1), True)]
+    assert bench.log.log_end == 3
+
+
+def test_append_that_overlaps_adds_only_what_is_new() -> None:
+    log = log_of(1, 1)
+    bench = Bench(log).follow(2)
+    effects = bench.append(2, 1, (0, 0), [*log.entries, entry(2, 1)])
+    assert effects == [Append([entry(2, 1)]), Send(2, AppendReply(PARTITION, 1, True, 3), True)]
+
+
+def test_append_with_another_epoch_at_an_offset_cuts_from_there() -> None:
+    """R17: a real conflict."""
+    log = log_of(1, 1, 2, 2)
+    bench = Bench(log)
+    effects = bench.append(2, 3, (1, 1), [log.entries[1], entry(2, 3)])
+    assert effects[1:] == [Truncate(2), Append([entry(2, 3)]), Send(2, AppendReply(PARTITION, 3, True, 3), True)]
+
+
+def test_append_that_would_cut_below_the_commit_raises() -> None:
+    """R17: it stops, it does not obey."""
+    bench = Bench(log_of(1, 1, 1), commit=3)
+    with pytest.raises(SafetyViolation, match="cut at 1, below the commit position 3"):
+        bench.append(2, 2, (1, 1), [entry(1, 2)])
+    assert bench.log.log_end == 3
+
+
+def test_append_after_a_committed_position_of_another_epoch_raises() -> None:
+    bench = Bench(log_of(1, 1, 1), commit=2)
+    with pytest.raises(SafetyViolation, match="epoch at committed offset 2 is 1 here and 2 at the leader"):
+        bench.append(2, 3, (2, 2), [entry(2, 3)])
+
+
+def test_append_of_another_entry_of_the_same_epoch_raises() -> None:
+    """One epoch has one leader, and that one writes an offset once."""
+    bench = Bench(log_of(1, 1), commit=0)
+    with pytest.raises(SafetyViolation, match="two different entries of epoch 1 at offset 1"):
+        bench.append(2, 1, (1, 1), [entry(1, 1, records=5)])
+
+
+@pytest.mark.parametrize(
+    ("prev", "conflict_epoch", "offset"),
+    [
+        ((4, 9), 4, 6),  # beyond the log: all of it may match
+        ((3, 9), 2, 4),  # an epoch it never saw: the one before
+        ((5, 6), 4, 6),
+        ((2, 6), 2, 4),  # it has a later epoch there
+        ((1, 3), 1, 2),
+    ],
+)
+def test_append_after_what_the_log_lacks_is_refused_with_an_epoch_boundary(
+    prev: tuple[int, int], conflict_epoch: int, offset: int
+) -> None:
+    """R16."""
+    bench = Bench(log_of(1, 1, 2, 2, 4, 4))
+    reply = reply_in(bench.append(2, 6, prev, [entry(prev[1], 6)]))
+    assert reply == (2, AppendReply(PARTITION, 6, False, offset, conflict_epoch), True)
+    assert bench.log.log_end == 6
+
+
+def test_commit_follows_the_leader_up_to_what_matches_and_never_falls() -> None:
+    log = log_of(1, 1, 1)
+    bench = Bench(log).follow(2)
+    assert bench.append(2, 1, (0, 0), [log.entries[0]], commit=3)[-1] == Committed(1)
+    assert bench.append(2, 1, (1, 3), commit=2)[-1] == Committed(2)
+    bench.append(2, 1, (1, 3), commit=1)
+    assert bench.machine.commit == 2
+
+
+def test_append_with_a_gap_is_used_up_to_the_gap() -> None:
+    bench = Bench(log_of(1)).follow(2)
+    effects = bench.append(2, 1, (1, 1), [entry(1, 1), entry(5, 1)])
+    assert effects == [Append([entry(1, 1)]), Send(2, AppendReply(PARTITION, 1, True, 2), True)]
+    assert bench.append(2, 1, (1, 2), [entry(5, 1)]) == [Send(2, AppendReply(PARTITION, 1, True, 2), True)]
+    assert reply_in(bench.append(2, 1, (1, 1), [entry(4, 1)])).message.offset == 1  # type: ignore[union-attr]
