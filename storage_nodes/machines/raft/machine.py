@@ -166,6 +166,8 @@ class RaftMachine:
 
     def peer_up(self, peer: int, now_ms: int) -> list[Effect]:
         """The peer's node is up, or up again as another incarnation (after peer_down)."""
+        if peer not in self.voters:
+            return []
         bit = self._bit(peer)
         if self.up & bit:
             return []
@@ -185,8 +187,9 @@ class RaftMachine:
 
     def peer_down(self, peer: int, now_ms: int) -> list[Effect]:
         """The peer's node went silent, or was replaced by another incarnation."""
-        bit = self._bit(peer)
-        self.up &= ~bit
+        if peer not in self.voters or peer == self.node_id:
+            return []
+        self.up &= ~self._bit(peer)
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)

@@ -211,6 +211,12 @@ def test_message_from_a_node_that_is_no_voter_is_ignored() -> None:
     assert leader.answer(9, 1) == [] and leader.machine.commit == 0
 
 
+def test_liveness_of_nodes_that_are_no_voters_is_ignored() -> None:
+    bench = Bench(log_of(1)).lead()
+    assert bench.machine.peer_up(9, bench.now_ms) == [] and bench.machine.peer_down(9, bench.now_ms) == []
+    assert bench.machine.peer_down(1, bench.now_ms) == [] and bench.machine.up == 0b111
+
+
 def test_repeated_vote_of_one_node_counts_once() -> None:
     bench = Bench(log_of(1), size=5).become(Role.PRE_CANDIDATE)
     bench.grant(2, pre_vote=True)
