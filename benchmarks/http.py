@@ -30,6 +30,7 @@ DISTINCT_BODIES = 512
 MESSAGE_BYTES = 1024
 PUSH_MESSAGES = 1_000
 PUSH_RATE_S = 200.0
+PUSH_CREDIT = 100
 
 
 async def run(report: Report) -> None:
@@ -154,7 +155,7 @@ async def _push(report: Report, installation: TemporaryInstallation, signer: Sig
     headers = {"Authorization": f"Bearer {installation.bearer_token}"}
     address = f"ws://{target.host}:{target.port}/v1/queues/bench-push/subscribe"
     async with websockets.connect(address, additional_headers=headers) as socket_:
-        await socket_.send(json.dumps({"type": "credit", "n": PUSH_MESSAGES * 2}))
+        await socket_.send(json.dumps({"type": "credit", "n": PUSH_CREDIT}))
 
         async def consume() -> None:
             while len(latencies_ms) < PUSH_MESSAGES:
@@ -162,7 +163,10 @@ async def _push(report: Report, installation: TemporaryInstallation, signer: Sig
                 if frame.get("type") == "message":
                     key = frame["body"][:12]
                     latencies_ms.append((time.perf_counter() - sent_at[key]) * 1000)
-                    await socket_.send(json.dumps({"type": "ack", "ids": [frame["id"]]}))
+                    await socket_.send(json.dumps({"type": "ack", "ids": [frame["receipt"]]}))
+                    await socket_.send(json.dumps({"type": "credit", "n": 1}))
+                elif frame.get("type") == "error":
+                    raise RuntimeError(f"the subscription answered {frame}")
 
         consumer = asyncio.create_task(consume())
         for index in range(PUSH_MESSAGES):
