@@ -1,0 +1,161 @@
+"""Golden bytes of every message: what is on the wire never changes by accident.
+
+Payloads are msgpack arrays, fields by position. A line here is changed only by adding a defaulted field at its end.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from storage_nodes.model import Acks, PartitionKind
+from storage_nodes.protocol import messages as m
+from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
+
+GOLDEN: list[tuple[msgspec.Struct, str]] = [
+    (m.ErrorReply(4, "node 2 leads", 2), "9304ac6e6f64652032206c6561647302"),
+    (m.Hello("pk-1", "frontend-1"), "93a4706b2d31aa66726f6e74656e642d3100"),
+    (m.Cancel(4_000_000_000), "91ceee6b2800"),
+    (m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3), "940792c40401027800c400c203"),
+    (m.SendReply(2**40, 1_700_000_000_000), "92cf0000010000000000cf0000018bcfe56800"),
+    (m.AcquireRequest(7, 10, 30_000, 20_000), "94070acd7530cd4e20"),
+    (
+        m.AcquiredMessage(5, 2, 1_700_000_000_000, 1_700_000_000_100, b"body"),
+        "950502cf0000018bcfe56800cf0000018bcfe56864c404626f6479",
+    ),
+    (m.AcquireReply(3, [m.AcquiredMessage(5, 1, 6, 7, b"b")]), "9203919505010607c40162"),
+    (m.DeleteRequest(7, [(5, 1), (2**33, 300)]), "92079292050192cf0000000200000000cd012c"),
+    (m.CodesReply([0, 10, 19]), "9193000a13"),
+    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)]), "92079293050100930602ce02932e00"),
+    (m.PurgeRequest(7), "9107"),
+    (m.PurgeReply(12_345), "91cd3039"),
+    (m.QueueConfig(), "92ce14997000ce0001d4c0"),
+    (m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000)), "920792cdea60cd4e20"),
+    (m.QueueStatsRequest(7), "9107"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000), "94010203cf0000018bcfe56800"),
+    (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
+    (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
+    (m.NodeInfo(1, "127.0.0.1", 7101, "zone-a"), "9501a93132372e302e302e31cd1bbda67a6f6e652d61c3"),
+    (m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9), "96070193010203a971756575653a783a300209"),
+    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3092ce14997000ce0001d4c003"),
+    (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
+    (m.DescribeClusterRequest([7]), "919107"),
+    (m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], []), "94a4706b2d3101919501a16801a17ac290"),
+    (m.Empty(), "90"),
+    (m.PeerHello("pk-1", 2, 5), "93a4706b2d310205"),
+    (m.Heartbeat(2, 5, 1_000, 999, 4), "950205cd03e8cd03e704"),
+    (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80), "9801070302645a91c405656e74727950"),
+    (m.AppendReply(7, 3, False, 64, 1), "96020703c24001"),
+    (m.VoteRequest(7, 4, 3, 120, True), "960307040378c3"),
+    (m.VoteReply(7, 4, True), "95040704c3c2"),
+    (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059195040704c2c3"),
+]
+NAMES = [type(message).__name__ for message, _ in GOLDEN]
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=NAMES)
+def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct, golden: str) -> None:
+    assert m.encode_message(message).hex() == golden
+    assert msgspec.msgpack.decode(bytes.fromhex(golden), type=type(message)) == message
+
+
+def test_every_message_has_golden_bytes() -> None:
+    declared = {
+        name
+        for name, value in vars(m).items()
+        if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
+    }
+    assert declared == set(NAMES)
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=NAMES)
+def test_message_of_an_older_sender_is_understood(message: msgspec.Struct, golden: str) -> None:
+    info = msgspec.structs.fields(message)
+    required = [field.name for field in info if field.required]
+    tag = type(message).__struct_config__.tag
+    values = [getattr(message, name) for name in required]
+    payload = m.encode_message(values if tag is None else [tag, *values])
+    decoded = msgspec.msgpack.decode(payload, type=type(message))
+    assert [getattr(decoded, name) for name in required] == values
+
+
+@pytest.mark.parametrize(("message", "golden"), GOLDEN, ids=NAMES)
+def test_message_of_a_newer_sender_with_more_fields_is_understood(message: msgspec.Struct, golden: str) -> None:
+    payload = msgspec.msgpack.decode(bytes.fromhex(golden))
+    decoded = msgspec.msgpack.decode(m.encode_message([*payload, "a later field"]), type=type(message))
+    assert decoded == message
+
+
+def test_raft_frame_keeps_the_kinds_of_its_messages_apart() -> None:
+    frame = m.RaftFrame(7, [message for message, _ in GOLDEN if isinstance(message, m.RaftMessage)])
+    assert len({type(message) for message in frame.messages}) == 4
+    assert msgspec.msgpack.decode(m.encode_message(frame), type=m.RaftFrame) == frame
+
+
+@pytest.mark.parametrize("payload", ["c1", "90", "a0", "9301", "92a1780a"])
+def test_payload_that_is_not_the_message_is_refused(payload: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        msgspec.msgpack.decode(bytes.fromhex(payload), type=m.SendRequest)
+
+
+def test_opcodes_are_frozen() -> None:
+    assert {opcode.name: int(opcode) for opcode in m.Opcode} == {
+        "HELLO": 1,
+        "CANCEL": 2,
+        "SEND": 10,
+        "ACQUIRE": 11,
+        "DELETE": 12,
+        "CHANGE_VISIBILITY": 13,
+        "PURGE": 14,
+        "QUEUE_STATS": 15,
+        "CONFIGURE": 16,
+        "STREAM_APPEND": 20,
+        "STREAM_READ": 21,
+        "CREATE_PARTITION": 30,
+        "DELETE_PARTITION": 31,
+        "DESCRIBE_CLUSTER": 32,
+        "PEER_HELLO": 40,
+        "RAFT": 41,
+        "HEARTBEAT": 42,
+    }
+
+
+def test_error_numbers_are_frozen() -> None:
+    names = [code.name for code in sorted(ErrorCode)]
+    assert names == [
+        "OK",
+        "INVALID_REQUEST",
+        "UNKNOWN_OPCODE",
+        "UNKNOWN_PARTITION",
+        "NOT_LEADER",
+        "NO_QUORUM",
+        "OUTCOME_UNKNOWN",
+        "OVERLOADED",
+        "SHUTTING_DOWN",
+        "TOO_LARGE",
+        "NOT_IN_FLIGHT",
+        "OVER_LIMIT",
+        "PURGE_IN_PROGRESS",
+        "READ_ONLY",
+        "OFFSET_OUT_OF_RANGE",
+        "INTERNAL",
+        "CANCELLED",
+        "UNREACHABLE",
+        "NOT_ENOUGH_NODES",
+        "UNKNOWN_RECORD",
+        "UNAVAILABLE",
+    ]
+    assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
+
+
+def test_numbers_of_kinds_and_acks_are_frozen() -> None:
+    assert {kind.name: int(kind) for kind in PartitionKind} == {"CLUSTER": 0, "QUEUE": 1, "STREAM": 2}
+    assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
+
+
+def test_error_whose_outcome_is_unknown_may_be_retried_and_looked_up_again() -> None:
+    for code, traits in TRAITS.items():
+        if traits.refresh_metadata:
+            assert traits.retriable, code
+    error = StorageError(ErrorCode.NOT_LEADER, "node 2 leads", leader=2)
+    assert error.traits.refresh_metadata and error.leader == 2 and str(error) == "NOT_LEADER: node 2 leads"

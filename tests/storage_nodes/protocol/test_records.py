@@ -1,0 +1,162 @@
+"""Record bodies and record batches, byte for byte against another implementation of the Kafka v2 layout (aiokafka)."""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from storage_nodes.log.record_batch import (
+    CONTROL_QUEUE,
+    HEADER_BYTES,
+    BatchError,
+    build_batch,
+    control_key,
+    control_kind,
+    iterate_bodies,
+    read_header,
+    verify_batch,
+)
+from storage_nodes.protocol.records import RecordError, decode_body, decode_varint, encode_body, encode_varint
+
+Message = tuple[bytes | None, bytes, list[tuple[bytes, bytes]]]
+
+header_names = st.text(st.characters(codec="ascii"), max_size=12).map(str.encode)
+messages = st.tuples(
+    st.none() | st.binary(max_size=200),
+    st.binary(max_size=300),
+    st.lists(st.tuples(header_names, st.binary(max_size=80)), max_size=4),
+)
+TIMES_MS = st.integers(0, 2**45)
+INT64 = st.integers(-(2**63), 2**63 - 1)
+
+
+def kafka_batch(messages: list[Message], timestamp_ms: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
+    for offset, (key, value, headers) in enumerate(messages):
+        named = [(name.decode(), content) for name, content in headers]
+        assert builder.append(offset, timestamp_ms, key, value, named) is not None
+    return bytes(builder.build())
+
+
+def bodies_of(messages: list[Message]) -> list[bytes]:
+    return [encode_body(value, key, headers) for key, value, headers in messages]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=70), TIMES_MS)
+@example([(None, b"x" * 5_000, [])] * 70, 1_700_000_000_000)
+def test_batch_equals_the_other_builders_but_for_place_and_attributes(messages: list[Message], time_ms: int) -> None:
+    ours = build_batch(0, 0, time_ms, bodies_of(messages), plain=True)
+    theirs = bytearray(kafka_batch(messages, time_ms))
+    # What a broker sets: the epoch it appends in, and attributes (append time, plain) under the checksum.
+    struct.pack_into(">i", theirs, 12, 0)
+    struct.pack_into(">h", theirs, 21, 0x108)
+    struct.pack_into(">I", theirs, 17, google_crc32c.value(bytes(theirs[21:])))
+    assert ours == bytes(theirs)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=20), TIMES_MS, st.integers(0, 2**60), st.integers(0, 2**31 - 1))
+def test_batch_is_read_by_the_other_reader(messages: list[Message], time_ms: int, base: int, epoch: int) -> None:
+    ours = build_batch(base, epoch, time_ms, bodies_of(messages))
+    theirs = DefaultRecordBatch(ours)
+    assert theirs.validate_crc()
+    assert (theirs.base_offset, theirs.magic, theirs.is_control_batch) == (base, 2, False)
+    assert (theirs.timestamp_type, theirs.next_offset) == (1, base + len(messages))
+    read = [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in theirs]
+    assert read == [
+        (base + i, time_ms, key, value, [(name.decode(), content) for name, content in headers])
+        for i, (key, value, headers) in enumerate(messages)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=20), TIMES_MS)
+def test_other_builders_batch_is_read_here(messages: list[Message], time_ms: int) -> None:
+    theirs = kafka_batch(messages, time_ms)
+    header = verify_batch(theirs)
+    assert (header.record_count, header.timestamp_ms, header.is_control) == (len(messages), time_ms, False)
+    decoded = [decode_body(body) for _, body in iterate_bodies(theirs)]
+    assert [(r.key, r.value, list(r.headers)) for r in decoded] == messages
+
+
+def test_control_batch_is_one_for_the_other_reader() -> None:
+    batch = build_batch(5, 1, 9, [encode_body(b"command", control_key(CONTROL_QUEUE))], control=True)
+    theirs = DefaultRecordBatch(batch)
+    assert theirs.is_control_batch and read_header(batch).is_control and not read_header(batch).is_plain
+    (record,) = theirs
+    assert record.key == b"\x00\x00\x00\x11" and control_kind(record.key) == CONTROL_QUEUE
+
+
+def test_batch_has_its_golden_bytes() -> None:
+    batch = build_batch(1_000, 7, 1_700_000_000_000, [encode_body(b"hi"), encode_body(b"", b"k", [(b"d", b"50")])])
+    assert batch.hex() == (
+        "00000000000003e80000004700000007025259a5a80008000000010000018bcfe568000000018bcfe56800ffff"
+        "ffffffffffffffffffffffff0000000210000000010468690018000002026b00020264043530"
+    )
+
+
+@given(INT64)
+@example(-(2**63))
+@example(2**63 - 1)
+@example(63)
+@example(-64)
+def test_varint_comes_back(value: int) -> None:
+    encoded = encode_varint(value)
+    assert decode_varint(encoded + b"\xff", 0) == (value, len(encoded))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80", b"\xff" * 9, b"\x80" * 10 + b"\x00"])
+def test_varint_that_does_not_end_is_refused(data: bytes) -> None:
+    with pytest.raises(RecordError):
+        decode_varint(data, 0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60))
+@example(b"\x01\x00\xfe\xff\xff\xff\x0f")  # a header count of two thousand million
+@example(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01")
+def test_arbitrary_bytes_as_a_body_raise_nothing_but_record_error(data: bytes) -> None:
+    try:
+        record = decode_body(data)
+    except RecordError:
+        return
+    assert decode_body(encode_body(record.value, record.key, record.headers)) == record
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=3), st.data())
+def test_batch_with_any_one_byte_changed_under_the_checksum_is_refused(
+    messages: list[Message], data: st.DataObject
+) -> None:
+    batch = bytearray(build_batch(3, 1, 5, bodies_of(messages)))
+    at = data.draw(st.integers(16, len(batch) - 1))
+    batch[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(BatchError):
+        verify_batch(bytes(batch))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=3), st.data())
+def test_records_of_a_damaged_batch_raise_nothing_but_batch_error(messages: list[Message], data: st.DataObject) -> None:
+    batch = bytearray(build_batch(3, 1, 5, bodies_of(messages)))
+    for _ in range(3):
+        at = data.draw(st.integers(HEADER_BYTES - 4, len(batch) - 1))
+        batch[at] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(batch)))
+    for damaged in (bytes(batch), bytes(batch[:cut])):
+        try:
+            list(iterate_bodies(damaged))
+        except BatchError:
+            continue
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\x00\x00\x00"])
+def test_control_key_that_is_none_is_refused(key: bytes | None) -> None:
+    with pytest.raises(BatchError):
+        control_kind(key)
