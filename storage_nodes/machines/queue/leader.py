@@ -48,12 +48,15 @@ RETENTION_CHECK_MS_MIN = 1_000
 RETENTION_CHECKS_PER_RETENTION = 100
 # How long a short poll may wait for the read of the log that will find its messages.
 FETCH_PATIENCE_MS = 1_000
+# After a read of the log that got nowhere.
+FETCH_RETRY_MS = 50
 
 
 class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
+        "_fetch_again_ms",
         "_fetching",
         "_leases",
         "_probes",
@@ -74,6 +77,7 @@ class Leader:
         self._waiters = Waiters()
         self._probes = Probes()
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
+        self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -142,8 +146,10 @@ class Leader:
         if from_offset != self._fetching:
             return []
         self._fetching = -1
-        # The log may hold more than was folded: what is not committed is nobody's message yet.
-        end = min(next_offset, self._state.log_end) if next_offset > from_offset else self._state.log_end
+        # The log may hold more than was folded: what is not committed is nobody's message yet. A read that got nowhere
+        # says nothing about what is there: taking it for "nothing" would skip messages for good.
+        end = min(next_offset, self._state.log_end)
+        self._fetch_again_ms = 0 if end > from_offset else time_ms + FETCH_RETRY_MS
         if self._probes.asks(from_offset):
             self._probes.fetched(from_offset, ranges, end)
             self._stage_probed()
@@ -165,7 +171,7 @@ class Leader:
 
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages; else the next acquire looks."""
-        due_ms = [self._retention_check_ms]
+        due_ms = [self._retention_check_ms, self._fetch_again_ms]
         if self._waiters:
             due_ms += [self._leases.next_deadline_ms(), self._waiters.next_deadline_ms()]
         return min((ms for ms in due_ms if ms), default=0)
@@ -280,7 +286,9 @@ class Leader:
             self._expire_fresh(time_ms)
         if self._waiters:
             self._serve(effects, time_ms)
-        if self._fetching < 0 and (from_offset := self._wanted_offset()) >= 0:
+        if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
+            self._fetch_again_ms = 0
+        if self._fetching < 0 and not self._fetch_again_ms and (from_offset := self._wanted_offset()) >= 0:
             self._fetching = from_offset
             effects.append(Fetch(from_offset))
         if not staging.announced and not staging.is_empty:

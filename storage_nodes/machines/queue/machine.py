@@ -151,7 +151,7 @@ class QueueMachine:
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
     def fetched(self, from_offset: int, ranges: Sequence[FreshRange], next_offset: int, now_ms: int) -> list[Effect]:
-        """Answer to Fetch: the data batches from there on, and where reading goes on (no progress = log end)."""
+        """Answer to Fetch: the data batches from there on, and where reading goes on (a gap at the end: log end)."""
         return self._leader.fetched(from_offset, ranges, next_offset, now_ms) if self._leader is not None else []
 
     def tick(self, now_ms: int) -> list[Effect]:

@@ -34,6 +34,7 @@ class Partition:
         self.leader_index = 0
         self.fetch_batches_max = fetch_batches_max
         self.effects: list[Effect] = []  # everything the leader asked for, fetches aside
+        self.effect_times_ms: list[int] = []  # when
         self.answers: dict[Hashable, object] = {}
         self.delivered: dict[Hashable, list[Pick]] = {}
         self.refused: dict[Hashable, Refuse] = {}
@@ -107,6 +108,7 @@ class Partition:
                 self.fetches.append(effect)
                 continue
             self.effects.append(effect)
+            self.effect_times_ms.append(self.now_ms)
             if isinstance(effect, Deliver):
                 self._answered(effect.token)
                 self.delivered[effect.token] = effect.picks
@@ -130,7 +132,7 @@ class Partition:
             ranges = [
                 FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h in found if not h.is_control
             ]
-            next_offset = found[-1].end_offset if found else from_offset
+            next_offset = found[-1].end_offset if found else self.end
             self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms))
 
     def tick(self) -> None:

@@ -576,6 +576,21 @@ def test_short_poll_while_the_log_is_read_waits_for_the_read(partition: Partitio
     assert offsets_of(partition.delivered["a"]) == list(sent)
 
 
+def test_fetch_that_got_nowhere_skips_nothing_and_is_tried_again(partition: Partition) -> None:
+    """A read from inside `apply` may not see the newest entry yet."""
+    sent = partition.send(2)
+    partition.holds_fetches = True
+    partition.fail_over()
+    (fetch,) = partition.fetches
+    partition.fetches.clear()
+    partition.acquire("a", wait_ms=20_000)
+    partition.perform(partition.leader.fetched(fetch.from_offset, [], fetch.from_offset, partition.now_ms))
+    assert not partition.fetches and "a" not in partition.delivered
+    partition.holds_fetches = False
+    partition.pass_ms(100)
+    assert offsets_of(partition.delivered["a"]) == list(sent)
+
+
 def test_fetch_beyond_what_is_committed_is_not_delivered(partition: Partition) -> None:
     partition.send(2)
     partition.holds_fetches = True
