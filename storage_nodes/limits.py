@@ -59,6 +59,8 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# Bodies at hand for delivery, over all queues of a node.
+BODY_CACHE_BYTES_MAX = 8 * MIB
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3

@@ -20,6 +20,7 @@ from storage_nodes.limits import CLUSTER_VOTERS_MAX
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
@@ -67,6 +68,7 @@ class StorageNode:
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
         )
+        self.bodies = BodyCache()
         self._early = EarlyMessages()
         self._table = RequestTable(self)
         self._connections: set[Connection] = set()

@@ -56,7 +56,7 @@ class QueueReplica(Replica):
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.machine = QueueMachine(meta.config)
         self._appends = Appends()
-        self._bodies = BodyReader(log, host.run_cold)
+        self._bodies = BodyReader(log, host.bodies, host.run_cold)
         super().__init__(host, log, meta)
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -231,6 +231,7 @@ class QueueReplica(Replica):
 
         def done(cold: list[bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
+                self._bodies.keep_ahead(cold)
                 self._fetched(from_offset, cold)
                 self.schedule()
 

@@ -32,6 +32,7 @@ from storage_nodes.log.record_batch import (
 )
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.timers import Timers
@@ -61,6 +62,7 @@ class Host(Protocol):
     log: NodeLog
     committer: Committer
     timers: Timers
+    bodies: BodyCache
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
