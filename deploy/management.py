@@ -16,20 +16,34 @@ from deploy.installation import ROOT, Installation, State
 
 # Distributions whose migrations are ours to run too.
 MIGRATING_DISTRIBUTIONS = ("django", "django-celery-beat")
+_running: set[subprocess.Popen[str]] = set()
 
 
 def run_manage(installation: Installation, state: State, arguments: list[str], deadline_s: float) -> str:
     """Run one management command and return what it printed; its error's last lines go into the sentence."""
     environment = installation.environment(state)
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"manage.py {arguments[0]} did not end within {deadline_s:.0f} s") from None
-    if answer.returncode != 0:
-        tail = "\n".join(answer.stderr.strip().splitlines()[-limits.LOG_TAIL_LINES :])
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+    ) as process:
+        _running.add(process)
+        try:
+            output, errors = process.communicate(timeout=deadline_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise CommandError(f"manage.py {arguments[0]} did not end within {deadline_s:.0f} s") from None
+        finally:
+            _running.discard(process)
+    if process.returncode != 0:
+        tail = "\n".join(errors.strip().splitlines()[-limits.LOG_TAIL_LINES :])
         raise CommandError(f"manage.py {arguments[0]} failed:\n{tail}")
-    return answer.stdout
+    return output
+
+
+def stop_running() -> None:
+    """End the calls under way in other threads: with their database going away they would only wait for it."""
+    for process in list(_running):
+        process.kill()
 
 
 def migrate(installation: Installation, state: State) -> bool:

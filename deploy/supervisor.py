@@ -177,6 +177,7 @@ class Supervisor:
     # --- stopping ---------------------------------------------------------------------------------------
 
     async def _stop_all(self) -> None:
+        management.stop_running()
         for stage in STOP_ORDER:
             await asyncio.gather(*(child.stop() for child in self.children if child.spec.role in stage))
 

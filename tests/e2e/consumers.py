@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
+
+from websockets.sync.client import ClientConnection, connect
 
 from tests.support.installation import RunningInstallation
 
@@ -62,6 +65,9 @@ class Boto3Way:
             self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
         return len(messages)
 
+    def close(self) -> None:
+        self._sqs.close()
+
 
 class RestWay:
     def __init__(self, installation: RunningInstallation, name: str, url: str) -> None:
@@ -75,21 +81,70 @@ class RestWay:
 
     def send(self, lines: Sequence[bytes]) -> list[str]:
         answer = self._post(self._path, {"messages": [{"body": line.decode()} for line in lines]})
-        return [message["message_id"] for message in answer["messages"]]
+        return [message["id"] for message in answer["messages"]]
 
     def receive(self, received: Received) -> int:
         messages = self._post(f"{self._path}/receive", {"max_messages": BATCH, "wait_seconds": 1})["messages"]
         for message in messages:
-            received(message["message_id"], message["body"].encode())
+            received(message["id"], message["body"].encode())
         if messages:
             self._post(f"{self._path}/ack", {"receipts": [message["receipt"] for message in messages]})
         return len(messages)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class WebsocketWay(RestWay):
+    """Sends by REST, is pushed to over a websocket: credit is given ahead, so messages come without being asked for."""
+
+    CREDIT = 100
+
+    def __init__(self, installation: RunningInstallation, name: str, url: str) -> None:
+        super().__init__(installation, name, url)
+        endpoint = installation.key["endpoint"].replace("http://", "ws://")
+        self._subscribe_url = f"{endpoint}/v1/queues/{name}/subscribe"
+        self._headers = {"Authorization": f"Bearer {installation.key['bearer_token']}"}
+        self._socket: ClientConnection | None = None
+        self._used_credit = 0
+
+    def _connection(self) -> ClientConnection:
+        if self._socket is None:
+            self._socket = connect(self._subscribe_url, additional_headers=self._headers)
+            assert json.loads(self._socket.recv(timeout=10))["type"] == "ready"
+            self._tell(type="credit", n=self.CREDIT)
+        return self._socket
+
+    def _tell(self, **frame: Any) -> None:
+        assert self._socket is not None
+        self._socket.send(json.dumps(frame))
+
+    def receive(self, received: Received) -> int:
+        try:
+            frame = json.loads(self._connection().recv(timeout=1))
+        except TimeoutError:
+            return 0
+        assert frame["type"] == "message", frame
+        received(frame["id"], frame["body"].encode())
+        self._tell(type="ack", ids=[frame["receipt"]])
+        self._used_credit += 1
+        if self._used_credit == self.CREDIT // 2:
+            self._tell(type="credit", n=self._used_credit)
+            self._used_credit = 0
+        return 1
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        super().close()
 
 
 class Way(Protocol):
     def send(self, lines: Sequence[bytes]) -> list[str]: ...
 
     def receive(self, received: Received) -> int: ...
+
+    def close(self) -> None: ...
 
 
 def send_all(ways: Sequence[Way], lines: Sequence[bytes]) -> dict[str, bytes]:

@@ -24,6 +24,7 @@ def test_printed_boto3_lines_run_as_they_are(installation: RunningInstallation) 
 
 
 def test_printed_curl_line_sends_a_message(installation: RunningInstallation) -> None:
+    installation.command("send", "hello", input_bytes=b"")  # makes the queue of the printed lines
     line = next(line.strip() for line in installation.printed.splitlines() if line.strip().startswith("curl "))
     answer = subprocess.run(line, shell=True, capture_output=True, text=True, timeout=60)
     assert answer.returncode == 0, answer.stderr

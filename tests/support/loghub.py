@@ -26,7 +26,7 @@ def log_lines() -> tuple[bytes, ...]:
 def generated_lines() -> tuple[bytes, ...]:
     """Of the same kind: repeated texts, carriage returns, lengths from short to 2,500 bytes, some beyond ASCII."""
     chance = random.Random(7)
-    words = ["INFO", "WARN", "block", "blk_-6952", "10.250.19.102", "größer", "terminating", "/user/root", "\u4e16\u754c"]
+    words = ["INFO", "WARN", "block", "blk_-6952", "10.250.19.102", "größer", "terminating", "\u4e16\u754c"]
     texts = [" ".join(chance.choices(words, k=chance.randint(1, 40))) for _ in range(LINES // 2)]
     lines = [chance.choice(texts) + chance.choice(["\r", "\r", "", " "]) for _ in range(LINES - 1)]
     return tuple(line.encode() for line in [*lines, "x" * 2_500])
