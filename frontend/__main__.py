@@ -1,6 +1,7 @@
 """`python -m frontend`: one front end, until SIGTERM.
 
-Builds the plane from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in order.
+Builds the plane from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in
+order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Calls to the control plane: SQS management actions, and paths that are passed on as they are.
 
-Every call vouches for its caller with a principal header and a MAC over the request. What a client sends under these names is stripped:
-only this process may say who is asking. Behind a bulkhead and a circuit breaker, so that a slow control plane costs the message
-path nothing. Responses are streamed through; nothing of an upstream failure is shown.
+Every call vouches for its caller with a principal header and a MAC over the request. What a client sends under these
+names is stripped: only this process may say who is asking. Behind a bulkhead and a circuit breaker, so that a slow
+control plane costs the message path nothing. Responses are streamed through; nothing of an upstream failure is shown.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class ControlPlane:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def sqs(self, action: str, principal: Principal, request_id: str, params: dict[str, object]) -> dict[str, Any]:
+    async def sqs(
+        self, action: str, principal: Principal, request_id: str, params: dict[str, object]
+    ) -> dict[str, Any]:
         """The result of a management action. Raises Refusal: the control plane's own, or 503."""
         body = msgspec.json.encode(
             {"account_id": principal.account_id, "access_key_id": principal.access_key_id, "params": params}
@@ -110,7 +112,7 @@ class ControlPlane:
         raise _refusal_of(response.status_code, content)
 
     async def pass_on(self, request: Request, principal: Principal | None, send: Send) -> int:
-        """Answer `request` with what the control plane answers. Returns the status. Raises Refusal before the answer."""
+        """Answer `request` with what the control plane answers; returns the status. Refusal: nothing was sent."""
         target = request.path + (b"?" + request.query if request.query else b"")
         headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
         headers += (

@@ -47,7 +47,7 @@ class Plane:
         self.authenticator = Authenticator(metadata, keyring, pepper, region, now_s)
         self.queues = QueueViews(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
-        self.rates = rates or RateTree()
+        self.rates = rates if rates is not None else RateTree()
         self.meters = Meters()
         self.now_s = now_s
         self.metadata_is_up = trust_metadata

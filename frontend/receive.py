@@ -6,8 +6,8 @@
     receipt      crypto/receipts.py          where the message lies, MACed for this queue
     answer, meter
 
-A receipt comes back with a delete (ack) or a change of visibility (extend, nack). It is proof enough that the message was
-delivered from this queue; whether the lease still holds is for the partition to say.
+A receipt comes back with a delete (ack) or a change of visibility (extend, nack). It is proof enough that the message
+was delivered from this queue; whether the lease still holds is for the partition to say.
 """
 
 from __future__ import annotations

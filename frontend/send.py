@@ -54,7 +54,7 @@ async def send_message(plane: Plane, caller: Principal, address: Address, fields
 async def send_messages(
     plane: Plane, caller: Principal, address: Address, batch: Sequence[MessageFields]
 ) -> list[Sent | Refusal]:
-    """Several messages, each with its own outcome; those that pass are stored together. Raises Refusal for all of them."""
+    """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
     queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
     drafts = [_draft(queue, fields) for fields in batch]

@@ -1,8 +1,7 @@
 """uvicorn as this process runs it: what it does not bound by itself is bounded here.
 
     unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close
-    header and body        each must be whole within its deadline, else the connection is closed: a client that sends a byte now
-                           and then holds nothing
+    header and body        each must be whole within its deadline, else the connection is closed
     stop                   parked polls answer first, then connections close
 
 One timer per connection, not per request, watches the deadlines.

@@ -1,6 +1,7 @@
 """From a request to a principal: look the key up, verify, or refuse. Default is no.
 
-An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret nobody has.
+An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
+nobody has.
 """
 
 from __future__ import annotations

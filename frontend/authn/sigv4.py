@@ -4,9 +4,10 @@
     string to sign    = AWS4-HMAC-SHA256 \n time \n date/region/sqs/aws4_request \n sha256(canonical request)
     signing key       = HMAC(HMAC(HMAC(HMAC("AWS4" + secret, date), region), "sqs"), "aws4_request")
 
-Two forms: the Authorization header, and the presigned query. Decided here once, by default no: `host` and every `x-amz-*` header
-must be signed, the body is always hashed and never taken on trust, both forms at once are refused, and so are session tokens,
-which this service does not issue. Everything that does not match answers with the same words.
+Two forms: the Authorization header, and the presigned query. Decided here once, by default no: `host` and every
+`x-amz-*` header must be signed, the body is always hashed and never taken on trust, both forms at once are refused,
+and so are session tokens, which this service does not issue. Everything that does not match answers with the same
+words.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from frontend.limits import (
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sqs"
-EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest().encode()
 
 _HEADER = re.compile(r"AWS4-HMAC-SHA256 (.*Signature)=([0-9a-f]{64})", re.ASCII)
 _CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a-z0-9-]{1,32})/aws4_request", re.ASCII)
@@ -54,11 +55,8 @@ class Credential(NamedTuple):
     region: str
     service: str
     names: tuple[bytes, ...]  # signed headers, as the client ordered them
-    names_text: str
-
-    @property
-    def scope(self) -> str:
-        return f"{self.date}/{self.region}/{self.service}/aws4_request"
+    names_text: bytes
+    scope: bytes
 
 
 class Signed(NamedTuple):
@@ -66,7 +64,7 @@ class Signed(NamedTuple):
 
     credential: Credential
     signature: str
-    string_to_sign: str
+    string_to_sign: bytes
 
 
 def read_signature(request: Request, now_s: float) -> Signed:
@@ -93,7 +91,7 @@ def signing_key(secret_access_key: str, date: str, region: str) -> bytes:
 
 def signature_matches(signed: Signed, key: bytes, region: str) -> bool:
     """Constant time; a scope of another region or service fails like any other difference."""
-    computed = hmac.digest(key, signed.string_to_sign.encode(), "sha256").hex()
+    computed = hmac.digest(key, signed.string_to_sign, "sha256").hex()
     equal = hmac.compare_digest(computed, signed.signature)
     credential = signed.credential
     return equal and credential.region == region and credential.service == SERVICE
@@ -114,10 +112,9 @@ def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed
     amz_date = request.headers.get(b"x-amz-date")
     if amz_date is None:
         raise Refusal("IncompleteSignature", "The request must carry X-Amz-Date.")
-    moment = amz_date.decode("latin-1")
-    _check_time(moment, credential, now_s, CLOCK_SKEW_S_MAX)
-    query = _canonical_query(request.query, skip_signature=False) if request.query else ""
-    return _sign_over(request, credential, match.group(2), moment, query)
+    _check_time(amz_date.decode("latin-1"), credential, now_s, CLOCK_SKEW_S_MAX)
+    query = _canonical_query(request.query, skip_signature=False) if request.query else b""
+    return _sign_over(request, credential, match.group(2), amz_date, query)
 
 
 @functools.lru_cache(maxsize=CREDENTIALS_CACHED_MAX)
@@ -155,7 +152,7 @@ def _read_query(request: Request, now_s: float) -> Signed:
         raise _malformed()
     _check_time(fields[b"X-Amz-Date"], credential, now_s, int(expires))
     query = _canonical_query(request.query, skip_signature=True)
-    return _sign_over(request, credential, signature, fields[b"X-Amz-Date"], query)
+    return _sign_over(request, credential, signature, fields[b"X-Amz-Date"].encode(), query)
 
 
 def _credential(credential: str, names_text: str) -> Credential | None:
@@ -165,40 +162,40 @@ def _credential(credential: str, names_text: str) -> Credential | None:
     names = tuple(name.encode() for name in names_text.split(";"))
     if len(names) > SIGNED_HEADERS_MAX or b"host" not in names or len(set(names)) != len(names):
         return None
-    return Credential(match[1], match[2], match[3], match[4], names, names_text)
+    scope = credential.partition("/")[2].encode()
+    return Credential(match[1], match[2], match[3], match[4], names, names_text.encode(), scope)
 
 
 # --- what was signed ---
 
 
-def _sign_over(request: Request, credential: Credential, signature: str, moment: str, query: str) -> Signed:
+def _sign_over(request: Request, credential: Credential, signature: str, moment: bytes, query: bytes) -> Signed:
     headers = request.headers
     names = credential.names
     for name in headers:
-        if name.startswith(b"x-amz-") and name not in names:
+        if name[:6] == b"x-amz-" and name not in names:
             raise _mismatch()
-    body_hash = hashlib.sha256(request.body).hexdigest() if request.body else EMPTY_SHA256
+    body_hash = hashlib.sha256(request.body).hexdigest().encode() if request.body else _EMPTY_SHA256
     claimed = headers.get(b"x-amz-content-sha256")
     # Also refuses UNSIGNED-PAYLOAD and STREAMING-...: neither is the hash of anything.
-    if claimed is not None and not hmac.compare_digest(claimed, body_hash.encode()):
+    if claimed is not None and not hmac.compare_digest(claimed, body_hash):
         raise _mismatch()
-    lines = [request.method, _canonical_path(request.path), query]
+    lines = [request.method.encode(), _canonical_path(request.path), query]
     for name in names:
         value = headers.get(name)
         if value is None:
             raise _mismatch()
         if b"  " in value or b"\t" in value:
             value = b" ".join(value.split())
-        lines.append(f"{name.decode()}:{value.strip().decode('latin-1')}")
-    lines += ("", credential.names_text, body_hash)
-    canonical = "\n".join(lines).encode("latin-1")
-    string_to_sign = f"{ALGORITHM}\n{moment}\n{credential.scope}\n{hashlib.sha256(canonical).hexdigest()}"
-    return Signed(credential, signature, string_to_sign)
+        lines.append(name + b":" + value.strip())
+    lines += (b"", credential.names_text, body_hash)
+    digest = hashlib.sha256(b"\n".join(lines)).hexdigest().encode()
+    return Signed(credential, signature, b"AWS4-HMAC-SHA256\n%b\n%b\n%b" % (moment, credential.scope, digest))
 
 
-def _canonical_path(path: bytes) -> str:
+def _canonical_path(path: bytes) -> bytes:
     if path == b"/":
-        return "/"
+        return path
     parts: list[bytes] = []
     for part in path.split(b"/"):
         if part == b"..":
@@ -208,10 +205,10 @@ def _canonical_path(path: bytes) -> str:
             parts.append(part)
     tail = "/" if parts and path.endswith(b"/") else ""
     # The path as it was sent is quoted once more: that is what every service but S3 signs.
-    return "/" + quote(b"/".join(parts), safe="/~") + tail
+    return f"/{quote(b'/'.join(parts), safe='/~')}{tail}".encode()
 
 
-def _canonical_query(query: bytes, skip_signature: bool) -> str:
+def _canonical_query(query: bytes, skip_signature: bool) -> bytes:
     pairs = []
     for part in query.split(b"&"):
         if not part:
@@ -220,7 +217,7 @@ def _canonical_query(query: bytes, skip_signature: bool) -> str:
         if skip_signature and name == _QUERY_SIGNATURE:
             continue
         pairs.append((_requote(name), _requote(value)))
-    return "&".join(f"{name}={value}" for name, value in sorted(pairs))
+    return "&".join(f"{name}={value}" for name, value in sorted(pairs)).encode()
 
 
 def _requote(text: bytes) -> str:

@@ -4,8 +4,9 @@
     secret access key  40 characters of the base64 alphabet                240 random bits, signs SigV4 requests
     bearer token       pstk_ + access key id + _ + 43 base62 + 6 base62    256 random bits, then a CRC-32
 
-The CRC covers everything before it, so that a mangled token is refused before any look-up, and so that secret scanners can
-tell a token from noise. Only HMAC-SHA-256(pepper, token) is stored: a stolen table is of no use without the pepper.
+The CRC covers everything before it, so that a mangled token is refused before any look-up, and so that secret
+scanners can tell a token from noise. Only HMAC-SHA-256(pepper, token) is stored: a stolen table is of no use without
+the pepper.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
-The content is msgpack: [body, attributes, trace header]. Associated data: account id, queue uuid, and the envelope's first 22+n bytes, that is
-message id, key version and sender. So nothing can be moved to another message, queue or account, nor claim another sender.
+The content is msgpack: [body, attributes, trace header]. Associated data: account id, queue uuid, and the envelope's
+first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message, queue or
+account, nor claim another sender.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ SENDER_CHARS_MAX = 255
 _HEAD = struct.Struct(">B16sIB")
 _HEAD_BYTES = _HEAD.size
 _RANDOM_BYTES = MESSAGE_ID_BYTES + NONCE_BYTES
+
+_UUID_MASK = ~(0xF << 76 | 0x3 << 62)
+_UUID_VERSION_4 = 0x4 << 76 | 0x2 << 62
 
 assert _HEAD_BYTES == 22
 
@@ -76,7 +80,8 @@ def seal(key: DataKey, sender: bytes, content: Content) -> tuple[str, bytes]:
     random = os.urandom(_RANDOM_BYTES)
     nonce = random[MESSAGE_ID_BYTES:]
     # The bits that make sixteen random bytes a UUID of version 4.
-    message_id = b"%b%c%b%c%b" % (random[:6], random[6] & 0x0F | 0x40, random[7:8], random[8] & 0x3F | 0x80, random[9:16])
+    number = int.from_bytes(random[:MESSAGE_ID_BYTES], "big") & _UUID_MASK | _UUID_VERSION_4
+    message_id = number.to_bytes(MESSAGE_ID_BYTES, "big")
     head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
     sealed = key.cipher.encrypt(nonce, _encode_content(content), key.owner + head)
     return format_message_id(message_id), b"%b%b%b" % (head, nonce, sealed)

@@ -13,9 +13,10 @@ Every wrapped value, whatever its kind:
       13     n  AES-256-GCM ciphertext (a key: 32 bytes)
     13+n    16  tag
 
-The associated data starts with the kind of value, so that nothing sealed for one purpose opens for another; each part is preceded by its
-length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to 2**32 values under one key: the master
-key seals one value per account and per access key, an account key one per queue data key.
+The associated data starts with the kind of value, so that nothing sealed for one purpose opens for another; each part
+is preceded by its length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to
+2**32 values under one key: the master key seals one value per account and per access key, an account key one per
+queue data key.
 """
 
 from __future__ import annotations

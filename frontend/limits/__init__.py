@@ -92,7 +92,7 @@ SOCKET_AUTH_S_MAX = 10.0
 SOCKET_LEASES_MAX = 10_000
 SOCKET_ACKS_PENDING_MAX = 10_000
 SOCKET_WAIT_MS = 20_000
-# Leases of a socket are short and renewed while it lives, so that a consumer that dies costs its messages this much at most.
+# Leases of a socket are short and renewed while it lives: a consumer that dies delays its messages this much.
 SOCKET_VISIBILITY_S = 30
 SOCKET_RENEW_S = 10.0
 # How often an open socket's key is looked at again: a revoked key is cut off within this time.

@@ -1,7 +1,8 @@
 """Request rates: a tree of leaky buckets (GCRA). Pure; the clock is a parameter.
 
-The generic cell rate algorithm keeps one number per bucket, the theoretical arrival time: when the bucket would be empty again. A
-request of cost c moves it c/rate later; it is refused, and nothing moves, if that would lie more than a burst ahead of now.
+The generic cell rate algorithm keeps one number per bucket, the theoretical arrival time: when the bucket would be
+empty again. A request of cost c moves it c/rate later; it is refused, and nothing moves, if that would lie more than
+a burst ahead of now.
 
     account --> key --> queue         a request pays on its whole path, or, if one level refuses, nowhere
 
@@ -34,7 +35,7 @@ class RateLimits(NamedTuple):
 class RateTree:
     """The buckets of this front end. `admit` returns 0.0, or the seconds after which the same request would pass."""
 
-    __slots__ = ("_burst_s", "_buckets", "_buckets_max", "_intervals")
+    __slots__ = ("_buckets", "_buckets_max", "_burst_s", "_intervals")
 
     def __init__(self, limits: RateLimits | None = None, buckets_max: int = RATE_BUCKETS_MAX) -> None:
         limits = limits or RateLimits()

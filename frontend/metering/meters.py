@@ -1,7 +1,7 @@
 """Counters and latency histograms per action, read by Prometheus when it asks.
 
-Plain integers instead of the client library's locked values: a request costs one dictionary look-up and a bisection. Only
-this thread writes. No label names a tenant.
+Plain integers instead of the client library's locked values: a request costs one dictionary look-up and a bisection.
+Only this thread writes. No label names a tenant.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The Channels consumer of a subscription: upgrade, authentication, frames. A thin shell around `subscription.py`.
 
-A token comes in the Authorization header of the upgrade or in the first frame, never in the URL, where logs would keep it. A browser's
-Origin must be the host it connects to: a page of another site must not speak with a visitor's network position.
+A token comes in the Authorization header of the upgrade or in the first frame, never in the URL, where logs would
+keep it. A browser's Origin must be the host it connects to: a page of another site must not speak with a visitor's
+network position.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
-import structlog
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
@@ -32,9 +32,6 @@ CLOSE_UNAUTHENTICATED = 4401
 CLOSE_ORIGIN = 4403
 CLOSE_AUTH_TIMEOUT = 4408
 CLOSE_TRY_LATER = 1013
-
-_log = structlog.get_logger("frontend.push")
-
 
 class SubscribeConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """One websocket at /v1/queues/<name>/subscribe."""

@@ -15,6 +15,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+import structlog
+
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
 from frontend.errors import Refusal, invalid, unavailable
@@ -45,8 +47,11 @@ if TYPE_CHECKING:
     from frontend.plane import Plane
 
 CLOSE_GOING_AWAY = 1001
+CLOSE_INTERNAL = 1011
 CLOSE_KEY_REVOKED = 4401
 CLOSE_QUEUE_GONE = 4404
+
+_log = structlog.get_logger("frontend.push")
 
 SendText = Callable[[str], Awaitable[None]]
 CloseSocket = Callable[[int], Awaitable[None]]
@@ -260,3 +265,7 @@ class Subscription:
                 await self._close_socket(CLOSE_QUEUE_GONE if refusal.kind.rest_status == 404 else CLOSE_GOING_AWAY)
         except (OSError, RuntimeError):
             return
+        except Exception:
+            _log.exception("subscription_failed", account_id=self._caller.account_id)
+            with contextlib.suppress(OSError, RuntimeError):
+                await self._close_socket(CLOSE_INTERNAL)

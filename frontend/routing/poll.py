@@ -1,7 +1,7 @@
 """Receiving from the partitions of a queue: sweep, then park at all of them; and what must be handed back.
 
-A poll that ends early (the client left, the process stops) is cancelled at the nodes. Messages that were leased in the same
-instant are made visible again at once, so that nobody waits for a lease that nobody holds.
+A poll that ends early (the client left, the process stops) is cancelled at the nodes. Messages that were leased in
+the same instant are made visible again at once, so that nobody waits for a lease that nobody holds.
 """
 
 from __future__ import annotations

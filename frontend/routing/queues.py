@@ -1,6 +1,7 @@
 """Views of queues: a metadata record made ready for the message path, rebuilt when the record changes.
 
-A view holds what every message would otherwise compute again: parsed attributes, opened data keys, the owner bytes of receipts.
+A view holds what every message would otherwise compute again: parsed attributes, opened data keys, the owner bytes of
+receipts.
 """
 
 from __future__ import annotations

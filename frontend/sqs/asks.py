@@ -1,6 +1,7 @@
 """The parameters of each action as typed records: decoding is the type check.
 
-Members have the names of the SQS model. Unknown members are ignored, as SQS does. Ranges and contents are checked in `validation.py`.
+Members have the names of the SQS model. Unknown members are ignored, as SQS does. Ranges and contents are checked in
+`validation.py`.
 """
 
 from __future__ import annotations

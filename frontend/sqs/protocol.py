@@ -2,8 +2,8 @@
 
     POST /   X-Amz-Target: AmazonSQS.<Action>   Content-Type: application/x-amz-json-1.0   JSON
 
-Errors carry `__type` (namespace and name), and `x-amzn-query-error` with the code that older SDKs know. The order is: headers, body under
-its cap, who asks, what is asked. So nothing of a body is looked into before its sender is known.
+Errors carry `__type` (namespace and name), and `x-amzn-query-error` with the code that older SDKs know. The order is:
+headers, body under its cap, who asks, what is asked. So nothing of a body is looked into before its sender is known.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, b
             raise _bad_value(
                 group,
                 "MessageGroupId",
-                f"MessageGroupId can only include alphanumeric and punctuation characters. 1 to {GROUP_ID_CHARS_MAX} in length.",
+                "MessageGroupId can only include alphanumeric and punctuation characters. "
+                f"1 to {GROUP_ID_CHARS_MAX} in length.",
             )
         headers += ((HEADER_GROUP, group.encode()),)
     return headers
@@ -195,7 +196,9 @@ def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, b
 
 def _check_attributes(given: dict[str, AttributeIn]) -> tuple[Attributes, int]:
     if len(given) > MESSAGE_ATTRIBUTES_MAX:
-        raise invalid(f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{MESSAGE_ATTRIBUTES_MAX}].")
+        raise invalid(
+            f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{MESSAGE_ATTRIBUTES_MAX}]."
+        )
     attributes: Attributes = {}
     size_bytes = 0
     for name, attribute in given.items():

@@ -1,0 +1,222 @@
+"""Storage and metadata for tests of the front end: small, in one process, with an injected clock.
+
+`FakeStorage` keeps the rules the front end depends on: leases with delivery numbers, long polls that wake, errors by code. The real client
+passes the same end-to-end tests against running nodes (tests/e2e).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+from frontend.crypto.keyring import Keyring
+from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
+from frontend.metadata.records import AccountRecord, DataKey, KeyRecord, QueueRecord
+from storage_nodes.model import Acks
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, SendReply
+from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+
+EPOCH = 7
+
+
+class _Stored:
+    def __init__(self, body: bytes, sent_ms: int, visible_ms: int) -> None:
+        self.body = body
+        self.sent_ms = sent_ms
+        self.visible_ms = visible_ms
+        self.delivery = 0
+        self.first_received_ms = 0
+
+
+class FakeStorage:
+    """`fail_with` makes every call raise; `codes` are answered by delete and change_visibility instead of their own."""
+
+    def __init__(self, now_s: Callable[[], float], partitions: Sequence[int] = (1,)) -> None:
+        self._now_s = now_s
+        self.logs: dict[int, list[_Stored | None]] = {partition: [] for partition in partitions}
+        self.calls: list[tuple[str, int]] = []
+        self.plain: list[bool] = []
+        self.fail_with: ErrorCode | None = None
+        self.codes: list[ErrorCode] | None = None
+        self.cancelled = 0
+        self.polls = 0
+        self._arrived = asyncio.Event()
+
+    async def send(
+        self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
+    ) -> SendReply:
+        log = self._log("send", partition)
+        self.plain.append(plain)
+        first = len(log)
+        for body in bodies:
+            headers = dict(decode_body(body).headers)
+            assert not (plain and headers), "plain promises that no record has headers"
+            log.append(_Stored(body, self._now_ms(), self._now_ms() + int(headers.get(HEADER_DELAY_MS, b"0"))))
+        self._arrived.set()
+        return SendReply(first, self._now_ms())
+
+    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
+        assert 1 <= max_messages
+        log = self._log("acquire", partition)
+        messages = self._take(log, max_messages, visibility_ms)
+        if messages or not wait_ms:
+            return AcquireReply(EPOCH, messages)
+        self.polls += 1
+        try:
+            async with asyncio.timeout(wait_ms / 1000):
+                while not messages:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+                    messages = self._take(log, max_messages, visibility_ms)
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.polls -= 1
+        return AcquireReply(EPOCH, messages)
+
+    async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
+        log = self._log("delete", partition)
+        if self.codes is not None:
+            return self.codes
+        codes = []
+        for offset, delivery in receipts:
+            stored = log[offset] if offset < len(log) else None
+            held = stored is not None and stored.delivery == delivery
+            if held:
+                log[offset] = None
+            codes.append(ErrorCode.OK if held else ErrorCode.NOT_IN_FLIGHT)
+        return codes
+
+    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
+        log = self._log("change_visibility", partition)
+        if self.codes is not None:
+            return self.codes
+        codes = []
+        for offset, delivery, visibility_ms in changes:
+            stored = log[offset] if offset < len(log) else None
+            held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
+            if held and stored is not None:
+                stored.visible_ms = self._now_ms() + visibility_ms
+            codes.append(ErrorCode.OK if held else ErrorCode.NOT_IN_FLIGHT)
+        self._arrived.set()
+        return codes
+
+    async def purge(self, partition: int) -> int:
+        log = self._log("purge", partition)
+        count = sum(stored is not None for stored in log)
+        log[:] = [None] * len(log)
+        return count
+
+    async def stats(self, partition: int) -> QueueStats:
+        now_ms = self._now_ms()
+        alive = [stored for stored in self._log("stats", partition) if stored is not None]
+        hidden = [stored for stored in alive if stored.visible_ms > now_ms]
+        in_flight = sum(stored.delivery > 0 for stored in hidden)
+        return QueueStats(len(alive) - len(hidden), in_flight, len(hidden) - in_flight)
+
+    def count(self) -> int:
+        return sum(stored is not None for log in self.logs.values() for stored in log)
+
+    def swap(self, partition: int, first: int, second: int) -> None:
+        """What an attacker at a node might do: put one message's bytes in the place of another's."""
+        log = self.logs[partition]
+        log[first], log[second] = log[second], log[first]
+
+    def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
+        now_ms = self._now_ms()
+        taken = []
+        for offset, stored in enumerate(log):
+            if stored is None or stored.visible_ms > now_ms:
+                continue
+            if len(taken) == max_messages:
+                break
+            stored.delivery += 1
+            stored.first_received_ms = stored.first_received_ms or now_ms
+            stored.visible_ms = now_ms + visibility_ms
+            taken.append(
+                AcquiredMessage(offset, stored.delivery, stored.sent_ms, stored.first_received_ms, stored.body)
+            )
+        return taken
+
+    def _log(self, call: str, partition: int) -> list[_Stored | None]:
+        self.calls.append((call, partition))
+        if self.fail_with is not None:
+            raise StorageError(self.fail_with)
+        if partition not in self.logs:
+            raise StorageError(ErrorCode.UNKNOWN_PARTITION)
+        return self.logs[partition]
+
+    def _now_ms(self) -> int:
+        return int(self._now_s() * 1000)
+
+
+class FakeMetadata:
+    """Records by key. `cold` makes the cache miss, so that the asynchronous way is taken; `down` raises."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, KeyRecord] = {}
+        self.queues: dict[tuple[str, str], QueueRecord] = {}
+        self.cold = False
+        self.down = False
+        self.lookups: list[tuple[str, ...]] = []
+
+    def cached_key(self, access_key_id: str) -> KeyRecord | Missing | None:
+        return MISS if self.cold or self.down else self.keys.get(access_key_id)
+
+    def cached_queue(self, account_id: str, name: str) -> QueueRecord | Missing | None:
+        return MISS if self.cold or self.down else self.queues.get((account_id, name))
+
+    async def get_key(self, access_key_id: str) -> KeyRecord | None:
+        self._look("key", access_key_id)
+        return self.keys.get(access_key_id)
+
+    async def get_queue(self, account_id: str, name: str) -> QueueRecord | None:
+        self._look("queue", account_id, name)
+        return self.queues.get((account_id, name))
+
+    async def get_account(self, account_id: str) -> AccountRecord | None:
+        self._look("account", account_id)
+        return None
+
+    async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
+        self._look("refresh", account_id, name)
+        return self.queues.get((account_id, name))
+
+    def _look(self, *what: str) -> None:
+        if self.down:
+            raise MetadataUnavailable("down")
+        self.lookups.append(what)
+
+
+def queue_record(
+    keyring: Keyring,
+    account_id: str,
+    name: str,
+    partitions: Sequence[int] = (1,),
+    attributes: dict[str, str] | None = None,
+    state: str = "active",
+) -> QueueRecord:
+    """A queue with real, wrapped keys; its uuid follows from its name."""
+    queue_uuid = f"{account_id}{name}".encode().ljust(16, b".")[-16:]
+    account_key = keyring.new_account_key(account_id)
+    data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
+    return QueueRecord(
+        account_id, name, queue_uuid, list(partitions), state, attributes or {}, False, account_key, data_keys,
+        1_700_000_000_000, 1_700_000_001_000, 1,
+    )
+
+
+async def settle(condition: Callable[[], bool], turns: int = 500) -> None:
+    """Let the event loop run until the condition holds; fails after so many turns."""
+    for _ in range(turns):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    with contextlib.suppress(AssertionError):
+        assert condition()
+    raise AssertionError("the condition did not come true")
