@@ -1,0 +1,334 @@
+"""What consumers see of a queue: delivery, waiting, visibility, deletes, delays (SQS semantics; R25, R29)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_nodes.limits import (
+    READ_AHEAD_MESSAGES_MAX,
+    WAITERS_PER_PARTITION_MAX,
+)
+from storage_nodes.machines.queue.effects import Pick, Refuse
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_DELAY_MS, encode_body
+from tests.storage_nodes.machines.queue.partition import (
+    NOW_MS,
+    Partition,
+    offsets_of,
+    receipts_of,
+)
+
+OK = ErrorCode.OK
+
+
+# --- delivery -----------------------------------------------------------------------------------------------------
+
+
+def test_acquire_fresh_messages_delivers_in_offset_order_before_commit(partition: Partition) -> None:
+    sent = partition.send(3)
+    picks = partition.acquire("a", 2)
+    assert picks == [Pick(sent[0], 1, NOW_MS, NOW_MS), Pick(sent[1], 1, NOW_MS, NOW_MS)]
+    assert partition.leader.state.live == {}, "the fold has not seen the lease yet"
+    assert partition.counts() == (1, 2, 0)
+    partition.commit()
+    assert partition.counts() == (1, 2, 0)
+    partition.check()
+
+
+def test_acquire_twice_before_commit_never_delivers_the_same_message(partition: Partition) -> None:
+    partition.send(4)
+    first, second = offsets_of(partition.acquire("a", 3)), offsets_of(partition.acquire("b", 3))
+    assert not set(first) & set(second) and len(first + second) == 4
+
+
+def test_acquires_of_one_group_commit_share_one_command(partition: Partition) -> None:
+    partition.send(30)
+    for token in "abc":
+        partition.acquire(token)
+    assert len(partition.take()) == 1
+
+
+def test_acquire_empty_queue_short_poll_answers_nothing(partition: Partition) -> None:
+    assert partition.acquire("a") == []
+    assert partition.leader.next_tick_ms() == 0
+
+
+def test_lease_that_runs_out_delivers_again_with_the_next_number(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=5_000)
+    partition.commit()
+    partition.now_ms += 4_999
+    assert partition.acquire("early") == []
+    partition.now_ms += 1
+    assert partition.acquire("late") == [Pick(offset, 2, NOW_MS, NOW_MS)]
+    partition.commit()
+    partition.check()
+
+
+def test_messages_to_be_delivered_again_come_before_fresh_ones(partition: Partition) -> None:
+    old = partition.send(2)
+    partition.acquire("a", visibility_ms=1_000)
+    partition.commit()
+    new = partition.send(2)
+    partition.now_ms += 1_000
+    assert offsets_of(partition.acquire("b")) == [*old, *new]
+
+
+def test_lease_with_different_visibilities_in_one_command_runs_out_separately(partition: Partition) -> None:
+    first, second = partition.send(2)
+    partition.acquire("a", 1, visibility_ms=9_000)
+    partition.acquire("b", 1, visibility_ms=1_000)
+    partition.commit()
+    partition.now_ms += 1_000
+    assert offsets_of(partition.acquire("c")) == [second]
+    partition.commit()
+    partition.now_ms += 8_000
+    assert offsets_of(partition.acquire("d")) == [first]
+
+
+def test_in_flight_limit_refuses_short_poll_and_parks_long_poll() -> None:
+    partition = Partition(QueueConfig(in_flight_max=3))
+    partition.send(5)
+    picks = partition.acquire("a", 10)
+    assert len(offsets_of(picks)) == 3
+    assert partition.acquire("short") is None and partition.refused["short"].code == ErrorCode.OVER_LIMIT
+    assert partition.acquire("long", wait_ms=20_000) is None and "long" not in partition.refused
+    partition.commit()
+    partition.delete("d", receipts_of(picks)[:1])
+    assert "long" not in partition.delivered, "the delete is not committed"
+    partition.commit()
+    assert len(partition.delivered["long"]) == 1
+
+
+# --- waiting ------------------------------------------------------------------------------------------------------
+
+
+def test_waiters_are_served_first_come_first_served(partition: Partition) -> None:
+    for token in "abc":
+        partition.acquire(token, 2, wait_ms=20_000)
+    sent = partition.send(5)
+    assert [offsets_of(partition.delivered[t]) for t in "abc"] == [[*sent[:2]], [*sent[2:4]], [sent[4]]]
+
+
+def test_waiter_at_its_deadline_is_answered_with_nothing(partition: Partition) -> None:
+    partition.acquire("a", wait_ms=20_000)
+    assert partition.leader.next_tick_ms() == NOW_MS + 20_000
+    partition.now_ms += 19_999
+    partition.tick()
+    assert "a" not in partition.delivered
+    partition.now_ms += 1
+    partition.tick()
+    assert partition.delivered["a"] == [] and partition.leader.next_tick_ms() == 0
+
+
+def test_waiter_is_served_when_a_lease_runs_out(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=3_000)
+    partition.commit()
+    partition.acquire("b", wait_ms=20_000)
+    partition.pass_ms(2_999)
+    assert "b" not in partition.delivered
+    partition.pass_ms(1)
+    assert offsets_of(partition.delivered["b"]) == [offset]
+
+
+def test_cancelled_waiter_is_refused_and_takes_nothing(partition: Partition) -> None:
+    partition.acquire("a", wait_ms=20_000)
+    assert partition.leader.cancel("a") == [Refuse("a", ErrorCode.CANCELLED, "given up by the caller")]
+    assert partition.leader.cancel("a") == []
+    partition.send()
+    assert "a" not in partition.delivered and partition.counts()[0] == 1
+
+
+def test_waiters_beyond_the_limit_are_refused(partition: Partition) -> None:
+    for number in range(WAITERS_PER_PARTITION_MAX):
+        partition.acquire(number, wait_ms=20_000)
+    partition.acquire("one more", wait_ms=20_000)
+    assert partition.refused["one more"].code == ErrorCode.OVERLOADED
+    partition.leader.cancel(17)
+    partition.acquire("fits", wait_ms=20_000)
+    assert "fits" not in partition.refused
+
+
+# --- delete and visibility ----------------------------------------------------------------------------------------
+
+
+def test_delete_is_answered_only_after_its_commit(partition: Partition) -> None:
+    partition.send(2)
+    receipts = receipts_of(partition.acquire("a"))
+    partition.commit()
+    partition.delete("d", receipts)
+    assert "d" not in partition.answers
+    partition.commit()
+    assert partition.answers["d"] == [OK, OK]
+    assert partition.counts() == (0, 0, 0) and partition.leader.state.deleted == 2
+    partition.check()
+
+
+def test_delete_staged_together_with_its_acquire_holds(partition: Partition) -> None:
+    partition.send()
+    partition.delete("d", receipts_of(partition.acquire("a", visibility_ms=1_000)))
+    partition.commit()
+    partition.now_ms += 2_000
+    assert partition.acquire("b") == []
+
+
+def test_delete_with_an_old_receipt_has_no_effect(partition: Partition) -> None:
+    partition.send()
+    old = receipts_of(partition.acquire("a", visibility_ms=0))
+    partition.commit()
+    new = receipts_of(partition.acquire("b"))
+    partition.commit()
+    partition.delete("d", old)
+    partition.commit()
+    assert partition.answers["d"] == [OK] and partition.counts() == (0, 1, 0)
+    partition.delete("e", new)
+    partition.commit()
+    assert partition.counts() == (0, 0, 0)
+
+
+def test_delete_after_the_lease_ran_out_still_deletes(partition: Partition) -> None:
+    partition.send()
+    receipts = receipts_of(partition.acquire("a", visibility_ms=1_000))
+    partition.commit()
+    partition.now_ms += 5_000
+    assert partition.counts() == (1, 0, 0)
+    partition.delete("d", receipts)
+    partition.commit()
+    assert partition.acquire("b") == [] and partition.counts() == (0, 0, 0)
+
+
+def test_delete_twice_answers_ok(partition: Partition) -> None:
+    partition.send()
+    receipts = receipts_of(partition.acquire("a"))
+    partition.delete("d", receipts * 2)
+    partition.delete("e", receipts)
+    partition.commit()
+    assert partition.answers["d"] == [OK, OK] and partition.answers["e"] == [OK]
+    assert partition.leader.state.deleted == 1
+
+
+def test_delete_of_a_delayed_message_with_a_made_up_receipt_has_no_effect(partition: Partition) -> None:
+    (offset,) = partition.send(delay_ms=5_000)
+    partition.delete("d", [(offset, 0)])
+    partition.commit()
+    assert partition.counts() == (0, 0, 1)
+
+
+def test_change_visibility_extends_from_the_time_of_the_command(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=5_000)
+    partition.commit()
+    partition.now_ms += 4_000
+    partition.change("v", [(offset, 1, 10_000)])
+    partition.commit()
+    assert partition.answers["v"] == [OK]
+    partition.now_ms += 9_999
+    assert partition.acquire("b") == []
+    partition.now_ms += 1
+    assert offsets_of(partition.acquire("c")) == [offset]
+
+
+def test_change_visibility_to_zero_serves_a_waiter_at_commit(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a")
+    partition.commit()
+    partition.acquire("b", wait_ms=20_000)
+    partition.change("v", [(offset, 1, 0)])
+    partition.commit()
+    assert partition.delivered["b"] == [Pick(offset, 2, NOW_MS, NOW_MS)]
+
+
+def test_change_visibility_of_what_is_not_leased_is_refused_item_by_item(partition: Partition) -> None:
+    gone, expired, held, fresh = partition.send(4)
+    partition.acquire("a", 1)
+    partition.acquire("b", 1, visibility_ms=10)
+    partition.acquire("c", 1)
+    partition.delete("d", [(gone, 1)])
+    partition.commit()
+    partition.now_ms += 10
+    partition.change("v", [(gone, 1, 1), (expired, 1, 1), (held, 1, 1), (held, 2, 1), (fresh, 1, 1), (10**9, 1, 1)])
+    partition.commit()
+    no = ErrorCode.NOT_IN_FLIGHT
+    assert partition.answers["v"] == [no, no, OK, no, no, no]
+
+
+def test_lease_that_runs_out_while_its_change_is_on_the_way_is_not_delivered(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=1_000)
+    partition.commit()
+    partition.now_ms += 999
+    partition.change("v", [(offset, 1, 60_000)])
+    bodies = partition.take()
+    partition.now_ms += 10
+    assert partition.acquire("early") == []
+    partition.append(bodies, control=True)
+    assert partition.answers["v"] == [OK]
+    assert partition.acquire("still") == []
+    partition.now_ms += 60_000
+    assert offsets_of(partition.acquire("late")) == [offset]
+
+
+def test_released_picks_come_back_at_once(partition: Partition) -> None:
+    sent = partition.send(3)
+    picks = partition.acquire("a")
+    partition.perform(partition.leader.release(receipts_of(picks)[1:], partition.now_ms))
+    partition.commit()
+    assert offsets_of(partition.acquire("b")) == list(sent[1:])
+    assert set(partition.answers) == set()
+
+
+# --- delay --------------------------------------------------------------------------------------------------------
+
+
+def test_delayed_message_is_counted_and_delivered_when_due(partition: Partition) -> None:
+    (offset,) = partition.send(delay_ms=5_000)
+    (fresh,) = partition.send()
+    assert partition.counts() == (1, 0, 1)
+    partition.acquire("w", wait_ms=20_000)
+    assert offsets_of(partition.delivered["w"]) == [fresh]
+    partition.acquire("x", wait_ms=20_000)
+    partition.pass_ms(4_999)
+    assert "x" not in partition.delivered
+    partition.pass_ms(1)
+    assert partition.delivered["x"] == [Pick(offset, 1, NOW_MS + 5_000, NOW_MS)]
+    partition.commit()
+    assert partition.counts() == (0, 2, 0)
+    partition.check()
+
+
+def test_delayed_message_that_overtakes_the_cursor_is_not_delivered_after_its_delete() -> None:
+    partition = Partition(fetch_batches_max=1)
+    partition.send(READ_AHEAD_MESSAGES_MAX)
+    partition.holds_fetches = True
+    (late,) = partition.send(delay_ms=1_000)
+    partition.send(5)
+    partition.now_ms += 1_000
+    assert offsets_of(partition.acquire("a", 1)) == [late]
+    partition.commit()
+    partition.delete("d", [(late, 1)])
+    partition.commit()
+    assert partition.leader.state.deleted_ahead == {late}
+    partition.check()
+    partition.holds_fetches = False
+    partition.run_fetches()
+    rest = offsets_of(partition.acquire("b", 1_000) or []) + offsets_of(partition.acquire("c", 1_000))
+    partition.commit()
+    rest += offsets_of(partition.acquire("e", 1_000))
+    assert len(rest) == READ_AHEAD_MESSAGES_MAX + 5 and late not in rest
+    partition.commit()
+    assert not partition.leader.state.deleted_ahead
+    partition.check()
+
+
+@pytest.mark.parametrize("content", [b"", b"-5", b"1e3", b"99999999999999999999", b" 7"])
+def test_delay_header_that_makes_no_sense_delays_nothing(content: bytes) -> None:
+    partition = Partition()
+    partition.append([encode_body(b"x", headers=[(HEADER_DELAY_MS, content)])], plain=False)
+    assert partition.counts() == (1, 0, 0)
+
+
+def test_body_that_does_not_parse_is_a_message_without_delay(partition: Partition) -> None:
+    partition.append([b"\xff\xff\xff"], plain=False)
+    assert partition.counts() == (1, 0, 0)
