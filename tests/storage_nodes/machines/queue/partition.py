@@ -129,9 +129,7 @@ class Partition:
         while self.fetches:
             from_offset = self.fetches.pop().from_offset
             found = [h for h, _ in self.log if h.last_offset >= from_offset][: self.fetch_batches_max]
-            ranges = [
-                FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h in found if not h.is_control
-            ]
+            ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h in found if not h.is_control]
             next_offset = found[-1].end_offset if found else self.end
             self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms))
 
