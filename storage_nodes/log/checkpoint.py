@@ -1,6 +1,7 @@
 """Checkpoints that are too large for the manifest, each in a file of its own.
 
-Files `checkpoints/<partition, 16 hex digits>-<file number, 16 hex digits>.ckp`, written and synced before the manifest names them. Big-endian.
+Files `checkpoints/<partition>-<file number>.ckp`, 16 hex digits each, written and synced before the manifest names
+them. Big-endian.
 
     offset  size  field
          0     4  magic "PCK" + format version (1)

@@ -47,14 +47,21 @@ class File(Protocol):
         """Length of the file in bytes."""
 
 
+class Lock(Protocol):
+    """A directory held against other processes."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
 class Disk(Protocol):
     """The file system calls the log needs."""
 
     def make_directory(self, path: str) -> None:
         """Create the directory and its parents where they are missing; durable on return."""
 
-    def lock_directory(self, path: str) -> object:
-        """Hold the directory against other processes for as long as the returned object lives."""
+    def lock_directory(self, path: str) -> Lock:
+        """Hold the directory against everybody else until the lock is closed. Raises DirectoryInUseError."""
 
     def list_directory(self, path: str) -> list[str]:
         """Names in the directory, sorted."""
@@ -135,8 +142,8 @@ class OsDisk:
             os.mkdir(path, 0o700)
         self.sync_directory(parent)
 
-    def lock_directory(self, path: str) -> object:
-        lock = open(os.path.join(path, "LOCK"), "w")  # noqa: SIM115 - held open on purpose: closing it gives the lock up
+    def lock_directory(self, path: str) -> Lock:
+        lock = open(os.path.join(path, "LOCK"), "w")  # noqa: SIM115 - closing it gives the lock up
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

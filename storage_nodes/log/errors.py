@@ -25,7 +25,10 @@ class DirectoryInUseError(LogError):
     """Another process has the node's directory open."""
 
     def __init__(self, directory: str) -> None:
-        super().__init__(f"{directory} is in use by another storage node process: stop that one first, or give this node its own directory")
+        super().__init__(
+            f"{directory} is in use by another storage node process: stop that one first, "
+            "or give this node its own directory"
+        )
 
 
 class DiskFailedError(LogError):

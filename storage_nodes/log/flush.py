@@ -8,7 +8,7 @@ Order of a flush, and why nothing can be lost wherever it stops:
        partitions go to trash/
     4. on the event loop the indexes swap
 
-Before 2 a crash leaves files that no manifest names: they are removed at the next start, and the WAL still has everything.
+Before 2 a crash leaves files that no manifest names: the next start removes them, and the WAL still has everything.
 "Neither this nor the one before": step 3 lags one flush behind, so that a manifest that turns out unreadable can be
 replaced by the one before it without losing a vote or an entry.
 """
@@ -16,8 +16,9 @@ replaced by the one before it without losing a vote or an entry.
 from __future__ import annotations
 
 import os
+from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,10 @@ from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, sp
 from storage_nodes.log.recovery import LoadedManifests
 from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
 from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+
+_NOTHING = array("q")
+# How many index entries the flush thread turns into Python numbers at once.
+_PIECE_ENTRIES = 4_096
 
 
 class FlushFacts(NamedTuple):
@@ -46,7 +51,7 @@ class FlushFacts(NamedTuple):
 class FlushItem:
     """One partition's part of a flush."""
 
-    __slots__ = ("bases", "checkpoint", "ends", "entries", "gone", "lengths", "log", "places", "row")
+    __slots__ = ("bases", "checkpoint", "entries", "gone", "kept", "lengths", "log", "places", "row")
 
     def __init__(self, log: PartitionLog, entries: int, row: PartitionRow, gone: list[SegmentRef]) -> None:
         self.log = log
@@ -54,10 +59,11 @@ class FlushItem:
         self.row = row  # as it will stand in the manifest, but for the new segments and a large checkpoint
         self.gone = gone  # segments that hold nothing any more
         self.checkpoint: bytes | None = None  # to be written to a file of its own
-        self.bases: list[int] = []  # entries to be kept, four parallel lists
-        self.ends: list[int] = []
-        self.places: list[int] = []
-        self.lengths: list[int] = []
+        # Copies of the index: entry i is [bases[i], bases[i + 1]). Plain memory copies, since this is the event loop.
+        self.bases = _NOTHING
+        self.places = _NOTHING
+        self.lengths = _NOTHING
+        self.kept: list[tuple[int, int]] = []  # [first, last) of the entries that go to segments
 
 
 class FlushPlan:
@@ -199,42 +205,35 @@ class Flusher:
     def _plan_partition(self, plan: FlushPlan, log: PartitionLog, facts: FlushFacts | None) -> None:
         index = log.index
         in_finished = 0 if index is None else index.count_before_place((plan.through + 1) << PLACE_SHIFT)
+        bases, places, lengths, kept = _NOTHING, _NOTHING, _NOTHING, []
         entries = 0
         checkpoint = log.checkpoint_source
-        kept_segments, gone = list(log.segments), []
-        offsets: list[int] = []
-        keep: list[int] = []
-        lengths: list[int] = []
+        segments, gone = list(log.segments), []
         if facts is not None:
             # A state that is ahead of the own disk (the others made the majority) is not a state to restart from.
             if checkpoint[0] <= facts.applied <= log.durable_end:
                 checkpoint = (facts.applied, facts.checkpoint, 0)
             disposable_end = min(checkpoint[0], facts.replicated)
             if index is not None and in_finished:
-                offsets = index.bases[: in_finished + 1].tolist()
-                if len(offsets) == in_finished:
-                    offsets.append(log.log_end)
-                entries = _count_until(offsets, facts.commit)
-                lengths = index.lengths[:entries].tolist()
-                keep = _kept_entries(offsets, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
-            kept_segments = [s for s in log.segments if s.end > disposable_end or facts.live(s.base, s.end - 1)]
-            gone = [s for s in log.segments if s not in kept_segments]
-        flushed_end = offsets[entries] if entries else log.flushed_end
-        log_start = kept_segments[0].base if kept_segments else offsets[keep[0]] if keep else flushed_end
-        epochs, starts = log.boundaries(max(log_start, log.log_start), flushed_end)
+                bases, places, lengths = index.copy_first(in_finished, log.log_end)
+                entries = max(bisect_right(bases, facts.commit) - 1, 0)
+                kept = _kept_ranges(bases, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
+            segments = [s for s in log.segments if s.end > disposable_end or facts.live(s.base, s.end - 1)]
+            gone = [s for s in log.segments if s not in segments]
+        flushed_end = bases[entries] if entries else log.flushed_end
+        log_start = max(log.log_start, segments[0].base if segments else bases[kept[0][0]] if kept else flushed_end)
+        epochs, starts = log.boundaries(log_start, flushed_end)
         large = checkpoint[1] is not None and len(checkpoint[1]) > self._bounds.checkpoint_inline_bytes_max
         row = PartitionRow(
-            log.partition, log.kind, log.tag, log.epoch, log.voted_for, max(log_start, log.log_start), flushed_end, epochs, starts,
-            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(kept_segments),
+            log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
+            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments),
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None
-        item.bases = [offsets[i] for i in keep]
-        item.ends = [offsets[i + 1] for i in keep]
-        item.places = [index.places[i] for i in keep] if index is not None else []
-        item.lengths = [lengths[i] for i in keep]
+        item.bases, item.places, item.lengths, item.kept = bases, places, lengths, kept
         plan.items.append(item)
-        if index is not None and entries < in_finished:
+        if entries < in_finished:
+            assert index is not None
             self._leftover.add(log.partition)
             plan.first_file = min(plan.first_file, index.places[entries] >> PLACE_SHIFT)
 
@@ -279,16 +278,16 @@ class Flusher:
     def _write_segments(self, item: FlushItem, segments: list[SegmentRef], number: int) -> int:
         partition = item.log.partition
         writer: SegmentWriter | None = None
-        for first, last in split_runs(item.places, item.lengths):
-            bases, ends = item.bases[first:last], item.ends[first:last]
-            batches = read_run(self._store, partition, bases, item.places[first:last], item.lengths[first:last])
-            for batch, base, end in zip(batches, bases, ends, strict=True):
-                if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
-                    segments.append(writer.finish(number))
-                    writer, number = None, number + 1
-                if writer is None:
-                    writer = self._store.segments.create(partition, number)
-                writer.add(batch, base, end)
+        for bases, places, lengths in _pieces(item):
+            for first, last in split_runs(places, lengths):
+                batches = read_run(self._store, partition, bases[first:last], places[first:last], lengths[first:last])
+                for at, batch in enumerate(batches, first):
+                    if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
+                        segments.append(writer.finish(number))
+                        writer, number = None, number + 1
+                    if writer is None:
+                        writer = self._store.segments.create(partition, number)
+                    writer.add(batch, bases[at], bases[at + 1])
         if writer is not None:
             segments.append(writer.finish(number))
             number += 1
@@ -335,35 +334,53 @@ class Flusher:
 
 def _named_files(manifest: Manifest) -> dict[str, int]:
     """File name -> partition."""
-    names = {segment_name(row.partition, ref.number): row.partition for row in manifest.rows.values() for ref in row.segments}
+    names: dict[str, int] = {}
     for row in manifest.rows.values():
+        names.update((segment_name(row.partition, ref.number), row.partition) for ref in row.segments)
         if row.checkpoint_number:
             names[checkpoint_name(row.partition, row.checkpoint_number)] = row.partition
     return names
 
 
-def _count_until(offsets: list[int], commit: int) -> int:
-    """How many entries end at or below `commit`; entry i is [offsets[i], offsets[i + 1])."""
-    return max(bisect_right(offsets, commit) - 1, 0)
+def _pieces(item: FlushItem) -> Iterator[tuple[list[int], list[int], list[int]]]:
+    """(bases and one end more, places, lengths) of the kept entries, not too many at a time."""
+    for first, last in item.kept:
+        for start in range(first, last, _PIECE_ENTRIES):
+            end = min(start + _PIECE_ENTRIES, last)
+            places, lengths = item.places[start:end], item.lengths[start:end]
+            yield item.bases[start : end + 1].tolist(), places.tolist(), lengths.tolist()
 
 
-def _kept_entries(
-    offsets: list[int], lengths: list[int], entries: int, disposable_end: int, live: Callable[[int, int], bool], run_bytes: int
-) -> list[int]:
-    """Which of the first `entries` entries must be kept: all beyond `disposable_end`, and those with live messages,
-    asked for in ranges that are halved until they are small."""
-    disposable = min(_count_until(offsets, disposable_end), entries)
-    keep: list[int] = []
+def _kept_ranges(
+    bases: array[int],
+    lengths: array[int],
+    entries: int,
+    disposable_end: int,
+    live: Callable[[int, int], bool],
+    run_bytes: int,
+) -> list[tuple[int, int]]:
+    """[first, last) of the first `entries` entries that must be kept: all beyond `disposable_end`, and those with live
+    messages, asked for in ranges that are halved until they hold about `run_bytes`."""
+    disposable = min(max(bisect_right(bases, disposable_end) - 1, 0), entries)
+    run_entries = max(run_bytes * disposable // max(sum(lengths[:disposable]), 1), 1)
+    kept: list[tuple[int, int]] = []
     ranges = [(0, disposable)] if disposable else []
     while ranges:
         first, last = ranges.pop()
-        if not live(offsets[first], offsets[last] - 1):
+        if not live(bases[first], bases[last] - 1):
             continue
-        if last - first == 1 or sum(lengths[first:last]) <= run_bytes:
-            keep.extend(range(first, last))
-            continue
-        middle = (first + last) // 2
-        ranges.append((middle, last))
-        ranges.append((first, middle))
-    keep.extend(range(disposable, entries))
-    return keep
+        if last - first > run_entries:
+            middle = (first + last) // 2
+            ranges += ((middle, last), (first, middle))
+        else:
+            _extend(kept, first, last)
+    if disposable < entries:
+        _extend(kept, disposable, entries)
+    return kept
+
+
+def _extend(ranges: list[tuple[int, int]], first: int, last: int) -> None:
+    """Add a range behind the others, joined to the last one where they touch."""
+    if ranges and ranges[-1][1] == first:
+        first = ranges.pop()[0]
+    ranges.append((first, last))

@@ -1,8 +1,9 @@
 """The manifest: what a node's log is made of, apart from the write-ahead log files it still needs.
 
-Files `manifest-<version, 16 hex digits>`. A new version is written to `manifest.tmp`, fsynced, renamed, and the directory
-fsynced; the version before it is kept. Whatever the older of the two needs (WAL files, segments, checkpoint files) is kept
-too, so that falling back to it loses nothing: replaying the WAL from its `first_file` gives the same state.
+Files `manifest-<version, 16 hex digits>`. A new version is written to `manifest.tmp`, fsynced, renamed, and the
+directory fsynced; the version before it is kept. Whatever the older of the two needs (WAL files, segments, checkpoint
+files) is kept too, so that falling back to it loses nothing: replaying the WAL from its `first_file` gives the same
+state.
 
     offset  size  field                     big-endian, unsigned
          0     4  magic "PMF" + format version (1)

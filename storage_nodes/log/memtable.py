@@ -2,12 +2,12 @@
 
 Two things, kept apart because they are bounded differently:
 
-- `UnflushedIndex`, one per partition that has unflushed entries: three parallel arrays, 20 bytes an entry, however large
-  the entry is. It must hold every unflushed entry.
-- `PayloadCache`, one per node: the bytes of the most recent entries of all partitions, up to a bound. Keyed by *place*.
+- `UnflushedIndex`, one per partition that has unflushed entries: three parallel arrays, 20 bytes an entry, however
+  large the entry is. It must hold every unflushed entry.
+- `PayloadCache`, one per node: the bytes of the most recent entries of all partitions, up to a bound, by *place*.
 
-A *place* says where in the write-ahead log the bytes of an entry are: `file number << 32 | position in the file`. Places
-only ever grow and are never reused, so they order all entries of a node by age, and a payload whose entry
+A *place* says where in the write-ahead log the bytes of an entry are: `file number << 32 | position in the file`.
+Places only ever grow and are never reused, so they order all entries of a node by age, and a payload whose entry
 was truncated or flushed needs no removal: nothing asks for its place again, and it ages out.
 """
 
@@ -73,6 +73,13 @@ class UnflushedIndex:
         del self.lengths[first:]
         del self.places[first:]
         del self.bases[first:]
+
+    def copy_first(self, count: int, log_end: int) -> tuple[array[int], array[int], array[int]]:
+        """(bases and the end of the last, places, lengths) of the `count` oldest entries."""
+        bases = self.bases[: count + 1]
+        if len(bases) == count:
+            bases.append(log_end)
+        return bases, self.places[:count], self.lengths[:count]
 
     def without_first(self, count: int) -> UnflushedIndex | None:
         """A new index without the `count` oldest entries; None if none is left."""

@@ -10,7 +10,7 @@ The way of an entry, one call per step (contract: `docs/storage.md`, "Log"):
     run_flush       a thread      segments, checkpoints, manifest; then the files of the flush before are recycled
     flush_done      event loop    indexes swap from WAL places to segments
 
-Below it: `wal` (groups and files), `memtable` (index, payload cache), `segment`, `manifest`, `flush`, `recovery`, `disk`.
+Below it: `wal` (groups, files), `memtable` (index, payload cache), `segment`, `manifest`, `flush`, `recovery`, `disk`.
 Nothing here decides what is committed or live: the owner of the partition says so in FlushFacts.
 """
 
@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
-from storage_nodes.log.disk import Disk, OsDisk
+from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
 from storage_nodes.log.manifest import Head, Manifest, write_manifest
@@ -59,7 +59,7 @@ _IDENTITY_BYTES = 16
 
 
 class NodeLog:
-    def __init__(self, directory: str, bounds: LogBounds, disk: Disk, lock: object, loaded: LoadedManifests) -> None:
+    def __init__(self, directory: str, bounds: LogBounds, disk: Disk, lock: Lock, loaded: LoadedManifests) -> None:
         """Use `open`."""
         identity = loaded.newest.head.identity
         self.directory = directory
@@ -84,18 +84,13 @@ class NodeLog:
         disk = disk or OsDisk()
         disk.make_directory(directory)
         lock = disk.lock_directory(directory)
-        subdirectories = [WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY]
-        loaded = load_manifests(disk, directory)
-        if loaded is None:
-            require_fresh(disk, directory, subdirectories)
-            head = Head(disk.random_bytes(_IDENTITY_BYTES), 0, 1, 1, 1, {})
-            first = Manifest(1, head, {})
-            write_manifest(disk, directory, first)
-            loaded = LoadedManifests(first, None, 2, [])
-        for name in subdirectories:
-            disk.make_directory(os.path.join(directory, name))
-        log = NodeLog(directory, bounds, disk, lock, loaded)
-        log._recover(disk, loaded)
+        try:
+            loaded = _prepare_directory(disk, directory)
+            log = NodeLog(directory, bounds, disk, lock, loaded)
+            log._recover(disk, loaded)
+        except BaseException:
+            lock.close()
+            raise
         return log
 
     # --- staging ---------------------------------------------------------------------------------------------
@@ -189,7 +184,7 @@ class NodeLog:
         return self._flusher.due()
 
     def plan_flush(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
-        """What to keep of the finished WAL files. `facts` may answer None for a partition that cannot be flushed now."""
+        """What to keep of the finished WAL files. `facts` may be None for a partition that cannot be flushed now."""
         return self._flusher.plan(facts)
 
     def run_flush(self, plan: FlushPlan) -> None:
@@ -211,7 +206,8 @@ class NodeLog:
         self._commit(FLAG_CLOSED)
         self._closed = True
         self._wal.files.clear()
-        self._lock = None
+        self._store.segments.forget_all()
+        self._lock.close()
 
     def _commit(self, flags: int = 0) -> None:
         group = self._wal.take(flags)
@@ -242,14 +238,29 @@ class NodeLog:
         self._commit()
 
 
+def _prepare_directory(disk: Disk, directory: str) -> LoadedManifests:
+    """The manifests in it; a first one where the directory is new. It is durable before anything else is made."""
+    subdirectories = [WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY]
+    loaded = load_manifests(disk, directory)
+    if loaded is None:
+        require_fresh(disk, directory, subdirectories)
+        first = Manifest(1, Head(disk.random_bytes(_IDENTITY_BYTES), 0, 1, 1, 1, {}), {})
+        write_manifest(disk, directory, first)
+        loaded = LoadedManifests(first, None, 2)
+    for name in subdirectories:
+        disk.make_directory(os.path.join(directory, name))
+    return loaded
+
+
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
 
 
 class _Replay:
     """Applies WAL records on top of the manifest's state.
 
-    Older files may be replayed for the sake of one partition, so records that the manifest's row already covers come by
-    again: an entry below `flushed_end` is passed over, a truncation cuts what this replay added, votes only move forward.
+    Older files may be replayed for the sake of one partition, so records that the manifest's row already covers come
+    by again: an entry below `flushed_end` is passed over, a truncation cuts what this replay added, votes only move
+    forward.
     """
 
     def __init__(
@@ -276,7 +287,7 @@ class _Replay:
                 try:
                     self._record(kind, partition, payload, place + at, sequence)
                 except (KeyError, BatchError) as error:
-                    problem = f"record {kind} of partition {partition} does not follow from what is before it ({error!r})"
+                    problem = f"record {kind} of partition {partition} does not follow from those before it ({error!r})"
                     raise CorruptionError(path, position + GROUP_HEADER_BYTES + at, problem) from error
             at += length
 
@@ -326,6 +337,5 @@ class _Replay:
         """Raises CorruptionError if entries remain that follow neither what was flushed nor each other."""
         for partition in self._stale:
             log = self._partitions[partition]
-            raise CorruptionError(
-                self._store.wal.directory, 0, f"partition {partition} has entries that do not follow its end, {log.log_end}"
-            )
+            problem = f"partition {partition} has entries that do not follow its end, {log.log_end}"
+            raise CorruptionError(self._store.wal.directory, 0, problem)

@@ -7,9 +7,9 @@
 Invariants: log_start <= flushed_end <= durable_end <= log_end; entries below flushed_end are committed and never
 truncated; the first entry of the index starts at flushed_end.
 
-A node has very many of these, most of them idle: slots, shared empty tuples, and an index only while there are unflushed
-entries. The event-loop thread alone changes a partition; `read_cold` runs in other threads and takes `LogStore.lock` for
-the moment in which it looks at what is where.
+A node has very many of these, most of them idle: slots, shared empty tuples, and an index only while there are
+unflushed entries. The event-loop thread alone changes a partition; `read_cold` runs in other threads and takes
+`LogStore.lock` for the moment in which it looks at what is where.
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class PartitionLog:
                 if store.generation == generation:
                     if isinstance(error, CorruptionError):
                         raise
-                    raise CorruptionError(str(error.filename), 0, "a file that the log still needs is missing") from error
+                    problem = "a file that the log still needs is missing"
+                    raise CorruptionError(str(error.filename), 0, problem) from error
 
     def verify_segments(self) -> None:
         """BLOCKING: read all segments whole and check every checksum (the scrub). Raises CorruptionError."""

@@ -1,14 +1,15 @@
 """Opening a node's log: the manifest, then the write-ahead log from where the manifest says.
 
-What a bad group block means is decided by what lies behind it. A group is written only after the sync of the one before it
-returned, so a crash can spoil the last group only:
+What a bad group block means is decided by what lies behind it. A group is written only after the sync of the one before
+it returned, so a crash can spoil the last group only:
 
     bad block, nothing valid behind it                  torn tail: never acknowledged, cut
     bad block, a valid later block behind it            corruption: synced bytes changed
     file not sealed by its last valid block, and there is a next file     corruption (that file began after a sync)
     sequence numbers or files missing                   corruption
 
-Nothing is ever cut on any other ground, and no state is replaced by "empty": with unreadable manifests the node does not start.
+Nothing is ever cut on any other ground, and no state is replaced by "empty": with no readable manifest the node
+does not start.
 """
 
 from __future__ import annotations
@@ -39,7 +40,6 @@ class LoadedManifests(NamedTuple):
     newest: Manifest
     previous: Manifest | None  # the one to fall back to; its files are kept
     next_version: int
-    unreadable: list[str]
 
 
 def load_manifests(disk: Disk, directory: str) -> LoadedManifests | None:
@@ -57,7 +57,7 @@ def load_manifests(disk: Disk, directory: str) -> LoadedManifests | None:
     if not readable:
         raise failures[0]
     previous = readable[1] if len(readable) > 1 else None
-    return LoadedManifests(readable[0], previous, versions[0] + 1, [error.path for error in failures])
+    return LoadedManifests(readable[0], previous, versions[0] + 1)
 
 
 class Block(NamedTuple):
@@ -147,9 +147,8 @@ class WalWalk:
         self._incarnation = manifest.head.incarnation
         # Only the manifest of a store that was never opened to its end may be without a first group.
         self._opened_before = manifest.head.incarnation > 0
-        self._present = {
-            number for number in map(wal_number, disk.list_directory(directory)) if number is not None and number >= self._number
-        }
+        numbers = map(wal_number, disk.list_directory(directory))
+        self._present = {number for number in numbers if number is not None and number >= self._number}
         self.files: dict[int, tuple[File, int]] = {}
         self.end: WalEnd
 
@@ -190,9 +189,8 @@ class WalWalk:
     def _check_tail(self, path: str, scanner: WalScanner, position: int) -> None:
         later = scanner.later_block(position - 1, self._sequence - 1)
         if later is not None:
-            raise CorruptionError(
-                path, position, f"group {self._sequence} is not valid, yet group {later.sequence} at {later.position} is"
-            )
+            problem = f"group {self._sequence} is not valid, yet group {later.sequence} at {later.position} is"
+            raise CorruptionError(path, position, problem)
         if any(number > self._number for number in self._present):
             raise CorruptionError(path, position, f"group {self._sequence} is not valid, yet a later WAL file exists")
 
@@ -202,4 +200,5 @@ def require_fresh(disk: Disk, directory: str, subdirectories: list[str]) -> None
     for name in subdirectories:
         path = os.path.join(directory, name)
         if name in disk.list_directory(directory) and disk.list_directory(path):
-            raise CorruptionError(os.path.join(directory, manifest_name(1)), 0, f"there is no manifest, yet {path} is not empty")
+            manifest = os.path.join(directory, manifest_name(1))
+            raise CorruptionError(manifest, 0, f"there is no manifest, yet {path} is not empty")

@@ -1,8 +1,8 @@
 """Segments: immutable files of committed entries of one partition.
 
 Files `segments/<partition>-<file number>.seg`, 16 hex digits each; file numbers are unique on the node. A segment is
-written and synced as a whole before the manifest names it; a file that no manifest names was never in use. Offsets inside
-may have gaps (dead entries). All integers big-endian.
+written and synced as a whole before the manifest names it; a file that no manifest names was never in use. Offsets
+inside may have gaps (dead entries). All integers big-endian.
 
     entry, from position 0, back to back
          0     4  length of the batch             unsigned, bytes
@@ -273,10 +273,6 @@ class SegmentStore:
                 self._open.popitem(last=False)
         return segment
 
-    def forget(self, number: int) -> None:
-        """Let go of a segment whose file is about to be removed."""
+    def forget_all(self) -> None:
         with self._lock:
-            self._open.pop(number, None)
-
-    def open_count(self) -> int:
-        return len(self._open)
+            self._open.clear()

@@ -1,8 +1,8 @@
 """The write-ahead log of a node: one sequence of groups, shared by all its partitions.
 
-Files `wal/<number, 16 hex digits>.wal`, written in place, groups back to back from position 0. A file that was in use
-before is recycled: renamed to `spare-<old number>.wal`, later to its new number. File numbers and group sequence numbers
-are never reused, so bytes of an earlier life of the file never validate. All integers big-endian.
+Files `wal/<number, 16 hex digits>.wal`, written in place, groups back to back from position 0. A file that was
+used before is recycled: renamed to `spare-<old number>.wal`, later to its new number. File numbers and group sequence
+numbers are never reused, so bytes of an earlier life of the file never validate. All integers big-endian.
 
     group block
     offset  size  field
@@ -29,8 +29,8 @@ are never reused, so bytes of an earlier life of the file never validate. All in
 The store identity (16 random bytes made with the store, kept in the manifest) seeds the checksum, so that a file of
 another node, or a block that a client wrapped in a message, is not taken for a group of this one.
 
-A group is written only after the sync of the one before it returned. So at most the last group can be torn, which is what
-lets recovery tell a torn tail from corruption.
+A group is written only after the sync of the one before it returned. So at most the last group can be torn, which is
+what lets recovery tell a torn tail from corruption.
 """
 
 from __future__ import annotations
