@@ -50,7 +50,7 @@ class PeerLink(asyncio.Protocol):
         self.incarnation = 0
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
-        self._outbox: list[RaftMessage] = []
+        self.outbox: list[RaftMessage] = []
         self._sent_seqs: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
@@ -77,16 +77,15 @@ class PeerLink(asyncio.Protocol):
     def send(self, message: RaftMessage) -> None:
         if self._transport is None:
             return
-        if not self._outbox:
-            self._links.loop.call_soon(self._flush)
-        self._outbox.append(message)
+        self.outbox.append(message)
+        self._links.flush_soon()
 
     def beat(self, seq: int, now_ms: int) -> None:
         self._sent_seqs.append((seq, now_ms))
         if self._transport is not None:
             own = self._links
             beat = Heartbeat(own.node_id, own.incarnation, seq, self.heard_seq, self.incarnation)
-            self._write(Opcode.HEARTBEAT, encode_message(beat))
+            self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
@@ -109,15 +108,9 @@ class PeerLink(asyncio.Protocol):
     def is_alive(self, now_ms: int) -> bool:
         return now_ms < self._alive_until_ms
 
-    def _flush(self) -> None:
-        messages, self._outbox = self._outbox, []
-        while messages:
-            share, messages = _take_frame(messages)
-            self._write(Opcode.RAFT, encode_message(RaftFrame(self._links.incarnation, share)))
-
-    def _write(self, opcode: int, payload: bytes) -> None:
+    def write(self, frame: bytes) -> None:
         if self._transport is not None:
-            self._transport.write(encode_frame(opcode, 0, 0, payload))
+            self._transport.write(frame)
             if self._transport.get_write_buffer_size() > LINK_BUFFER_BYTES_MAX:
                 self._transport.abort()
 
@@ -125,12 +118,13 @@ class PeerLink(asyncio.Protocol):
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         own = self._links
-        self._write(Opcode.PEER_HELLO, encode_message(PeerHello(own.cluster_id, own.node_id, own.incarnation)))
+        hello = PeerHello(own.cluster_id, own.node_id, own.incarnation)
+        self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
         own.beat_now(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._outbox.clear()
+        self.outbox.clear()
         self._lost.set()
 
 
@@ -155,6 +149,7 @@ class PeerLinks:
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
         self._seq = 0
+        self._flushing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -171,6 +166,36 @@ class PeerLinks:
         link = self._links.get(peer)
         if link is not None:
             link.send(message)
+
+    def flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """One frame per peer with all that gathered. Peers that get the same messages share one encoding."""
+        self._flushing = False
+        encoded: dict[tuple[int, ...], list[bytes]] = {}
+        outboxes: list[list[RaftMessage]] = []
+        for link in self._links.values():
+            messages = link.outbox
+            if not messages:
+                continue
+            link.outbox = []
+            outboxes.append(messages)  # kept alive while their ids are keys
+            key = tuple(map(id, messages))
+            frames = encoded.get(key)
+            if frames is None:
+                frames = encoded[key] = self._encode(messages)
+            for frame in frames:
+                link.write(frame)
+
+    def _encode(self, messages: list[RaftMessage]) -> list[bytes]:
+        frames = []
+        while messages:
+            share, messages = _take_frame(messages)
+            frames.append(encode_frame(Opcode.RAFT, 0, 0, encode_message(RaftFrame(self.incarnation, share))))
+        return frames
 
     def is_up(self, peer: int) -> bool:
         link = self._links.get(peer)

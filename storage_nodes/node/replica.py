@@ -10,6 +10,7 @@ Subclasses (queue, stream, cluster) say what a committed entry means and what a 
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from functools import partial
@@ -58,6 +59,7 @@ class Host(Protocol):
     """What a replica needs of its node."""
 
     node_id: int
+    loop: asyncio.AbstractEventLoop
     clock: NodeClock
     log: NodeLog
     committer: Committer
@@ -84,6 +86,7 @@ class Replica:
         self._applying_cold = False
         self._reading_cold: set[int] = set()
         self._lead_at = -1
+        self._last_append: AppendEntries | None = None
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
@@ -292,18 +295,34 @@ class Replica:
             self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
-        message = AppendEntries(
-            self.partition,
-            effect.epoch,
-            effect.prev_epoch,
-            effect.prev_offset,
-            effect.commit,
-            entries,
-            effect.replicated,
-        )
+        message = self._last_append
+        # Followers that keep pace get the same append: the same object, so that the links encode it once.
+        if (
+            message is None
+            or message.prev_offset != effect.prev_offset
+            or message.epoch != effect.epoch
+            or message.commit != effect.commit
+            or message.replicated != effect.replicated
+            or message.entries != entries
+        ):
+            message = AppendEntries(
+                self.partition,
+                effect.epoch,
+                effect.prev_epoch,
+                effect.prev_offset,
+                effect.commit,
+                entries,
+                effect.replicated,
+            )
+            if self._last_append is None:
+                self.host.loop.call_soon(self._forget_append)
+            self._last_append = message
         self.host.send(effect.peer, message)
         end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
         self.perform(self.raft.sent(effect.peer, end, sum(map(len, entries))))
+
+    def _forget_append(self) -> None:
+        self._last_append = None
 
     def _apply(self) -> None:
         """Fold every entry that is committed and not yet folded, in order."""

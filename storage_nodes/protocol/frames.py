@@ -53,16 +53,31 @@ def encode_frame(opcode: int, flags: int, correlation_id: int, payload: bytes) -
 class FrameDecoder:
     """Turns the bytes of one connection into frames."""
 
-    __slots__ = ("_buffer", "_bytes_max")
+    __slots__ = ("_bytes_max", "_chunks", "_have_bytes", "_need_bytes")
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
-        self._buffer = b""
         self._bytes_max = bytes_max
+        # What arrived of a frame that is not whole yet, unjoined: a large frame is copied once, not once per chunk.
+        self._chunks: list[bytes] = []
+        self._have_bytes = 0
+        self._need_bytes = HEADER_BYTES
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are whole now. Raises FrameError; the decoder is then of no further use."""
-        buffer = self._buffer + data if self._buffer else data
+        have = self._have_bytes + len(data)
+        if have < self._need_bytes:
+            self._chunks.append(data)
+            self._have_bytes = have
+            return []
+        if self._chunks:
+            self._chunks.append(data)
+            data = b"".join(self._chunks)
+            self._chunks = []
+        return self._cut(data)
+
+    def _cut(self, buffer: bytes) -> list[Frame]:
         frames: list[Frame] = []
+        need = HEADER_BYTES
         at = 0
         size = len(buffer)
         while size - at >= HEADER_BYTES:
@@ -76,11 +91,15 @@ class FrameDecoder:
             body_at = at + HEADER_BYTES
             end = body_at + length
             if end > size:
+                need = HEADER_BYTES + length
                 break
             payload = buffer[body_at:end]
             if google_crc32c.extend(google_crc32c.value(buffer[at : at + 12]), payload) != crc:
                 raise FrameError("checksum does not match")
             frames.append(Frame(opcode, flags, correlation_id, payload))
             at = end
-        self._buffer = buffer[at:] if at else buffer
+        if at < size:
+            self._chunks.append(buffer[at:] if at else buffer)
+        self._have_bytes = size - at
+        self._need_bytes = need
         return frames
