@@ -249,6 +249,10 @@ def _prepare_directory(disk: Disk, directory: str) -> LoadedManifests:
         loaded = LoadedManifests(first, None, 2)
     for name in subdirectories:
         disk.make_directory(os.path.join(directory, name))
+    # A process that was killed may have made or renamed files whose names are not durable yet; what is built on them
+    # from here on must not vanish with a power loss.
+    for name in ["", *subdirectories]:
+        disk.sync_directory(os.path.join(directory, name) if name else directory)
     return loaded
 
 
