@@ -1,10 +1,13 @@
 """The processes of an installation: their commands (docs/processes.md), addresses, and what each must wait for.
 
-    postgres -> schema -> metadata, control plane -> worker, schedule -> demo key
-    valkey   ----------------------^
-    storage nodes -> front end
+    postgres ------> metadata service
+      |   `-> schema ---> demo key
+      |          `--.
+    valkey ----------+--> control plane          all of it -> schedule
+      `-- with postgres --> worker
+    storage nodes --> front end
 
-What does not depend on another starts beside it; `docker-compose.yml` runs the same commands.
+What does not depend on another starts beside it. `docker-compose.yml` runs the same commands.
 """
 
 from __future__ import annotations

@@ -98,24 +98,63 @@ class Supervisor:
         return True
 
     async def start_all(self) -> None:
+        """Start everything as soon as what it stands on is there (the picture is in `roles.py`)."""
         try:
             async with asyncio.TaskGroup() as group:
                 broker = group.create_task(self._start_broker())
                 nodes = group.create_task(self._start_nodes())
-                schema = group.create_task(self._start_database())
-                group.create_task(self._start_planes(broker, nodes, schema))
+                database = group.create_task(self._start_database())
+                schema = group.create_task(self._after([database], self._migrate))
+                group.create_task(self._after([database], self._start_metadata))
+                group.create_task(self._after([nodes], self._start_frontend))
+                group.create_task(self._after([database, broker], self._start_worker))
+                group.create_task(self._after([schema, broker], self._start_control_plane))
+                group.create_task(self._after([schema], self._ensure_demo_key))
         except* StartFailed as failures:
             raise CommandError("; ".join(str(failure) for failure in failures.exceptions)) from None
         except* CommandError as failures:
             raise failures.exceptions[0] from None
+        # Last, so that its start does not compete with what the endpoint waits for.
+        await self._start("schedule", [roles.schedule_spec()])
+
+    async def _after(self, earlier: list[asyncio.Task[None]], step: Callable[[], Awaitable[None]]) -> None:
+        for task in earlier:
+            await task
+        await step()
+
+    async def _start_broker(self) -> None:
+        if not os.environ.get("CELERY_BROKER_URL"):
+            spec = await asyncio.to_thread(valkey.prepare_valkey, self.installation, self.state)
+            await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
+
+    async def _start_nodes(self) -> None:
+        specs = roles.storage_node_specs(self.installation, self.state)
+        await self._start("storage nodes", specs, limits.RECOVERY_DEADLINE_S)
 
     async def _start_database(self) -> None:
         if not os.environ.get("DATABASE_URL"):
             spec = await asyncio.to_thread(postgres.prepare_postgres, self.installation, self.state)
             await self._start("PostgreSQL", [spec], limits.RECOVERY_DEADLINE_S)
             await self._create_database()
+
+    async def _migrate(self) -> None:
         if await asyncio.to_thread(management.migrate, self.installation, self.state):
             self._report("schema")
+
+    async def _start_metadata(self) -> None:
+        await self._start("metadata service", [roles.metadata_spec(self.state)])
+
+    async def _start_control_plane(self) -> None:
+        await self._start("control plane", [roles.control_spec(self.state)])
+
+    async def _start_frontend(self) -> None:
+        await self._start("front end", [roles.frontend_spec(self.state)])
+
+    async def _start_worker(self) -> None:
+        await self._start("worker", [roles.worker_spec(self.state)])
+
+    async def _ensure_demo_key(self) -> None:
+        self.demo_key = await asyncio.to_thread(ensure_demo_key, self.installation, self.state)
 
     async def _create_database(self) -> None:
         """The port is open a moment before logins are taken: ask until they are."""
@@ -131,33 +170,6 @@ class Supervisor:
                 if time.monotonic() > deadline:
                     raise StartFailed(f"PostgreSQL takes no logins: {error}") from None
                 await asyncio.sleep(limits.READY_PROBE_INTERVAL_S)
-
-    async def _start_broker(self) -> None:
-        if not os.environ.get("CELERY_BROKER_URL"):
-            spec = await asyncio.to_thread(valkey.prepare_valkey, self.installation, self.state)
-            await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
-
-    async def _start_nodes(self) -> None:
-        specs = roles.storage_node_specs(self.installation, self.state)
-        await self._start("storage nodes", specs, limits.RECOVERY_DEADLINE_S)
-
-    async def _start_planes(self, *standing_on: asyncio.Task[None]) -> None:
-        broker, nodes, schema = standing_on
-        await schema
-        key = asyncio.create_task(asyncio.to_thread(ensure_demo_key, self.installation, self.state))
-        await asyncio.gather(
-            self._start("metadata service", [roles.metadata_spec(self.state)]),
-            self._start_after("control plane", [roles.control_spec(self.state)], broker),
-            self._start_after("front end", [roles.frontend_spec(self.state)], nodes),
-            self._start_after(
-                "worker and schedule", [roles.worker_spec(self.state), roles.schedule_spec()], broker
-            ),
-        )
-        self.demo_key = await key
-
-    async def _start_after(self, title: str, specs: list[ChildSpec], earlier: Awaitable[None]) -> None:
-        await earlier
-        await self._start(title, specs)
 
     async def _start(self, title: str, specs: list[ChildSpec], deadline_s: float = limits.READY_DEADLINE_S) -> None:
         children = [Child(spec, self._environment, self.installation.logs) for spec in specs]

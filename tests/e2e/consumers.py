@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -105,12 +106,13 @@ class WebsocketWay(RestWay):
         endpoint = installation.key["endpoint"].replace("http://", "ws://")
         self._subscribe_url = f"{endpoint}/v1/queues/{name}/subscribe"
         self._headers = {"Authorization": f"Bearer {installation.key['bearer_token']}"}
+        self._open = contextlib.ExitStack()
         self._socket: ClientConnection | None = None
         self._used_credit = 0
 
     def _connection(self) -> ClientConnection:
         if self._socket is None:
-            self._socket = connect(self._subscribe_url, additional_headers=self._headers)
+            self._socket = self._open.enter_context(connect(self._subscribe_url, additional_headers=self._headers))
             assert json.loads(self._socket.recv(timeout=10))["type"] == "ready"
             self._tell(type="credit", n=self.CREDIT)
         return self._socket
@@ -134,8 +136,7 @@ class WebsocketWay(RestWay):
         return 1
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._open.close()
         super().close()
 
 
