@@ -97,6 +97,7 @@ class Flusher:
         # Event loop
         self._finished_file = 0  # all groups of this file and those before it are durable
         self._confirmed_sequence = 0
+        self._removal_sequence = 0
         self._wanted = False
         self._running = False
         self._leftover: set[int] = set()  # partitions that keep entries in finished files
@@ -157,16 +158,22 @@ class Flusher:
 
     def dropped(self, log: PartitionLog, sequence: int) -> None:
         self._dropped.append((log, sequence))
+        self.removed(sequence)
+
+    def removed(self, sequence: int) -> None:
+        """A drop or a truncation was staged in that group. Until it is durable, what it removes from the indexes must
+        stay in the WAL files, so no flush is planned."""
+        self._removal_sequence = sequence
 
     def plan(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
-        """None if nothing can be done now: no finished file, a flush under way, the next file not begun, or a tombstone
-        not yet durable."""
+        """None if nothing can be done now: no finished file, a flush under way, the next file not begun, or a drop or
+        truncation not yet durable."""
         wal = self._store.wal
         through = self._finished_file
         next_file = wal.files.get(through + 1)
         if not self.due() or next_file is None or self._confirmed_sequence < next_file.first_sequence:
             return None
-        if self._dropped and self._dropped[-1][1] > self._confirmed_sequence:
+        if self._removal_sequence > self._confirmed_sequence:
             return None
         self._wanted = False
         self._running = True

@@ -143,6 +143,7 @@ class NodeLog:
         log = self.partitions[partition]
         log.cut(offset)
         self._wal.add(RECORD_TRUNCATE, partition, OFFSET.pack(offset))
+        self._flusher.removed(self._wal.gathering.sequence)
         # A group on its way to the disk must not report entries as durable that are no longer in the log.
         for group in (*self._wal.writing, self._wal.gathering):
             if group.ends.get(partition, 0) > offset:
