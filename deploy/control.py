@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shlex
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -76,10 +77,8 @@ def ask(run: Path, request: dict[str, Any], timeout_s: float = limits.CONTROL_TI
     """Ask the supervisor; a CommandError says when none runs or it refuses."""
     connection = connect(run, timeout_s)
     if connection is None:
-        raise CommandError(
-            f"nothing is running in {run.parent}. Start it with: ./penstock up --data-dir {run.parent}",
-            EXIT_NOT_RUNNING,
-        )
+        start = f"./penstock up --data-dir {shlex.quote(str(run.parent))}"
+        raise CommandError(f"nothing is running in {run.parent}. Start it with: {start}", EXIT_NOT_RUNNING)
     with connection:
         return exchange(connection, request)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 from deploy import management
@@ -67,4 +68,4 @@ Stop with: ./penstock down{data_dir_flag(installation)}"""
 
 
 def data_dir_flag(installation: Installation) -> str:
-    return "" if installation.data == Installation().data else f" --data-dir {installation.data}"
+    return "" if installation.data == Installation().data else f" --data-dir {shlex.quote(str(installation.data))}"

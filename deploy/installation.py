@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import socket
 import sys
 from dataclasses import asdict, dataclass, field
@@ -85,9 +86,8 @@ class Installation:
         try:
             return State(**json.loads(self.state_file.read_text()))
         except FileNotFoundError:
-            raise CommandError(
-                f"there is no installation in {self.data} yet. Start one with: ./penstock up --data-dir {self.data}"
-            ) from None
+            start = f"./penstock up --data-dir {shlex.quote(str(self.data))}"
+            raise CommandError(f"there is no installation in {self.data} yet. Start one with: {start}") from None
         except (ValueError, TypeError) as error:
             raise CommandError(f"{self.state_file} is damaged ({error}); restore it from a backup") from None
 
