@@ -46,6 +46,8 @@ APPEND_BYTES_MAX = 1 * MIB
 # How long a follower may lag behind on the commit position of an otherwise idle partition.
 COMMIT_NOTICE_MS = 20
 PROPOSALS_PENDING_MAX = 50_000
+# Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
+PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
@@ -70,7 +72,7 @@ PARTITIONS_PER_NODE_MAX = 200_000
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
-assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < WAL_FILE_BYTES
+assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from storage_nodes.limits import BATCH_BYTES_MAX, PROPOSALS_PENDING_MAX, RECORD_BYTES_MAX, RECORDS_PER_SEND_MAX
+from storage_nodes.limits import (
+    BATCH_BYTES_MAX,
+    PROPOSALS_PENDING_BYTES_MAX,
+    PROPOSALS_PENDING_MAX,
+    RECORD_BYTES_MAX,
+    RECORDS_PER_SEND_MAX,
+    WAL_GROUP_BYTES_MAX,
+)
 from storage_nodes.model import Acks
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -38,10 +45,11 @@ class PendingAppend(NamedTuple):
 class Appends:
     """Of one partition, while it leads. The three pending queues are in log order."""
 
-    __slots__ = ("_all", "_gathered", "_leader", "_quorum")
+    __slots__ = ("_all", "_gathered", "_gathered_bytes", "_leader", "_quorum")
 
     def __init__(self) -> None:
         self._gathered: list[tuple[Token, SendRequest]] = []
+        self._gathered_bytes = 0
         self._leader: deque[PendingAppend] = deque()
         self._quorum: deque[PendingAppend] = deque()
         self._all: deque[PendingAppend] = deque()
@@ -50,17 +58,33 @@ class Appends:
         """Raises StorageError or msgspec.DecodeError when the request cannot be proposed."""
         request = _send_request.decode(payload)
         _check(request)
-        if len(self._gathered) >= PROPOSALS_PENDING_MAX:
+        if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
             raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
         self._gathered.append((token, request))
+        self._gathered_bytes += len(payload)
 
     def propose(self, replica: Replica, now_ms: int) -> None:
+        """Stage what gathered; what exceeds a WAL group stays for the next one."""
         gathered, self._gathered = self._gathered, []
+        if self._gathered_bytes > WAL_GROUP_BYTES_MAX:
+            gathered = self._keep_excess(gathered)
+            replica.propose_soon()
+        else:
+            self._gathered_bytes = 0
         groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
         for item in gathered:
             groups.setdefault((item[1].plain, item[1].acks), []).append(item)
         for (plain, acks), items in groups.items():
             self._propose_group(replica, items, plain, acks, now_ms)
+
+    def _keep_excess(self, gathered: list[tuple[Token, SendRequest]]) -> list[tuple[Token, SendRequest]]:
+        size = taken = 0
+        while taken < len(gathered) and size <= WAL_GROUP_BYTES_MAX - BATCH_BYTES_MAX:
+            size += sum(map(len, gathered[taken][1].bodies))
+            taken += 1
+        self._gathered = gathered[taken:]
+        self._gathered_bytes = sum(len(body) for _, request in self._gathered for body in request.bodies)
+        return gathered[:taken]
 
     def progressed(self, durable_end: int, commit: int, replicated: int) -> None:
         """Answer everything that is safe enough now. A batch for all voters also waits for its commit."""
@@ -75,6 +99,7 @@ class Appends:
     def fail(self, leader: int) -> None:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
         gathered, self._gathered = self._gathered, []
+        self._gathered_bytes = 0
         for token, _ in gathered:
             token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")

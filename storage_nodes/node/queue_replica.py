@@ -56,6 +56,7 @@ class QueueReplica(Replica):
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.machine = QueueMachine(meta.config)
         self._appends = Appends()
+        self._fetching = False
         self._bodies = BodyReader(log, host.bodies, host.run_cold)
         super().__init__(host, log, meta)
 
@@ -223,9 +224,15 @@ class QueueReplica(Replica):
         self._do(self.machine.release([pick[:2] for pick in picks], self.host.clock.wall_ms()))
 
     def _fetch(self, from_offset: int) -> None:
+        """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
         batches = self.log.read_hot(from_offset, READ_AHEAD_BYTES_MAX)
         if batches is not None:
+            if self._fetching:
+                self.host.loop.call_soon(self._fetched_later, from_offset, self.raft.epoch)
+                return
+            self._fetching = True
             self._fetched(from_offset, batches)
+            self._fetching = False
             return
         epoch = self.raft.epoch
 
@@ -236,6 +243,11 @@ class QueueReplica(Replica):
                 self.schedule()
 
         self.host.run_cold(lambda: self.log.read_cold(from_offset, READ_AHEAD_BYTES_MAX), done)
+
+    def _fetched_later(self, from_offset: int, epoch: int) -> None:
+        if self.serving and self.raft.epoch == epoch:
+            self._fetch(from_offset)
+            self.schedule()
 
     def _fetched(self, from_offset: int, batches: list[bytes]) -> None:
         """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
