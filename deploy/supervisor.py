@@ -110,10 +110,8 @@ class Supervisor:
                 group.create_task(self._after([database, broker], self._start_worker))
                 group.create_task(self._after([schema, broker], self._start_control_plane))
                 group.create_task(self._after([schema], self._ensure_demo_key))
-        except* StartFailed as failures:
-            raise CommandError("; ".join(str(failure) for failure in failures.exceptions)) from None
-        except* CommandError as failures:
-            raise failures.exceptions[0] from None
+        except ExceptionGroup as failures:
+            raise first_failure(failures) from None
         # Last, so that its start does not compete with what the endpoint waits for.
         await self._start("schedule", [roles.schedule_spec()])
 
@@ -192,6 +190,7 @@ class Supervisor:
         management.stop_running()
         for stage in STOP_ORDER:
             await asyncio.gather(*(child.stop() for child in self.children if child.spec.role in stage))
+        await asyncio.gather(*(child.stop() for child in self.children))  # whatever no stage names
 
     # --- control socket ---------------------------------------------------------------------------------
 
@@ -256,6 +255,16 @@ def describe(child: Child, health: str) -> dict[str, Any]:
         "restarts": child.restarts,
         "started_at": child.started_at,
     }
+
+
+def first_failure(failures: ExceptionGroup[Exception]) -> Exception:
+    """What to tell: the first operating error, in a sentence; a bug of ours as it is. What waited failed with it."""
+    for failure in failures.exceptions:
+        if isinstance(failure, StartFailed):
+            return CommandError(str(failure))
+        if isinstance(failure, CommandError):
+            return failure
+    return failures
 
 
 def log_tail(child: Child) -> str:

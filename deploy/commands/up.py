@@ -32,7 +32,11 @@ def run(options: argparse.Namespace) -> int:
     say = output.say if options.report_to is None else reporter(options.report_to)
     if options.report_to is None:
         say(f"starting Penstock in {installation.data}")
-    asyncio.run(supervise(installation, state, say, began))
+    try:
+        asyncio.run(supervise(installation, state, say, began))
+    except CommandError as error:
+        say(f"penstock: {error}")  # also through the pipe, to who started us detached
+        return error.exit_code
     return 0
 
 

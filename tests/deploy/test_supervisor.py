@@ -1,0 +1,113 @@
+"""The supervisor's order and refusals, with stand-in processes; the real ones run in tests/e2e."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy import roles
+from deploy.child import ChildSpec, StartFailed
+from deploy.demo import data_dir_flag
+from deploy.errors import CommandError
+from deploy.installation import Installation, choose_port
+from deploy.supervisor import STOP_ORDER, Supervisor, first_failure
+
+SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+
+
+def sleeper(role: str) -> ChildSpec:
+    return ChildSpec(role=role, command=SLEEP)
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Outside servers and a schema in place, so that only the planes' processes are started; those are sleepers."""
+    monkeypatch.setenv("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setattr("deploy.management.migrate", lambda installation, state: False)
+    monkeypatch.setattr("deploy.supervisor.ensure_demo_key", lambda installation, state: {"access_key_id": "x"})
+    # "control" is no role that STOP_ORDER names: it must be stopped all the same.
+    for name in ("metadata", "control", "frontend", "worker"):
+        monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
+    monkeypatch.setattr(roles, "schedule_spec", lambda: sleeper("schedule"))
+    monkeypatch.setattr(roles, "storage_node_specs", lambda installation, state: [sleeper("storage-node")])
+    installation = Installation(tmp_path / "data")
+    installation.prepare()
+    return Supervisor(installation, installation.settle_state(None, choose_port(set()), 1), lambda text: None)
+
+
+async def run_until_ready(supervisor: Supervisor) -> tuple[asyncio.Task[None], asyncio.Event]:
+    ready = asyncio.Event()
+    task = asyncio.create_task(supervisor.run(lambda _: ready.set()))
+    waiting = asyncio.create_task(ready.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED, timeout=20)
+    waiting.cancel()
+    return task, ready
+
+
+async def test_supervisor_stop_over_the_socket_leaves_nothing(supervisor: Supervisor) -> None:
+    task, ready = await run_until_ready(supervisor)
+    assert ready.is_set() and supervisor.demo_key
+    status = await supervisor.handle({"command": "status"})
+    pids = [row["pid"] for row in status["processes"] if row["role"] != "supervisor"]
+    assert len(pids) == 6 and all(pids)
+    assert await supervisor.handle({"command": "stop"}) == {"stopping": True}
+    await asyncio.wait_for(task, 20)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert not (supervisor.installation.run / "control.sock").exists()
+
+
+async def test_supervisor_node_stopped_and_started_by_id(supervisor: Supervisor) -> None:
+    task, _ = await run_until_ready(supervisor)
+    stopped = await supervisor.handle({"command": "node stop", "id": 1})
+    assert stopped["health"] == "stopped" and stopped["pid"] is None
+    started = await supervisor.handle({"command": "node start", "id": 1})
+    assert started["health"] == "healthy" and started["pid"]
+    assert "there is no storage node 9" in (await supervisor.handle({"command": "node stop", "id": 9}))["error"]
+    assert "unknown command" in (await supervisor.handle({"command": "dance"}))["error"]
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
+
+
+async def test_supervisor_failed_part_stops_the_others_and_says_which(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(installation: Any, state: Any) -> bool:
+        raise CommandError("manage.py migrate failed: no such table")
+
+    monkeypatch.setattr("deploy.management.migrate", refuse)
+    with pytest.raises(CommandError, match="no such table"):
+        await asyncio.wait_for(supervisor.run(lambda _: None), 20)
+    assert all(child.pid is None for child in supervisor.children)
+
+
+async def test_supervisor_dying_process_is_named_with_its_log(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.limits.RESTART_DELAY_S_MIN", 0.01)
+    program = [sys.executable, "-S", "-c", "import sys; sys.exit('port of the front end is on fire')"]
+    monkeypatch.setattr(roles, "frontend_spec", lambda state: ChildSpec("frontend", program, address=("127.0.0.1", 1)))
+    with pytest.raises(CommandError, match=r"(?s)frontend died.*on fire"):
+        await asyncio.wait_for(supervisor.run(lambda _: None), 20)
+
+
+def test_failure_that_is_a_bug_is_shown_as_one() -> None:
+    bug = ExceptionGroup("", [ZeroDivisionError()])
+    assert first_failure(bug) is bug
+    assert str(first_failure(ExceptionGroup("", [ZeroDivisionError(), StartFailed("why")]))) == "why"
+
+
+def test_stop_order_names_every_role_once() -> None:
+    names = [role for stage in STOP_ORDER for role in stage]
+    known = {"frontend", "schedule", "worker", "control-plane", "metadata", "storage-node", "valkey", "postgres"}
+    assert sorted(names) == sorted(known)
+
+
+def test_printed_flag_quotes_its_path(tmp_path: Path) -> None:
+    assert data_dir_flag(Installation(tmp_path / "with space")).endswith("with space'")
+    assert data_dir_flag(Installation(os.environ.get("PENSTOCK_DATA_DIR"))) == ""
