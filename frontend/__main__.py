@@ -7,7 +7,6 @@ order.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import sys
@@ -30,6 +29,7 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.http import Receive, Scope, Send, answer
+from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.plane import Plane
 from frontend.server import Server, operators_config, public_config
@@ -110,36 +110,6 @@ def operators_application(plane: Plane) -> Application:
             await answer(send, 404, (), b"")
 
     return application
-
-
-def configure_logging(level: str) -> None:
-    """One JSON object a line on stderr, also for what libraries log."""
-    threshold = logging.getLevelNamesMapping()[level.upper()]
-    processors: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
-        _add_process,
-        structlog.processors.format_exc_info,
-    ]
-    structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, *processors, structlog.processors.JSONRenderer()],
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processor=structlog.processors.JSONRenderer(), foreign_pre_chain=processors
-        )
-    )
-    # Libraries say what a caller did wrong at every turn (an invalid request is a warning to uvicorn).
-    logging.basicConfig(handlers=[handler], level=max(threshold, logging.ERROR), force=True)
-
-
-def _add_process(logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    event["process"] = "frontend"
-    return event
 
 
 def _stop_on_signals(servers: list[Server]) -> None:

@@ -179,7 +179,9 @@ class Installation:
 
     def _answer_control(self, request: httpx2.Request) -> httpx2.Response:
         self.control_calls.append(request)
-        return self.control_answer(request)
+        answer = self.control_answer(request)
+        # As from a network: not read yet.
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=httpx2.ByteStream(answer.content))
 
     def _control(self, request: httpx2.Request) -> httpx2.Response:
         """What the control plane does with the SQS management actions, MAC included."""
@@ -212,9 +214,17 @@ class Installation:
         return hmac.new(self.internal_key, text, "sha256").hexdigest() == request.headers["x-penstock-principal-mac"]
 
 
-def sign(key: MintedKey, method: str, path: str, body: bytes, target: str, now_s: float) -> dict[str, str]:
+def sign(
+    key: MintedKey,
+    method: str,
+    path: str,
+    body: bytes,
+    target: str,
+    now_s: float,
+    content_type: str = "application/x-amz-json-1.0",
+) -> dict[str, str]:
     """Headers signed by botocore, the oracle."""
-    headers = {"Host": HOST, "Content-Type": "application/x-amz-json-1.0"}
+    headers = {"Host": HOST, "Content-Type": content_type}
     if target:
         headers["X-Amz-Target"] = target
     request = AWSRequest(method, f"http://{HOST}{path}", data=body, headers=headers)

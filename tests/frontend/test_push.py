@@ -1,0 +1,288 @@
+"""Push over websockets: the consumer driven as an ASGI application."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from frontend.limits import SOCKET_CREDIT_MAX
+from frontend.push.consumer import origin_is_same_host
+from tests.support.fake_storage import settle
+from tests.support.frontend_plane import HOST, QUEUE_URL, Installation
+
+
+class Socket:
+    """A client of one websocket."""
+
+    def __init__(self, front: Installation, queue: str, headers: dict[str, str]) -> None:
+        self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.sent: list[dict[str, Any]] = []
+        scope = {
+            "type": "websocket",
+            "path": f"/v1/queues/{queue}/subscribe",
+            "headers": [(b"host", HOST.encode()), *((n.encode(), v.encode()) for n, v in headers.items())],
+            "query_string": b"",
+        }
+        self.incoming.put_nowait({"type": "websocket.connect"})
+        self.task = asyncio.create_task(front.application(scope, self.incoming.get, self._send))  # type: ignore[arg-type]
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+        if message["type"] == "websocket.close":
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+
+    def say(self, frame: Any) -> None:
+        text = frame if isinstance(frame, str) else json.dumps(frame)
+        self.incoming.put_nowait({"type": "websocket.receive", "text": text})
+
+    async def leave(self) -> None:
+        self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1000})
+        await asyncio.wait_for(self.task, 5)
+
+    @property
+    def frames(self) -> list[dict[str, Any]]:
+        return [json.loads(message["text"]) for message in self.sent if message["type"] == "websocket.send"]
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [frame for frame in self.frames if frame["type"] == kind]
+
+    @property
+    def close_code(self) -> int | None:
+        return next((message["code"] for message in self.sent if message["type"] == "websocket.close"), None)
+
+
+@pytest.fixture
+async def sockets(front: Installation) -> AsyncIterator[Any]:
+    opened: list[Socket] = []
+
+    def connect(queue: str = "orders", token: str | None = "", **headers: str) -> Socket:
+        if token is not None:
+            headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
+        opened.append(Socket(front, queue, headers))
+        return opened[-1]
+
+    yield connect
+    for socket in opened:
+        if not socket.task.done():
+            await socket.leave()
+    assert front.plane.sockets.calls == 0
+
+
+async def send(front: Installation, count: int = 1) -> None:
+    for number in range(count):
+        reply = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": f"m{number}"})
+        assert reply.status == 200
+
+
+async def test_messages_come_as_far_as_credit_goes(front: Installation, sockets: Any) -> None:
+    await send(front, 5)
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    assert socket.sent[0]["type"] == "websocket.accept"
+    socket.say({"type": "credit", "n": 2})
+    await settle(lambda: len(socket.of("message")) == 2)
+    socket.say({"type": "credit", "n": 10})
+    await settle(lambda: len(socket.of("message")) == 5)
+    assert [frame["body"] for frame in socket.of("message")] == [f"m{n}" for n in range(5)]
+    await settle(lambda: front.storage.polls == 1)
+    await send(front)
+    await settle(lambda: len(socket.of("message")) == 6)
+
+
+async def test_ack_deletes_and_nack_gives_back(front: Installation, sockets: Any) -> None:
+    await send(front, 2)
+    socket = sockets()
+    socket.say({"type": "credit", "n": 2})
+    await settle(lambda: len(socket.of("message")) == 2)
+    first, second = socket.of("message")
+    socket.say({"type": "ack", "ids": [first["receipt"]]})
+    await settle(lambda: front.storage.count() == 1)
+    socket.say({"type": "nack", "ids": [second["receipt"]]})
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("message")) == 3)
+    assert socket.of("message")[2]["delivery_count"] == 2 and not socket.of("error")
+
+
+async def test_nack_with_delay_holds_the_message_back(front: Installation, sockets: Any) -> None:
+    await send(front)
+    socket = sockets()
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("message")) == 1)
+    socket.say({"type": "nack", "ids": [socket.of("message")[0]["receipt"]], "delay_seconds": 60})
+    await settle(lambda: ("change_visibility", 1) in front.storage.calls)
+    front.clock.now_s += 59
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).json == {}
+    front.clock.now_s += 1
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).json != {}
+
+
+async def test_client_that_leaves_gives_back_what_it_held(front: Installation, sockets: Any) -> None:
+    await send(front, 3)
+    socket = sockets()
+    socket.say({"type": "credit", "n": 2})
+    await settle(lambda: len(socket.of("message")) == 2)
+    await socket.leave()
+    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 10})
+    assert len(reply.json["Messages"]) == 3
+    assert front.storage.polls == 0 and front.plane.sockets.calls == 0
+
+
+async def test_leases_are_renewed_while_the_socket_lives(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from frontend.push import subscription
+
+    monkeypatch.setattr(subscription, "SOCKET_RENEW_S", 0.01)
+    now = [1000.0]
+    monkeypatch.setattr(subscription.time, "monotonic", lambda: now[0])
+    await send(front)
+    socket = sockets()
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("message")) == 1)
+    for _ in range(3):
+        before = front.storage.calls.count(("change_visibility", 1))
+        now[0] += 20
+        front.clock.now_s += 20
+        async with asyncio.timeout(5):
+            while front.storage.calls.count(("change_visibility", 1)) == before:
+                await asyncio.sleep(0.002)
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).json == {}, "60 s later it is still leased"
+    assert not socket.of("lost")
+    front.clock.now_s += 31
+    now[0] += 31
+    async with asyncio.timeout(5):
+        while not socket.of("lost"):
+            await asyncio.sleep(0.002)
+    assert socket.of("lost")[0]["ids"] == [socket.of("message")[0]["receipt"]]
+
+
+async def test_revoked_key_is_cut_off(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S11."""
+    from frontend.push import subscription
+
+    monkeypatch.setattr(subscription, "SOCKET_RENEW_S", 0.01)
+    monkeypatch.setattr(subscription, "SOCKET_RECHECK_S", 0.0)
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    front.metadata.keys.clear()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 4401
+
+
+async def test_first_frame_may_carry_the_token(front: Installation, sockets: Any) -> None:
+    await send(front)
+    socket = sockets(token=None)
+    socket.say({"type": "auth", "token": front.key.bearer_token})
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("message")) == 1)
+
+
+@pytest.mark.parametrize("frame", [{"type": "credit", "n": 1}, {"type": "auth", "token": "pstk_wrong"}])
+async def test_first_frame_without_a_right_token_closes(front: Installation, sockets: Any, frame: Any) -> None:
+    await send(front)
+    socket = sockets(token=None)
+    socket.say(frame)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 4401 and not socket.frames
+
+
+async def test_silent_client_is_closed(front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from frontend.push import consumer
+
+    monkeypatch.setattr(consumer, "SOCKET_AUTH_S_MAX", 0.0)
+    socket = sockets(token=None)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 4408
+
+
+async def test_wrong_token_in_header_is_refused_before_the_upgrade(front: Installation, sockets: Any) -> None:
+    socket = sockets(token="pstk_wrong")
+    await asyncio.wait_for(socket.task, 5)
+    assert [message["type"] for message in socket.sent] == ["websocket.close"]
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", f"http://{HOST}.evil.example", "http://localhost"])
+async def test_foreign_origin_is_refused_before_the_upgrade(front: Installation, sockets: Any, origin: str) -> None:
+    """S21."""
+    socket = sockets(origin=origin)
+    await asyncio.wait_for(socket.task, 5)
+    assert [message["type"] for message in socket.sent] == ["websocket.close"]
+
+
+def test_origin_must_be_exactly_the_host() -> None:
+    assert origin_is_same_host(None, b"a:1") and origin_is_same_host(b"https://A:1", b"a:1")
+    for origin in (b"https://a", b"https://a:2", b"https://u@a:1", b"file://a:1", b"a:1", b"", b"\xff", b"http://[a:1"):
+        assert not origin_is_same_host(origin, b"a:1"), origin
+
+
+@pytest.mark.parametrize("queue", ["absent", "secret"])
+async def test_queue_that_is_not_ours_closes(front: Installation, sockets: Any, queue: str) -> None:
+    socket = sockets(queue)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 4404 and socket.of("error")[0]["code"] == "queue-does-not-exist"
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", '{"type":"nope"}', '{"type":"credit","n":"1"}', "[" * 100_000])
+async def test_frame_that_is_none_closes(front: Installation, sockets: Any, text: str) -> None:
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    socket.say(text)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 4400
+
+
+async def test_frame_out_of_bounds_is_answered_with_an_error(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    bad: list[dict[str, Any]] = [
+        {"type": "credit", "n": 0},
+        {"type": "credit", "n": SOCKET_CREDIT_MAX + 1},
+        {"type": "ack", "ids": []},
+        {"type": "nack", "ids": ["x"], "delay_seconds": 901},
+        {"type": "extend", "ids": ["x"], "seconds": 0},
+    ]
+    for frame in bad:
+        socket.say(frame)
+    await settle(lambda: len(socket.of("error")) == len(bad))
+    socket.say({"type": "ack", "ids": ["wrong"]})
+    await settle(lambda: len(socket.of("error")) == len(bad) + 1)
+    assert socket.of("error")[-1] | {"detail": ""} == {
+        "type": "error", "code": "receipt-handle-is-invalid", "detail": "", "ids": ["wrong"],
+    }  # fmt: skip
+    assert socket.close_code is None
+
+
+async def test_stop_of_the_process_closes_sockets(front: Installation, sockets: Any) -> None:
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    front.plane.drain()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == 1001
+
+
+async def test_slow_client_holds_up_nobody_else(front: Installation, sockets: Any) -> None:
+    await send(front, 4)
+    stuck, quick = sockets(), sockets()
+    await settle(lambda: bool(stuck.of("ready") and quick.of("ready")))
+    blocked = asyncio.Event()
+
+    async def never(_: Any) -> None:
+        await blocked.wait()
+
+    stuck_consumer_send = stuck._send
+    stuck._send = never
+    stuck.say({"type": "credit", "n": 1})
+    quick.say({"type": "credit", "n": 10})
+    await settle(lambda: len(quick.of("message")) >= 3)
+    blocked.set()
+    stuck._send = stuck_consumer_send
+
+
+async def test_unknown_path_is_closed(front: Installation) -> None:
+    socket = Socket(front, "a/b", {})
+    await asyncio.wait_for(socket.task, 5)
+    assert [message["type"] for message in socket.sent] == ["websocket.close"]

@@ -1,0 +1,221 @@
+"""The REST data API and what is passed on to the control plane."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import httpx2
+import pytest
+
+from storage_nodes.protocol.errors import ErrorCode
+from tests.support.fake_storage import settle
+from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, sign
+
+MESSAGES = "/v1/queues/orders/messages"
+
+
+def problem(reply: Reply) -> str:
+    """The code of an RFC 9457 problem, whose form is checked."""
+    assert reply.headers["content-type"] == "application/problem+json"
+    content = reply.json
+    assert set(content) == {"type", "title", "status", "detail", "code", "request_id"}
+    assert content["status"] == reply.status and content["request_id"] == reply.headers["x-request-id"]
+    assert content["type"] == f"urn:penstock:problem:{content['code']}"
+    return str(content["code"])
+
+
+async def test_message_goes_in_and_out_and_is_acked(front: Installation) -> None:
+    sent = await front.rest(MESSAGES, {"body": "hi", "attributes": {"a": {"value": "1"}}, "group": "g"})
+    assert sent.status == 200 and set(sent.json) == {"id", "md5"}
+    received = await front.rest(MESSAGES + "/receive", {"max_messages": 10})
+    (message,) = received.json["messages"]
+    assert message["id"] == sent.json["id"] and message["body"] == "hi" and message["group"] == "g"
+    assert message["attributes"] == {"a": {"type": "String", "value": "1"}}
+    assert message["delivery_count"] == 1 and message["sender"] == front.key.access_key_id
+    extended = await front.rest(MESSAGES + "/extend", {"receipts": [message["receipt"]], "visibility_seconds": 60})
+    assert extended.json == {"done": 1, "failed": []}
+    acked = await front.rest(MESSAGES + "/ack", {"receipts": [message["receipt"]]})
+    assert acked.json == {"done": 1, "failed": []} and front.storage.count() == 0
+
+
+async def test_message_sent_by_rest_is_received_by_sqs(front: Installation) -> None:
+    binary = {"type": "Binary", "value": base64.b64encode(b"\x00\xff").decode()}
+    await front.rest(MESSAGES, {"body": "hi", "attributes": {"b": binary}})
+    reply = await front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "MessageAttributeNames": ["All"]})
+    (message,) = reply.json["Messages"]
+    assert message["MessageAttributes"]["b"] == {"DataType": "Binary", "BinaryValue": "AP8="}
+
+
+async def test_batch_has_an_outcome_per_message(front: Installation) -> None:
+    reply = await front.rest(MESSAGES, {"messages": [{"body": "1"}, {"body": ""}, {"body": "3", "delay_seconds": 9}]})
+    first, second, third = reply.json["messages"]
+    assert "id" in first and "id" in third and second["error"]["code"] == "missing-required-parameter"
+    receipts = [m["receipt"] for m in (await front.rest(MESSAGES + "/receive", {})).json["messages"]]
+    acked = await front.rest(MESSAGES + "/ack", {"receipts": [*receipts, "wrong"]})
+    assert acked.json["done"] == 1 and acked.json["failed"][0]["error"]["code"] == "receipt-handle-is-invalid"
+
+
+async def test_nack_by_zero_visibility_gives_the_message_back(front: Installation) -> None:
+    await front.rest(MESSAGES, {"body": "x"})
+    (message,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
+    await front.rest(MESSAGES + "/extend", {"receipts": [message["receipt"]], "visibility_seconds": 0})
+    (again,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
+    assert again["delivery_count"] == 2
+
+
+async def test_long_poll_is_woken(front: Installation) -> None:
+    poll = asyncio.create_task(front.rest(MESSAGES + "/receive", {"wait_seconds": 20}))
+    await settle(lambda: front.storage.polls == 1)
+    await front.rest(MESSAGES, {"body": "x"})
+    assert len((await poll).json["messages"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status", "code"),
+    [
+        ("/v1/queues/absent/messages", {"body": "x"}, 404, "queue-does-not-exist"),
+        ("/v1/queues/secret/messages", {"body": "x"}, 404, "queue-does-not-exist"),
+        (MESSAGES, {"body": 3}, 400, "serialization"),
+        (MESSAGES, b"{", 400, "serialization"),
+        (MESSAGES, b"[" * 100_000, 400, "serialization"),
+        (MESSAGES, {}, 400, "missing-required-parameter"),
+        (MESSAGES, {"body": "\x00"}, 400, "invalid-message-contents"),
+        (MESSAGES, {"body": "x", "messages": [{"body": "y"}]}, 400, "invalid-parameter-value"),
+        (MESSAGES, {"messages": []}, 400, "empty-batch-request"),
+        (MESSAGES, {"messages": [{"body": "x"}] * 11}, 400, "too-many-entries-in-batch-request"),
+        (MESSAGES + "/receive", {"max_messages": 11}, 400, "invalid-parameter-value"),
+        (MESSAGES + "/ack", {"receipts": ["wrong"]}, 400, "receipt-handle-is-invalid"),
+        (MESSAGES + "/ack", {}, 400, "empty-batch-request"),
+        (MESSAGES + "/extend", {"receipts": ["x"]}, 400, "missing-required-parameter"),
+        ("/v2/anything", {}, 404, "not-found"),
+        ("/internal/sqs/CreateQueue", {}, 404, "not-found"),
+        ("/v1/../internal/sqs/CreateQueue", {}, 404, "not-found"),
+        ("/v1/%2e%2E/internal", {}, 404, "not-found"),
+        ("/v1//internal", {}, 404, "not-found"),
+        ("/v1/a%2fb", {}, 404, "not-found"),
+    ],
+)
+async def test_bad_request_is_a_problem(
+    front: Installation, path: str, params: Any, status: int, code: str
+) -> None:
+    reply = await front.rest(path, params)
+    assert (reply.status, problem(reply)) == (status, code)
+    assert front.storage.count() == 0 and not front.control_calls
+    assert (await front.rest(MESSAGES, {"body": "x"})).status == 200
+
+
+async def test_bearer_token_must_be_right_whole_and_live(front: Installation) -> None:
+    """S9."""
+    token = front.key.bearer_token
+    off = front.add_key(ACCOUNT, active=False)
+    from frontend.authn.tokens import mint_bearer_token
+
+    wrong_secret = mint_bearer_token(front.key.access_key_id)
+    unknown = mint_bearer_token("AKPSAAAAAAAAAAAAAAAA")
+    for bad in (token[:-1], token + "x", "x", wrong_secret, unknown, off.bearer_token, "é"):
+        reply = await front.rest(MESSAGES, {"body": "x"}, token=bad)
+        assert (reply.status, problem(reply)) == (401, "invalid-client-token-id")
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+    none = await front.call("POST", MESSAGES, {"host": HOST}, b"{}")
+    assert (none.status, problem(none)) == (401, "missing-authentication-token")
+    assert front.storage.count() == 0
+
+
+async def test_signature_is_taken_instead_of_a_token(front: Installation) -> None:
+    body = b'{"body":"x"}'
+    signed = sign(front.key, "POST", MESSAGES, body, "", front.clock.now_s, "application/json")
+    assert (await front.call("POST", MESSAGES, signed, body)).status == 200
+    assert (await front.call("POST", MESSAGES + "/ack", signed, body)).status == 401
+    other = sign(front.key, "POST", MESSAGES, body, "", front.clock.now_s)
+    assert problem(await front.call("POST", MESSAGES, other, body)) == "unsupported-media-type"
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(ErrorCode.OVERLOADED, 503), (ErrorCode.OVER_LIMIT, 429), (ErrorCode.NO_QUORUM, 503)],
+)
+async def test_storage_error_is_a_problem(front: Installation, code: ErrorCode, status: int) -> None:
+    front.storage.fail_with = code
+    reply = await front.rest(MESSAGES + "/receive", {})
+    assert reply.status == status and problem(reply)
+    assert status != 503 or "retry-after" in reply.headers
+
+
+async def test_method_other_than_post_is_refused(front: Installation) -> None:
+    assert problem(await front.rest(MESSAGES, method="GET")) == "method-not-allowed"
+
+
+# --- passed on ---
+
+
+async def test_management_path_is_passed_on_with_a_maced_principal(front: Installation) -> None:
+    front.control_answer = lambda request: httpx2.Response(
+        201, content=b'{"ok":1}', headers={"content-type": "application/json", "server": "hidden"}
+    )
+    headers = {
+        "host": HOST,
+        "authorization": f"Bearer {front.key.bearer_token}",
+        "x-penstock-principal": "forged",
+        "x-penstock-principal-mac": "forged",
+        "x-forwarded-for": "6.6.6.6",
+        "cookie": "a=1",
+    }
+    reply = await front.call("POST", "/v1/queues?limit=3&x=%20y", headers, b'{"name":"q"}')
+    assert (reply.status, reply.body) == (201, b'{"ok":1}') and "server" not in reply.headers
+    (call,) = front.control_calls
+    assert front.mac_is_right(call) and call.url.raw_path == b"/v1/queues?limit=3&x=%20y"
+    claim = json.loads(base64.urlsafe_b64decode(call.headers["x-penstock-principal"]))
+    assert claim["account_id"] == ACCOUNT and claim["issued_ms"] == int(front.clock.now_s * 1000)
+    assert "x-forwarded-for" not in call.headers and "authorization" not in call.headers
+    assert call.headers["host"] == HOST and call.headers["x-forwarded-host"] == HOST and call.headers["cookie"] == "a=1"
+
+
+async def test_management_path_without_a_key_is_refused(front: Installation) -> None:
+    reply = await front.call("GET", "/v1/queues", {"host": HOST})
+    assert (reply.status, problem(reply)) == (401, "missing-authentication-token") and not front.control_calls
+
+
+@pytest.mark.parametrize("path", ["/console/", "/static/app.css", "/v1/openapi.json"])
+async def test_pages_are_passed_on_without_a_principal(front: Installation, path: str) -> None:
+    front.control_answer = lambda _: httpx2.Response(200, text="page")
+    headers = {"host": HOST, "x-penstock-principal": "forged", "x-penstock-principal-mac": "forged"}
+    assert (await front.call("GET", path, headers)).body == b"page"
+    assert "x-penstock-principal" not in front.control_calls[0].headers
+
+
+async def test_unreachable_control_plane_is_a_problem(front: Installation) -> None:
+    def dead(_: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused")
+
+    front.control_answer = dead
+    reply = await front.call("GET", "/console/", {"host": HOST})
+    assert (reply.status, problem(reply)) == (503, "service-unavailable") and "retry-after" in reply.headers
+
+
+# --- operators ---
+
+
+async def test_health_readiness_and_version(front: Installation) -> None:
+    assert (await front.call("GET", "/healthz", {})).body == b"ok\n"
+    assert (await front.call("GET", "/readyz", {})).status == 200
+    assert set((await front.call("GET", "/version", {})).json) == {"version"}
+    front.plane.drain()
+    assert (await front.call("GET", "/readyz", {})).status == 503
+    assert (await front.call("GET", "/metrics", {})).status == 404, "metrics are on the operators' port"
+
+
+async def test_metrics_count_requests_without_naming_tenants(front: Installation) -> None:
+    from frontend.__main__ import operators_application
+
+    await front.rest(MESSAGES, {"body": "x"})
+    await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": ""})
+    front.application = operators_application(front.plane)
+    text = (await front.call("GET", "/metrics", {})).body.decode()
+    assert 'penstock_requests_total{action="send",outcome="ok",way="rest"} 1.0' in text
+    assert 'outcome="MissingRequiredParameterException",way="sqs"} 1.0' in text
+    assert 'penstock_request_seconds_bucket{action="send",le="+Inf",way="rest"} 1.0' in text
+    assert "penstock_messages_sent_total 1.0" in text
+    assert ACCOUNT not in text and "orders" not in text and front.key.access_key_id not in text

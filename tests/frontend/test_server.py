@@ -1,0 +1,194 @@
+"""The real server: boto3 and a websocket client over sockets, deadlines and sizes that the protocol class enforces."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import boto3
+import botocore.exceptions
+import pytest
+import websockets
+from botocore.config import Config as BotoConfig
+
+from frontend import server as server_module
+from frontend.config import FrontendConfig, split_address
+from frontend.server import Server, public_config
+from tests.support.frontend_plane import REGION, Installation
+
+
+@pytest.fixture
+async def port(front: Installation) -> AsyncIterator[int]:
+    front.clock.now_s = time.time()  # boto3 signs with the real clock
+    server = Server(public_config(front.application, "127.0.0.1", 0), front.plane.drain)
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    await asyncio.wait_for(task, 10)
+
+
+def sqs_client(front: Installation, port: int) -> Any:
+    return boto3.client(
+        "sqs",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        region_name=REGION,
+        aws_access_key_id=front.key.access_key_id,
+        aws_secret_access_key=front.key.secret_access_key,
+        config=BotoConfig(retries={"total_max_attempts": 1}),
+    )
+
+
+async def test_boto3_round_trip(front: Installation, port: int) -> None:
+    """boto3 checks every MD5 by itself."""
+
+    def use() -> None:
+        sqs = sqs_client(front, port)
+        url = sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": "5"}, tags={"a": "b"})["QueueUrl"]
+        assert url == f"http://127.0.0.1:{port}/123456789012/jobs"
+        attributes = {
+            "s": {"DataType": "String", "StringValue": "ü"},
+            "n": {"DataType": "Number.x", "StringValue": "1"},
+            "b": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+        }
+        trace = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
+        sqs.send_message(
+            QueueUrl=url, MessageBody="body ü", MessageAttributes=attributes, MessageSystemAttributes=trace
+        )
+        entries = [{"Id": str(n), "MessageBody": f"m{n}", "MessageAttributes": attributes} for n in range(9)]
+        assert len(sqs.send_message_batch(QueueUrl=url, Entries=entries)["Successful"]) == 9
+        messages = sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"], MessageSystemAttributeNames=["All"]
+        )["Messages"]
+        assert len(messages) == 10 and messages[0]["MessageAttributes"] == attributes
+        handles = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
+        visibility = [{**one, "VisibilityTimeout": 10} for one in handles]
+        assert len(sqs.change_message_visibility_batch(QueueUrl=url, Entries=visibility)["Successful"]) == 10
+        assert len(sqs.delete_message_batch(QueueUrl=url, Entries=handles)["Successful"]) == 10
+        assert sqs.list_queues(QueueNamePrefix="jo")["QueueUrls"] == [url]
+        assert sqs.get_queue_url(QueueName="jobs")["QueueUrl"] == url
+        asked = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        assert asked["VisibilityTimeout"] == "5"
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "6"})
+        sqs.purge_queue(QueueUrl=url)
+        sqs.delete_queue(QueueUrl=url)
+        with pytest.raises(sqs.exceptions.QueueDoesNotExist) as raised:
+            sqs.send_message(QueueUrl=url, MessageBody="x")
+        assert raised.value.response["Error"]["Code"] == "AWS.SimpleQueueService.NonExistentQueue"
+        with pytest.raises(botocore.exceptions.ClientError) as invalid:
+            sqs.send_message(QueueUrl=url, MessageBody="x", DelaySeconds=901)
+        assert invalid.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+    await asyncio.to_thread(use)
+
+
+async def test_websocket_round_trip(front: Installation, port: int) -> None:
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    address = f"ws://127.0.0.1:{port}/v1/queues/orders/subscribe"
+    async with websockets.connect(address, additional_headers=headers) as socket:
+        assert json.loads(await socket.recv()) == {"type": "ready"}
+        await socket.send('{"type":"credit","n":1}')
+        await front.rest("/v1/queues/orders/messages", {"body": "pushed"})
+        message = json.loads(await asyncio.wait_for(socket.recv(), 5))
+        assert message["body"] == "pushed"
+        await socket.send(json.dumps({"type": "ack", "ids": [message["receipt"]]}))
+        async with asyncio.timeout(5):
+            while front.storage.count():
+                await asyncio.sleep(0.001)
+
+
+async def test_websocket_frame_over_the_limit_closes_with_1009(front: Installation, port: int) -> None:
+    """S20."""
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    address = f"ws://127.0.0.1:{port}/v1/queues/orders/subscribe"
+    async with websockets.connect(address, additional_headers=headers) as socket:
+        await socket.recv()
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await socket.send("x" * (300 * 1024))
+            await asyncio.wait_for(socket.recv(), 5)
+        assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+
+
+async def raw(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    return reader, writer
+
+
+async def answered(reader: asyncio.StreamReader) -> bytes:
+    return await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+
+
+async def test_header_without_end_is_refused(front: Installation, port: int) -> None:
+    reader, writer = await raw(port, b"GET / HTTP/1.1\r\nx: ")
+    with contextlib.suppress(ConnectionError):
+        for _ in range(40):
+            writer.write(b"y" * 16_384)
+            await writer.drain()
+            await asyncio.sleep(0)
+    assert b" 431 " in await answered(reader)
+    writer.close()
+
+
+async def test_slow_header_and_slow_body_are_cut(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S18."""
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.05)
+    monkeypatch.setattr(server_module, "REQUEST_READ_S_MAX", 0.05)
+    for start in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"):
+        reader, writer = await raw(port, start)
+        assert await asyncio.wait_for(reader.read(), 5) == b"", start
+        writer.close()
+    target = b"x-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/json\r\n"
+    reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\n" + target + b"content-length: 10\r\n\r\nabc")
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_connection_is_usable_after_a_refusal(front: Installation, port: int) -> None:
+    bad = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n{bad"
+    reader, writer = await raw(port, bad)
+    head = await answered(reader)
+    assert b" 400 " in head and b"server:" not in head.lower()
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    await reader.readexactly(length)
+    writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b" 200 " in await answered(reader)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+        b"\x00\x01\x02\r\n\r\n",
+    ],
+)
+async def test_smuggling_shapes_are_refused(front: Installation, port: int, request_bytes: bytes) -> None:
+    """S16."""
+    reader, writer = await raw(port, request_bytes)
+    assert b" 400 " in await answered(reader)
+    writer.close()
+
+
+def test_config_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "CLUSTER_ID": "pk-1", "SECRETS_DIR": "/s", "STORAGE_NODES": "1=127.0.0.1:7101@a", "METADATA": "127.0.0.1:7201",
+        "CONTROL": "127.0.0.1:7301", "SOMETHING_ELSE": "x",
+    }  # fmt: skip
+    for name, value in values.items():
+        monkeypatch.setenv(f"PENSTOCK_{name}", value)
+    config = FrontendConfig()  # type: ignore[call-arg]
+    assert config.listen == "127.0.0.1:9324" and config.region == "us-east-1" and config.nodes[0].port == 7101
+    monkeypatch.setenv("PENSTOCK_METADATA", "nonsense")
+    with pytest.raises(ValueError):
+        FrontendConfig()  # type: ignore[call-arg]
+    assert split_address("[::1]:80") == ("::1", 80)
