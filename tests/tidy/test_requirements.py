@@ -39,7 +39,8 @@ def test_lock_holds_everything_its_source_wants(name: str) -> None:
         for want in wanted(name)
         if canonicalize_name(want.name) not in pins or pins[canonicalize_name(want.name)] not in want.specifier
     ]
-    advice = f"uv pip compile --generate-hashes --no-emit-index-url requirements/{name}.in -o requirements/{name}.txt"
+    options = "--generate-hashes --no-header --no-emit-index-url --python-version 3.11 -c requirements/base.txt"
+    advice = f"uv pip compile {options} requirements/{name}.in -o requirements/{name}.txt"
     assert not missing, f"{missing} not in the lock; compile it again: {advice}"
 
 
