@@ -38,7 +38,7 @@ from storage_nodes.client import StorageClient
 
 def main() -> int:
     try:
-        config = FrontendConfig()  # type: ignore[call-arg]  # read from the environment
+        config = FrontendConfig()
     except ValidationError as error:
         names = ", ".join(f"PENSTOCK_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
         print(f"python -m frontend: {names}", file=sys.stderr)

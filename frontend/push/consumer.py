@@ -33,7 +33,7 @@ CLOSE_ORIGIN = 4403
 CLOSE_AUTH_TIMEOUT = 4408
 CLOSE_TRY_LATER = 1013
 
-class SubscribeConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
+class SubscribeConsumer(AsyncWebsocketConsumer):
     """One websocket at /v1/queues/<name>/subscribe."""
 
     plane: Plane

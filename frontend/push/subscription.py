@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import structlog
@@ -145,7 +145,7 @@ class Subscription:
             await self._deliver(queue, leases)
 
     async def _deliver(self, queue: QueueView, leases: Sequence[Lease]) -> None:
-        until_s = time.monotonic() + SOCKET_VISIBILITY_S
+        until_s = monotonic() + SOCKET_VISIBILITY_S
         opened = []
         for lease in leases:
             message = open_lease(self._plane, queue, lease)
@@ -177,7 +177,7 @@ class Subscription:
 
     async def _extend(self, frame: Extend) -> None:
         refused = await self._apply(frame.ids, frame.seconds * 1000)
-        until_s = time.monotonic() + frame.seconds
+        until_s = monotonic() + frame.seconds
         for receipt in frame.ids:
             held = self._held.get(receipt)
             if held is not None and receipt not in refused:
@@ -196,16 +196,16 @@ class Subscription:
         for receipt, outcome in zip(receipts, outcomes, strict=True):
             if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):
                 by_code.setdefault(outcome.code, (outcome, []))[1].append(receipt)
-        for refusal, refused in by_code.values():
-            await self._send(error_frame(refusal, refused))
+        for outcome, refused in by_code.values():
+            await self._send(error_frame(outcome, refused))
         return {receipt for _, refused in by_code.values() for receipt in refused}
 
     # --- leases ---
 
     async def _renew(self) -> None:
-        checked_s = time.monotonic()
+        checked_s = monotonic()
         while not await self._stopping_within(SOCKET_RENEW_S):
-            now_s = time.monotonic()
+            now_s = monotonic()
             if now_s - checked_s >= SOCKET_RECHECK_S:
                 checked_s = now_s
                 if not await self._key_still_valid():

@@ -55,8 +55,7 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
         await began.refuse(request, refusal)
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
-        refusal = unavailable("The service is not available. Try again.", error.retry_after_s)
-        await began.refuse(request, refusal)
+        await began.refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
     except Exception:
         outcome = "InternalFailure"
         _log.exception("request_failed", request_id=request.request_id, action=action)

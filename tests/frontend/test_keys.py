@@ -1,4 +1,4 @@
-"""Tokens, key ring, envelopes, receipts (RELIABILITY S9, S27): formats, and that nothing changed or moved still opens."""
+"""Tokens, key ring, envelopes, receipts (RELIABILITY S9, S27): formats; nothing changed or moved still opens."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ async def test_leases_are_renewed_while_the_socket_lives(
 
     monkeypatch.setattr(subscription, "SOCKET_RENEW_S", 0.01)
     now = [1000.0]
-    monkeypatch.setattr(subscription.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(subscription, "monotonic", lambda: now[0])
     await send(front)
     socket = sockets()
     socket.say({"type": "credit", "n": 1})

@@ -213,7 +213,9 @@ def _entries(count: int) -> list[dict[str, Any]]:
         ([{"MessageBody": "x"}], "InvalidBatchEntryId"),
     ],
 )
-async def test_malformed_batch_is_refused_as_a_whole(front: Installation, action: str, entries: Any, error: str) -> None:
+async def test_malformed_batch_is_refused_as_a_whole(
+    front: Installation, action: str, entries: Any, error: str
+) -> None:
     """S24."""
     reply = await front.sqs(action, params(Entries=entries) if entries is not None else params())
     assert (reply.status, reply.error) == (400, error)

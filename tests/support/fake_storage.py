@@ -1,7 +1,7 @@
 """Storage and metadata for tests of the front end: small, in one process, with an injected clock.
 
-`FakeStorage` keeps the rules the front end depends on: leases with delivery numbers, long polls that wake, errors by code. The real client
-passes the same end-to-end tests against running nodes (tests/e2e).
+`FakeStorage` keeps the rules the front end depends on: leases with delivery numbers, long polls that wake, errors
+by code.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FakeStorage:
         return SendReply(first, self._now_ms())
 
     async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
-        assert 1 <= max_messages
+        assert max_messages >= 1
         log = self._log("acquire", partition)
         messages = self._take(log, max_messages, visibility_ms)
         if messages or not wait_ms:

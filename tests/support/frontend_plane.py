@@ -1,4 +1,4 @@
-"""A whole front end for tests: the real application, real keys and signatures, fake storage, metadata and control plane."""
+"""A whole front end for tests: real application, keys and signatures; fake storage, metadata and control plane."""
 
 from __future__ import annotations
 
