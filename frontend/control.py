@@ -25,6 +25,7 @@ from frontend.limits import (
     CONTROL_CONNECT_S,
     CONTROL_COOL_DOWN_S,
     CONTROL_FAILURES_MAX,
+    CONTROL_KEEP_ALIVE_S,
     CONTROL_STREAMS_MAX,
     CONTROL_TIMEOUT_S,
 )
@@ -81,7 +82,11 @@ class ControlPlane:
             base_url=f"http://{address}",
             transport=transport,
             timeout=httpx2.Timeout(CONTROL_TIMEOUT_S, connect=CONTROL_CONNECT_S),
-            limits=httpx2.Limits(max_connections=connections_max, max_keepalive_connections=32),
+            limits=httpx2.Limits(
+                max_connections=connections_max,
+                max_keepalive_connections=32,
+                keepalive_expiry=CONTROL_KEEP_ALIVE_S,
+            ),
             follow_redirects=False,
             trust_env=False,
         )

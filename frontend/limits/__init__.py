@@ -77,6 +77,8 @@ CONTROL_CALLS_IN_FLIGHT_MAX = 128
 CONTROL_STREAMS_MAX = 512
 CONTROL_TIMEOUT_S = 30.0
 CONTROL_CONNECT_S = 2.0
+# Shorter than the control plane's own (uvicorn: 5 s): a connection that it is about to close must not be used.
+CONTROL_KEEP_ALIVE_S = 2.0
 CONTROL_FAILURES_MAX = 5
 CONTROL_COOL_DOWN_S = 2.0
 

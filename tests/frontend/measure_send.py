@@ -1,0 +1,66 @@
+"""What one signed SendMessage of 1 KiB costs in the front end's own code; storage answers at once.
+
+    python -m tests.frontend.measure_send [--profile]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import json
+import pstats
+import sys
+import time
+from typing import Any
+
+import uvloop
+
+from frontend.limits.gcra import RateLimits, RateTree
+from storage_nodes.protocol.messages import SendReply
+from tests.support.frontend_plane import QUEUE_URL, Installation, sign
+
+ROUNDS = 5
+SENDS_PER_ROUND = 20_000
+
+
+async def measure(profiled: bool) -> None:
+    front = Installation(rates=RateTree(RateLimits(1e9, 1e9, 1e9)))
+
+    async def store(*_: Any, **__: Any) -> SendReply:
+        return SendReply(0, 0)
+
+    front.storage.send = store  # type: ignore[method-assign]
+    body = json.dumps({"QueueUrl": QUEUE_URL, "MessageBody": "x" * 1024}).encode()
+    signed = sign(front.key, "POST", "/", body, "AmazonSQS.SendMessage", front.clock.now_s)
+    sdk = {"user-agent": "sdk", "accept-encoding": "identity", "content-length": str(len(body))}
+    headers = [(name.lower().encode(), value.encode()) for name, value in (signed | sdk).items()]
+    scope = {
+        "type": "http", "method": "POST", "scheme": "http", "path": "/", "raw_path": b"/", "query_string": b"",
+        "headers": headers,
+    }  # fmt: skip
+    statuses: list[int] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    profile = cProfile.Profile()
+    for _ in range(ROUNDS):
+        started_s = time.perf_counter()
+        if profiled:
+            profile.enable()
+        for _ in range(SENDS_PER_ROUND):
+            await front.application(scope, receive, send)
+        profile.disable()
+        print(f"{(time.perf_counter() - started_s) / SENDS_PER_ROUND * 1e6:6.1f} us per SendMessage")
+    assert set(statuses) == {200}
+    if profiled:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(20)
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(measure("--profile" in sys.argv))
