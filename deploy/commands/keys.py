@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from deploy import management, output
-from deploy.demo import data_dir_flag
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation, endpoint
 
@@ -25,5 +24,5 @@ def run(options: argparse.Namespace) -> int:
         return 0
     for name, value in key.items():
         output.data(f"{name:18} {value}")
-    output.say(f"The secrets are shown once. Use them against {endpoint(state)}{data_dir_flag(installation)}")
+    output.say("The secrets are shown this once.")
     return 0
