@@ -16,6 +16,8 @@ GRACE_S = 10
 
 def main() -> int:
     os.environ.setdefault("PENSTOCK_PROCESS", "api")
+    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # None makes the import fail, as documented
     try:
         env = environment()
         host, port = split_listen(env.control_listen)

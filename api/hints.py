@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import enum
 import threading
+import time
 import uuid
 
 import structlog
 from kombu import Connection, Exchange, Producer
+from kombu import Queue as BrokerQueue
 
 from api import limits
 from api.settings.environment import environment
 
 LIFECYCLE_QUEUE = "lifecycle"
 _log = structlog.get_logger(__name__)
-_local = threading.Lock()
+_lock = threading.Lock()
 _producer: Producer | None = None
+_silent_until_s = 0.0
 
 
 class Hint(enum.StrEnum):
@@ -32,8 +35,10 @@ class Hint(enum.StrEnum):
 
 def send_hint(hint: Hint, queue_id: int) -> bool:
     """Never raises: the wish is in the database already."""
-    global _producer
-    with _local:
+    global _producer, _silent_until_s
+    with _lock:
+        if time.monotonic() < _silent_until_s:
+            return False
         try:
             if _producer is None:
                 _producer = _connect()
@@ -41,6 +46,8 @@ def send_hint(hint: Hint, queue_id: int) -> bool:
         except Exception as error:  # whatever the broker's client raises: the hint is optional
             _log.warning("hint_not_sent", hint=hint.value, queue_id=queue_id, error=type(error).__name__)
             _drop()
+            # A broker that does not answer must not slow every request down by a time-out.
+            _silent_until_s = time.monotonic() + limits.HINT_PAUSE_MS / 1000
             return False
     return True
 
@@ -63,11 +70,16 @@ def _connect() -> Producer:
     connection = Connection(
         environment().celery_broker_url,
         connect_timeout=timeout_s,
-        transport_options={"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "max_retries": 1},
+        transport_options={
+            "socket_timeout": timeout_s,
+            "socket_connect_timeout": timeout_s,
+            "max_retries": 1,
+            "interval_start": 0,
+            "interval_step": 0,
+            "interval_max": 0,
+        },
     )
     channel = connection.channel()
-    from kombu import Queue as BrokerQueue
-
     BrokerQueue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)(channel).declare()
     return Producer(channel)
 

@@ -57,6 +57,8 @@ DATABASE_POOL_MAX = 12
 DATABASE_CONNECT_TIMEOUT_S = 5
 DATABASE_WAIT_S_MAX = 60
 HINT_TIMEOUT_MS = 1_000
+# After a hint could not be sent none is tried for this long; the reconcile tick makes up for it.
+HINT_PAUSE_MS = 1_000
 METADATA_POOL_MIN = 1
 METADATA_POOL_MAX = 4
 METADATA_POOL_WAIT_MS_MAX = 1_500

@@ -9,15 +9,20 @@ import asyncio
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 import uvloop
 
-from api.metadata.process import MetadataProcess, MetadataSettings
-from api.observability import configure_logging
+if TYPE_CHECKING:
+    from api.metadata.process import MetadataSettings
 
 
 def main() -> int:
     os.environ.setdefault("PENSTOCK_PROCESS", "metadata")
+    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses.
+    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # None makes the import fail, as documented
+    from api.observability import configure_logging
+
     configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
     try:
         settings = _settings()
@@ -30,6 +35,8 @@ def main() -> int:
 
 
 async def _run(settings: MetadataSettings) -> None:
+    from api.metadata.process import MetadataProcess
+
     process = MetadataProcess(settings)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -43,6 +50,8 @@ async def _run(settings: MetadataSettings) -> None:
 
 
 def _settings() -> MetadataSettings:
+    from api.metadata.process import MetadataSettings
+
     environ = os.environ
     host, port = _listen(environ.get("PENSTOCK_METADATA_LISTEN", "127.0.0.1:7201"))
     metrics = environ.get("PENSTOCK_METRICS_LISTEN", "")

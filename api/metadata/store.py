@@ -14,15 +14,15 @@ from frontend.metadata.records import AccountRecord, DataKey, KeyRecord, QueueRe
 
 _KEY = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
-       (extract(epoch FROM k.expires_at) * 1000)::bigint, k.version
+       floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version
   FROM access_key k JOIN account a ON a.id = k.account_id
  WHERE k.access_key_id = %s
 """
 _ACCOUNT = "SELECT id, name, active, version FROM account WHERE id = %s"
 _QUEUE = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions, q.state, q.attributes, q.fifo, a.account_key_wrapped,
-       d.versions, d.wrapped, (extract(epoch FROM q.created_at) * 1000)::bigint,
-       (extract(epoch FROM q.modified_at) * 1000)::bigint, q.version
+       d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
+       floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version
   FROM queue q
   JOIN account a ON a.id = q.account_id
   CROSS JOIN LATERAL (

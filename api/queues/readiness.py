@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import select
+import socket
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,9 @@ class Announcements:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
         self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        # One byte here ends the thread's select.
+        self._stop_reader, self._stop_writer = socket.socketpair()
 
     def enter(self, key: str) -> tuple[asyncio.AbstractEventLoop, asyncio.Event]:
         """A waiter for announcements about `key`; give it back to `leave`."""
@@ -57,23 +61,31 @@ class Announcements:
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(event.set)
 
+    def stop(self) -> None:
+        """Ends the thread and its connection; waiters then only have their own looks at the row."""
+        self._stopping.set()
+        self._stop_writer.send(b"x")
+        if self._thread is not None:
+            self._thread.join()
+
     def _listen_forever(self) -> None:
         backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
-        while True:
+        while not self._stopping.is_set():
             try:
                 with psycopg.connect(**_connection_parameters(), autocommit=True) as listening:
                     listening.execute(f"LISTEN {CHANNEL}")
                     backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
                     self._wake_as_announced(listening)
+                    continue
             except (psycopg.Error, OSError) as error:
                 _log.warning("announcements_interrupted", error=type(error).__name__)
-            time.sleep(backoff_ms / 1000)
+            self._stopping.wait(backoff_ms / 1000)
             backoff_ms = min(backoff_ms * 2, limits.LISTEN_BACKOFF_MS_MAX)
 
     def _wake_as_announced(self, listening: psycopg.Connection[tuple[object, ...]]) -> None:
-        """Ends by an exception when the connection does. Sleeps in select: psycopg's own wait polls."""
-        while True:
-            select.select([listening.fileno()], [], [])
+        """Until stopped; raises when the connection ends. Sleeps in select: psycopg's own wait polls."""
+        while not self._stopping.is_set():
+            select.select([listening.fileno(), self._stop_reader], [], [])
             for notify in listening.notifies(timeout=0):
                 change = json.loads(notify.payload)
                 if change["kind"] == RecordKind.QUEUE:

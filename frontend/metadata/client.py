@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Literal, TypeVar, cast
 
 from frontend.metadata.cache import Versioned, VersionedCache
-from frontend.metadata.connection import MetadataConnection, open_connection
+from frontend.metadata.connection import ConnectionLost, MetadataConnection, open_connection
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.limits import (
     ACCOUNTS_CACHED_MAX,
@@ -146,12 +146,16 @@ class MetadataClient:
             fill = cache.begin(key)
             try:
                 record = await ask()
+            except ConnectionLost:
+                cache.abandon(fill)
+                await asyncio.sleep(METADATA_BACKOFF_MS_MIN / 1000)  # until its loss is noted, or the next one is there
+                continue
             except BaseException:
                 cache.abandon(fill)
                 raise
             if cache.finish(fill, record, _now_ms()):
                 return record
-        raise MetadataUnavailable("the record changes faster than it can be read")
+        raise MetadataUnavailable("the record changes, or the connection breaks, faster than it can be read")
 
     async def _ask_key(self, access_key_id: str) -> KeyRecord | None:
         reply = await self._live().ask(MetadataOpcode.GET_KEY, GetKey(access_key_id))

@@ -24,6 +24,11 @@ from storage_nodes.limits import CORRELATION_ID_MAX
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
 
+
+class ConnectionLost(MetadataUnavailable):
+    """The lookup may be repeated on the next connection."""
+
+
 Reply = Hello | KeyReply | QueueReply | AccountReply | Change
 
 _DECODE: dict[int, Callable[[bytes], Reply]] = {
@@ -53,7 +58,7 @@ class MetadataConnection(asyncio.Protocol):
     async def ask(self, opcode: int, message: Message) -> Reply:
         """The answer. Raises MetadataUnavailable when there is none in time."""
         if self._transport is None or self._transport.is_closing():
-            raise MetadataUnavailable("the connection to the metadata service is closed")
+            raise ConnectionLost("the connection to the metadata service is closed")
         if len(self._pending) >= METADATA_REQUESTS_IN_FLIGHT_MAX:
             raise MetadataUnavailable("too many metadata lookups are under way")
         correlation_id = self._next_id()
@@ -98,7 +103,7 @@ class MetadataConnection(asyncio.Protocol):
             self._watch.cancel()
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(MetadataUnavailable("the connection to the metadata service was lost"))
+                future.set_exception(ConnectionLost("the connection to the metadata service was lost"))
         if not self.lost.done():
             self.lost.set_result(None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -12,13 +14,18 @@ from api.queues import lifecycle
 from api.settings.environment import environment
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.protocol.errors import StorageError
-from workers.lifecycle.steps import fulfil
-from workers.storage import StorageThread
+from workers.lifecycle.steps import Storage, fulfil
 
 _log = structlog.get_logger(__name__)
 
 
-def settle(queue_id: int, storage: StorageThread) -> int | None:
+class StorageRunner(Protocol):
+    """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
+
+    def run(self, work: Callable[[Storage], Awaitable[list[int]]], timeout_s: float) -> list[int]: ...
+
+
+def settle(queue_id: int, storage: StorageRunner) -> int | None:
     """Milliseconds until it should be tried again; None when nothing is owed (or somebody else is at it)."""
     for _ in range(SETTLE_ROUNDS_MAX):
         claim = lifecycle.claim_queue(queue_id)

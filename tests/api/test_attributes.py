@@ -1,0 +1,163 @@
+"""Queue names, attributes and tags, against the ranges and refusals of the SQS reference."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from api.queues import attributes as rules
+from api.queues.attributes import QueueProblem
+
+ARN = "arn:aws:sqs:us-east-1:123456789012:dead"
+
+
+def code_of(call: object, *args: object) -> str:
+    with pytest.raises(QueueProblem) as caught:
+        call(*args)  # type: ignore[operator]
+    return caught.value.code
+
+
+@pytest.mark.parametrize("name", ["a", "A-b_9", "x" * 80])
+def test_name_allowed_passes(name: str) -> None:
+    assert rules.check_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["x" * 81, "a b", "a.b", "ü", "a/b", "a\n", ".fifo"])
+def test_name_with_bad_characters_or_length_is_refused(name: str) -> None:
+    assert code_of(rules.check_name, name) == "InvalidParameterValueException"
+
+
+@pytest.mark.parametrize("name", [None, "", 7])
+def test_name_missing_is_refused(name: object) -> None:
+    assert code_of(rules.check_name, name) == "MissingRequiredParameterException"
+
+
+def test_fifo_queue_is_refused_as_unsupported() -> None:
+    assert code_of(rules.check_name, "orders.fifo") == "UnsupportedOperation"
+    assert code_of(rules.check_new, {"FifoQueue": "true"}) == "UnsupportedOperation"
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("DelaySeconds", 0, 900),
+        ("MaximumMessageSize", 1_024, 1_048_576),
+        ("MessageRetentionPeriod", 60, 1_209_600),
+        ("ReceiveMessageWaitTimeSeconds", 0, 20),
+        ("VisibilityTimeout", 0, 43_200),
+        ("KmsDataKeyReusePeriodSeconds", 60, 86_400),
+    ],
+)
+def test_integer_attribute_keeps_its_range(name: str, low: int, high: int) -> None:
+    assert rules.check_new({name: str(low)}) == {name: str(low)}
+    assert rules.check_new({name: f"0{high}"}) == {name: str(high)}
+    for bad in (str(low - 1), str(high + 1), "", "1.5", "ten", "１"):
+        assert code_of(rules.check_new, {name: bad}) == "InvalidAttributeValue"
+
+
+@pytest.mark.parametrize("name", ["Nope", "QueueArn", "CreatedTimestamp", "ContentBasedDeduplication", "All", ""])
+def test_unknown_or_read_only_attribute_is_refused_by_name(name: str) -> None:
+    assert code_of(rules.check_new, {name: "true"}) == "InvalidAttributeName"
+
+
+def test_attributes_that_are_no_string_map_are_refused() -> None:
+    for bad in ([], "x", {"DelaySeconds": 5}, {"DelaySeconds": None}):
+        assert code_of(rules.check_new, bad) == "InvalidParameterValueException"
+
+
+def test_redrive_policy_is_stored_in_normal_form() -> None:
+    given = json.dumps({"maxReceiveCount": "3", "deadLetterTargetArn": ARN})
+    checked = rules.check_new({"RedrivePolicy": given})
+    assert json.loads(checked["RedrivePolicy"]) == {"deadLetterTargetArn": ARN, "maxReceiveCount": 3}
+    redrive = rules.redrive_of(checked)
+    assert redrive is not None
+    assert (redrive.target.account_id, redrive.target.name, redrive.receives_max) == ("123456789012", "dead", 3)
+
+
+def test_redrive_policy_without_count_gets_ten() -> None:
+    checked = rules.check_new({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN})})
+    assert json.loads(checked["RedrivePolicy"])["maxReceiveCount"] == 10
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "not json",
+        "[]",
+        "[" * 100_000,
+        "{}",
+        '{"deadLetterTargetArn": "arn:aws:sns:us-east-1:123456789012:x", "maxReceiveCount": 1}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 0}}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 1001}}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": true}}',
+        f'{{"deadLetterTargetArn": "{ARN}", "maxReceiveCount": 5, "extra": 1}}',
+    ],
+)
+def test_redrive_policy_that_is_wrong_is_refused(policy: str) -> None:
+    assert code_of(rules.check_new, {"RedrivePolicy": policy}) == "InvalidAttributeValue"
+
+
+def test_redrive_allow_policy_decides_about_sources() -> None:
+    def allowing(policy: dict[str, object]) -> dict[str, str]:
+        return rules.check_new({"RedriveAllowPolicy": json.dumps(policy)})
+
+    assert rules.allows_source({}, ARN)
+    assert rules.allows_source(allowing({"redrivePermission": "allowAll"}), ARN)
+    assert not rules.allows_source(allowing({"redrivePermission": "denyAll"}), ARN)
+    by_queue = allowing({"redrivePermission": "byQueue", "sourceQueueArns": [ARN]})
+    assert rules.allows_source(by_queue, ARN)
+    assert not rules.allows_source(by_queue, ARN + "2")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"redrivePermission": "sometimes"},
+        {"redrivePermission": "byQueue"},
+        {"redrivePermission": "byQueue", "sourceQueueArns": [ARN] * 11},
+        {"redrivePermission": "byQueue", "sourceQueueArns": ["x"]},
+        {"redrivePermission": "denyAll", "sourceQueueArns": [ARN]},
+    ],
+)
+def test_redrive_allow_policy_that_is_wrong_is_refused(policy: dict[str, object]) -> None:
+    assert code_of(rules.check_new, {"RedriveAllowPolicy": json.dumps(policy)}) == "InvalidAttributeValue"
+
+
+def test_policy_over_its_size_is_refused() -> None:
+    policy = {"Statement": [], "Id": ""}
+    room = 8_192 - len(json.dumps(policy))
+    policy["Id"] = "x" * room
+    assert rules.check_new({"Policy": json.dumps(policy)})
+    policy["Id"] = "x" * (room + 1)
+    assert code_of(rules.check_new, {"Policy": json.dumps(policy)}) == "InvalidAttributeValue"
+
+
+def test_optional_attribute_is_taken_away_by_an_empty_value() -> None:
+    stored = rules.merged(rules.DEFAULTS, {"Policy": '{"Statement": []}'})
+    assert "Policy" in stored
+    assert "Policy" not in rules.merged(stored, rules.check_change({"Policy": ""}))
+
+
+def test_encryption_kinds_exclude_each_other() -> None:
+    both = {"KmsMasterKeyId": "alias/x", "SqsManagedSseEnabled": "true"}
+    assert code_of(rules.check_new, both) == "InvalidAttributeValue"
+    with_kms = rules.merged(rules.DEFAULTS, {"KmsMasterKeyId": "alias/x"})
+    assert with_kms["SqsManagedSseEnabled"] == "false"
+    assert "KmsMasterKeyId" not in rules.merged(with_kms, {"SqsManagedSseEnabled": "true"})
+
+
+def test_change_of_queue_type_is_refused() -> None:
+    assert code_of(rules.check_change, {"FifoQueue": "true"}) == "InvalidAttributeValue"
+
+
+def test_first_difference_names_the_attribute_that_differs() -> None:
+    assert rules.first_difference(rules.DEFAULTS, {"DelaySeconds": "0", "VisibilityTimeout": "31"}) == "VisibilityTimeout"
+    assert rules.first_difference(rules.DEFAULTS, {"VisibilityTimeout": "30"}) is None
+    assert rules.first_difference(rules.DEFAULTS, {"Policy": "{}"}) == "Policy"
+
+
+def test_tags_beyond_their_limits_are_refused() -> None:
+    assert rules.check_tags({"k" * 128: "v" * 256})
+    for bad in ({"": "v"}, {"k" * 129: ""}, {"k": "v" * 257}, {f"k{n}": "" for n in range(51)}):
+        assert code_of(rules.check_tags, bad) == "InvalidParameterValueException"

@@ -1,0 +1,228 @@
+"""The metadata service on a real database: what the front end sees of changes, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import connection
+
+from api.accounts import actions as accounts
+from api.accounts.models import AccessKey
+from api.audit.actions import OPERATOR
+from api.metadata.process import MetadataProcess, MetadataSettings
+from api.metadata.service import Subscriber
+from api.queues import actions as queues
+from api.queues import lifecycle
+from api.queues.models import Queue
+from api.secrets import keyring, pepper
+from frontend.authn.tokens import bearer_token_matches
+from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
+from frontend.metadata.connection import open_connection
+from frontend.metadata.messages import Change
+from tests.support.control_plane import CLUSTER_ID, Caller, new_caller
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def database_url(transactional_db: None) -> str:
+    values = connection.get_connection_params()
+    return str(psycopg.conninfo.make_conninfo(host=values["host"], user=values["user"], dbname=values["dbname"]))
+
+
+@pytest.fixture
+def caller(transactional_db: None) -> Iterator[Caller]:
+    yield new_caller()
+
+
+@pytest.fixture
+async def process(database_url: str) -> AsyncIterator[MetadataProcess]:
+    process = MetadataProcess(MetadataSettings(database_url, CLUSTER_ID, "127.0.0.1", 0, "", None))
+    await process.start()
+    await until(lambda: process.lookups.live)
+    yield process
+    await process.close()
+
+
+@pytest.fixture
+async def client(process: MetadataProcess) -> AsyncIterator[MetadataClient]:
+    client = MetadataClient("127.0.0.1", process.port, CLUSTER_ID)
+    await client.start()
+    yield client
+    await client.close()
+
+
+class Ear(Subscriber):
+    def __init__(self) -> None:
+        self.heard: list[Change] = []
+
+    def tell(self, change: Change) -> None:
+        self.heard.append(change)
+
+    def cut_off(self) -> None:
+        pass
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not reached():
+            await asyncio.sleep(0.001)
+
+
+async def test_key_record_opens_with_the_key_ring(client: MetadataClient, caller: Caller) -> None:
+    new = await sync_to_async(accounts.create_key)(OPERATOR, caller.account_id, "second")
+    record = await client.get_key(new.key.access_key_id)
+    assert record is not None
+    assert (record.account_id, record.name, record.active, record.expires_at_ms) == (
+        caller.account_id,
+        "second",
+        True,
+        None,
+    )
+    assert keyring().open_secret(record.access_key_id, record.secret_sealed) == new.secret_access_key
+    assert bearer_token_matches(new.bearer_token, pepper(), record.bearer_hash)
+    assert record.version == (await AccessKey.objects.aget(pk=record.access_key_id)).version
+
+
+async def test_queue_record_holds_what_the_data_plane_needs(client: MetadataClient, caller: Caller) -> None:
+    outcome = await sync_to_async(queues.create_queue)(
+        OPERATOR, caller.account_id, "orders", {"VisibilityTimeout": "7"}, {}
+    )
+    queue = outcome.queue
+    record = await client.get_queue(caller.account_id, "orders")
+    assert record is not None
+    assert (record.queue_uuid, record.state, record.partitions) == (queue.uuid.bytes, "creating", [])
+    assert record.attributes == queue.attributes
+    assert record.created_ms == (queue.created_at - EPOCH) // timedelta(milliseconds=1)
+    data_key = record.data_keys[-1]
+    opened = keyring().unwrap_data_key(
+        caller.account_id, record.account_key_wrapped, record.queue_uuid, data_key.version, data_key.wrapped
+    )
+    assert len(opened) == 32
+
+
+async def test_change_reaches_the_front_end_without_asking(client: MetadataClient, caller: Caller) -> None:
+    await sync_to_async(queues.create_queue)(OPERATOR, caller.account_id, "orders", {}, {})
+    before = await client.get_queue(caller.account_id, "orders")
+    claim = await sync_to_async(lifecycle.claim_queue)((await Queue.objects.aget()).pk)
+    assert claim is not None
+    await sync_to_async(lifecycle.settle_queue)(claim, [12])
+    await until(lambda: client.cached_queue(caller.account_id, "orders") is MISS)
+    after = await client.get_queue(caller.account_id, "orders")
+    assert before is not None and after is not None
+    assert (after.state, after.partitions) == ("active", [12])
+    assert after.version > before.version
+
+
+async def test_deleted_key_and_switched_off_account_reach_the_front_end(
+    client: MetadataClient, caller: Caller
+) -> None:
+    assert (await client.get_key(caller.access_key_id)) is not None
+    await sync_to_async(accounts.set_account_active)(OPERATOR, caller.account_id, False)
+    await until(lambda: client.cached_key(caller.access_key_id) is MISS)
+    off = await client.get_key(caller.access_key_id)
+    assert off is not None and not off.active
+    account = await client.get_account(caller.account_id)
+    assert account is not None and not account.active
+    assert await sync_to_async(accounts.delete_key)(OPERATOR, caller.account_id, caller.access_key_id)
+    await until(lambda: client.cached_key(caller.access_key_id) is MISS)
+    assert await client.get_key(caller.access_key_id) is None
+
+
+async def test_refresh_sees_a_new_queue_although_its_absence_was_cached(
+    client: MetadataClient, caller: Caller
+) -> None:
+    assert await client.get_queue(caller.account_id, "orders") is None
+    await sync_to_async(queues.create_queue)(OPERATOR, caller.account_id, "orders", {}, {})
+    assert await client.refresh_queue(caller.account_id, "orders") is not None
+
+
+async def test_rolled_back_change_is_not_announced(
+    client: MetadataClient, process: MetadataProcess, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear = Ear()
+    process.lookups.subscribe(ear)
+
+    def failing() -> None:
+        monkeypatch.setattr(queues, "record", lambda *args, **more: 1 / 0)
+        queues.create_queue(OPERATOR, caller.account_id, "orders", {}, {})
+
+    with pytest.raises(ZeroDivisionError):
+        await sync_to_async(failing)()
+    # An announcement that comes after it is heard: so this one would have been.
+    marker = (await sync_to_async(accounts.create_key)(OPERATOR, caller.account_id, "marker")).key
+    await until(lambda: any(change.key == marker.access_key_id for change in ear.heard))
+    assert "queue" not in {change.kind for change in ear.heard}
+    assert await Queue.objects.acount() == 0
+
+
+async def test_absent_and_impossible_names_are_answered_with_nothing(client: MetadataClient, caller: Caller) -> None:
+    for name in ("nope", "x" * 500, "a\x00b", "ü'; --"):
+        assert await client.get_queue(caller.account_id, name) is None
+        assert await client.get_key(name) is None
+    assert await client.get_queue("9" * 50, "orders") is None
+
+
+async def test_queue_of_another_account_is_absent(client: MetadataClient, caller: Caller) -> None:
+    other = await sync_to_async(new_caller)("other")
+    await sync_to_async(queues.create_queue)(OPERATOR, caller.account_id, "orders", {}, {})
+    assert await client.get_queue(other.account_id, "orders") is None
+
+
+async def test_lost_listen_connection_cuts_front_ends_off_until_it_is_back(
+    client: MetadataClient, process: MetadataProcess, caller: Caller, database_url: str
+) -> None:
+    """Changes were missed: nobody may go on believing what he holds."""
+    assert await client.get_key(caller.access_key_id) is not None
+
+    def kill_listener() -> None:
+        with psycopg.connect(database_url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+                " AND datname = current_database()",
+                ("penstock-metadata-listen",),
+            )
+
+    first = client._connection
+    await sync_to_async(kill_listener)()
+    await until(lambda: client._connection is not first and client.connected)
+    assert client.cached_key(caller.access_key_id) is MISS
+    assert process.lookups.live
+    assert await client.get_key(caller.access_key_id) is not None
+
+
+async def test_dead_pooled_connection_is_replaced(client: MetadataClient, caller: Caller, database_url: str) -> None:
+    assert await client.get_key(caller.access_key_id) is not None
+
+    def kill_pool() -> None:
+        with psycopg.connect(database_url, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'penstock-metadata'"
+                " AND datname = current_database()"
+            )
+
+    await sync_to_async(kill_pool)()
+    assert await client.get_queue(caller.account_id, "orders") is None
+
+
+async def test_client_of_another_installation_is_refused(process: MetadataProcess) -> None:
+    with pytest.raises(MetadataUnavailable, match="another installation"):
+        await open_connection("127.0.0.1", process.port, "pk-other", "x", lambda change: None)
+
+
+async def test_subscription_while_the_database_is_away_is_refused() -> None:
+    nowhere = MetadataSettings("postgresql://u@/d?host=/nonexistent", CLUSTER_ID, "127.0.0.1", 0, "", None)
+    process = MetadataProcess(nowhere)
+    await process.start()
+    try:
+        assert (await process.healthy())[0] is False
+        with pytest.raises(MetadataUnavailable, match="feed is interrupted"):
+            await open_connection("127.0.0.1", process.port, CLUSTER_ID, "x", lambda change: None)
+    finally:
+        await process.close()

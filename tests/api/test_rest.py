@@ -1,0 +1,138 @@
+"""The REST management interface, and the files that must stay in step with it."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from api.accounts.models import AccessKey, Account
+from api.queues import actions
+from api.queues.models import Queue
+from api.schema import _document
+from tests.support.control_plane import Caller, new_caller
+from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle.settling import settle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    return new_caller()
+
+
+def code(answer: Any) -> tuple[int, str]:
+    assert answer["Content-Type"] == "application/problem+json"
+    return answer.status_code, answer.json()["code"]
+
+
+def test_queue_is_created_read_changed_and_deleted(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/queues", {"name": "orders", "delay_seconds": 3, "tags": {"a": "b"}})
+    assert made.status_code == 201
+    assert made.json()["state"] == "active"
+    assert made.json()["delay_seconds"] == 3
+    read = caller.request("GET", "/v1/queues/orders")
+    assert read.json()["arn"] == f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    changed = caller.request("PATCH", "/v1/queues/orders", {"delay_seconds": 4}, **{"If-Match": read["ETag"]})
+    assert (changed.status_code, changed.json()["delay_seconds"]) == (200, 4)
+    stale = caller.request("PATCH", "/v1/queues/orders", {"delay_seconds": 5}, **{"If-Match": read["ETag"]})
+    assert code(stale) == (412, "precondition_failed")
+    assert caller.request("DELETE", "/v1/queues/orders").status_code == 202
+    assert code(caller.request("GET", "/v1/queues/orders")) == (404, "not_found")
+    assert code(caller.request("POST", "/v1/queues", {"name": "orders"})) == (409, "queue_deleted_recently")
+
+
+def test_queue_of_another_account_is_not_found(caller: Caller) -> None:
+    caller.request("POST", "/v1/queues", {"name": "orders"})
+    other = new_caller("other")
+    for method in ("GET", "PATCH", "DELETE"):
+        content = {"delay_seconds": 1} if method == "PATCH" else None
+        assert other.request(method, "/v1/queues/orders", content).status_code == 404
+    assert other.request("GET", "/v1/queues").json() == {"queues": [], "next_page_token": None}
+    assert Queue.objects.get().state == "active"
+
+
+def test_invalid_queue_is_refused_with_pointers(caller: Caller) -> None:
+    answer = caller.request("POST", "/v1/queues", {"name": "orders", "delay_seconds": 901, "retention_seconds": 1})
+    assert code(answer) == (400, "invalid_request")
+    assert {item["pointer"] for item in answer.json()["errors"]} == {"/delay_seconds", "/retention_seconds"}
+    assert code(caller.request("POST", "/v1/queues", {"name": "a.b"}))[0] == 400
+    assert code(caller.request("POST", "/v1/queues", {"name": "a", "delay": 1}))[0] == 400
+
+
+def test_queues_are_listed_by_page(caller: Caller) -> None:
+    for name in ("a", "b", "c"):
+        caller.request("POST", "/v1/queues", {"name": name})
+    first = caller.request("GET", "/v1/queues?page_size=2").json()
+    assert [queue["name"] for queue in first["queues"]] == ["a", "b"]
+    second = caller.request("GET", f"/v1/queues?page_size=2&page_token={first['next_page_token']}").json()
+    assert ([queue["name"] for queue in second["queues"]], second["next_page_token"]) == (["c"], None)
+    for bad in ("page_size=0", "page_size=1001", "page_size=x", "page_token=%25"):
+        assert code(caller.request("GET", f"/v1/queues?{bad}")) == (400, "invalid_request")
+
+
+def test_key_secrets_are_shown_once(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/keys", {"name": "second"})
+    assert made.status_code == 201
+    key = made.json()
+    assert len(key["secret_access_key"]) == 40 and key["bearer_token"].startswith("pstk_")
+    listed = caller.request("GET", "/v1/keys").content.decode()
+    assert key["access_key_id"] in listed
+    assert key["secret_access_key"] not in listed and key["bearer_token"] not in listed
+    stored = AccessKey.objects.get(pk=key["access_key_id"])
+    assert key["secret_access_key"].encode() not in bytes(stored.secret_sealed)
+    assert new_caller("other").request("DELETE", f"/v1/keys/{key['access_key_id']}").status_code == 404
+    assert caller.request("DELETE", f"/v1/keys/{key['access_key_id']}").status_code == 204
+    assert not AccessKey.objects.filter(pk=key["access_key_id"]).exists()
+
+
+def test_request_without_principal_is_refused(caller: Caller) -> None:
+    from django.test import Client
+
+    for path in ("/v1/account", "/v1/queues", "/v1/keys"):
+        assert code(Client().get(path)) == (401, "authentication_failed")
+    assert caller.request("GET", "/v1/account").json()["account_id"] == caller.account_id
+
+
+def test_create_key_command_makes_the_account_once(transactional_db: None) -> None:
+    results = []
+    for _ in range(2):
+        out = io.StringIO()
+        call_command("create_key", "--account", "demo", "--json", stdout=out)
+        results.append(json.loads(out.getvalue()))
+    assert results[0].keys() == {
+        "account_id",
+        "access_key_id",
+        "secret_access_key",
+        "bearer_token",
+        "endpoint",
+        "region",
+    }
+    assert results[0]["account_id"] == results[1]["account_id"] == Account.objects.get().id
+    assert results[0]["access_key_id"] != results[1]["access_key_id"]
+    assert len(results[0]["account_id"]) == 12 and results[0]["account_id"].isdigit()
+
+
+def test_models_match_their_migrations(transactional_db: None) -> None:
+    call_command("makemigrations", "--check", "--dry-run", stdout=io.StringIO())
+
+
+def test_committed_openapi_is_fresh() -> None:
+    """If this fails: python manage.py spectacular --format openapi-json --file docs/openapi.json"""
+    committed = json.loads((Path(__file__).parents[2] / "docs" / "openapi.json").read_text())
+    assert json.loads(_document()) == committed
+    assert committed["openapi"].startswith("3.1")
+
+
+def test_console_page_names_the_endpoint_and_its_style_exists(client: Any) -> None:
+    page = client.get("/console")
+    assert page.status_code == 200
+    assert b"http://127.0.0.1:9324" in page.content
+    assert client.get("/static/console/console.css").status_code == 200

@@ -1,0 +1,93 @@
+"""The control plane under test: its settings in the environment, a PostgreSQL server, and requests as a front end makes them.
+
+`set_up()` runs when the conftest of a folder that needs Django is imported, before Django's settings are read. Folders
+that do not need Django never pay for it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from typing import Any, NamedTuple
+
+from tests.support.postgres import ensure_database
+
+SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
+CLUSTER_ID = "pk-test"
+
+
+def set_up() -> None:
+    """Safe to call from several folders."""
+    ensure_database()
+    if "PENSTOCK_SECRETS_DIR" not in os.environ:
+        directory = tempfile.mkdtemp(prefix="pksec-")
+        atexit.register(shutil.rmtree, directory, ignore_errors=True)
+        for name in SECRET_NAMES:
+            with open(os.path.join(directory, name), "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(32))
+        os.environ["PENSTOCK_SECRETS_DIR"] = directory
+    os.environ.setdefault("PENSTOCK_CLUSTER_ID", CLUSTER_ID)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
+    # Nothing listens there: a hint that a test did not ask for fails at once, and is not missed.
+    os.environ.setdefault("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
+    import django
+
+    django.setup()
+
+
+def stop_threads() -> None:
+    """Before the test database is dropped: what still holds a connection to it ends."""
+    from django.db import connection
+
+    from api.queues.readiness import announcements
+
+    announcements.stop()
+    # Threads of asgiref keep their connections for themselves.
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+class Caller(NamedTuple):
+    """An account with a key, and the requests a front end would send for it."""
+
+    account_id: str
+    access_key_id: str
+
+    def headers(self, method: str, target: str, body: bytes = b"", age_ms: int = 0) -> dict[str, str]:
+        from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, principal_mac
+        from api.secrets import internal_key
+
+        issued_ms = int(time.time() * 1000) - age_ms
+        claims = {**self._asdict(), "request_id": "req-1", "issued_ms": issued_ms}
+        principal = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        mac = principal_mac(internal_key(), method, target.encode(), principal, body)
+        return {PRINCIPAL_HEADER: principal, MAC_HEADER: mac}
+
+    def request(self, method: str, target: str, content: Any = None, **headers: str) -> Any:
+        """Django's answer."""
+        from django.test import Client
+
+        body = b"" if content is None else json.dumps(content).encode()
+        given = {**self.headers(method, target, body), **headers}
+        return Client().generic(method, target, body, content_type="application/json", headers=given)
+
+    def sqs(self, action: str, **params: Any) -> Any:
+        return self.request("POST", f"/internal/sqs/{action}", {**self._asdict(), "params": params})
+
+
+def new_caller(name: str = "tests") -> Caller:
+    """Needs the database."""
+    from api.accounts.actions import create_key, get_or_create_account
+    from api.audit.actions import OPERATOR
+
+    account = get_or_create_account(OPERATOR, name)
+    return Caller(account.id, create_key(OPERATOR, account.id, "key").key.access_key_id)

@@ -1,0 +1,63 @@
+"""The storage calls of the lifecycle, recorded, with failures where a test wants them.
+
+Keeps the promises the lifecycle relies on: creating by a tag that exists answers with it, deleting what is gone succeeds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
+
+
+class ScriptedStorage:
+    def __init__(self) -> None:
+        self.partitions: dict[str, int] = {}
+        self.configs: dict[int, QueueConfig] = {}
+        self.calls: list[str] = []
+        # Called before each step with its name; may raise, or do something in between.
+        self.before: Callable[[str], None] = lambda call: None
+        self._created = 0
+
+    def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(timeout_s):
+                return await work(self)
+
+        return asyncio.run(bounded())
+
+    async def create_partition(
+        self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
+    ) -> PartitionInfo:
+        self._step("create")
+        if tag not in self.partitions:
+            self._created += 1
+            self.partitions[tag] = self._created
+            self.configs[self._created] = config or QueueConfig()
+        return PartitionInfo(self.partitions[tag], kind, [1, 2, 3], tag, 1, 1)
+
+    async def delete_partition(self, partition: int, tag: str) -> None:
+        self._step("delete")
+        if self.partitions.get(tag) == partition:
+            del self.partitions[tag]
+
+    async def configure(self, partition: int, config: QueueConfig) -> None:
+        self._step("configure")
+        self._known(partition)
+        self.configs[partition] = config
+
+    async def stats(self, partition: int) -> QueueStats:
+        self._step("stats")
+        self._known(partition)
+        return QueueStats(0, 0, 0)
+
+    def _known(self, partition: int) -> None:
+        if partition not in self.partitions.values():
+            raise StorageError(ErrorCode.UNKNOWN_PARTITION, str(partition))
+
+    def _step(self, name: str) -> None:
+        self.calls.append(name)
+        self.before(name)
