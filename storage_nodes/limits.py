@@ -61,6 +61,9 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# How long a lease that was handed out may wait for company on its way to the log. Leases are not waited for, so this
+# costs nobody time; a crash within it hands the message out again, as a crash before the commit does anyway.
+LEASE_LINGER_MS = 3
 # Bodies at hand for delivery, over all queues of a node.
 BODY_CACHE_BYTES_MAX = 8 * MIB
 

@@ -13,6 +13,7 @@ from prometheus_client import Counter
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     ACQUIRE_WAIT_MS_MAX,
+    LEASE_LINGER_MS,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
     VISIBILITY_MS_MAX,
@@ -57,6 +58,8 @@ class QueueReplica(Replica):
         self.machine = QueueMachine(meta.config)
         self._appends = Appends()
         self._fetching = False
+        # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
+        self._linger_until_ms = 0
         self._bodies = BodyReader(log, host.bodies, host.run_cold)
         super().__init__(host, log, meta)
 
@@ -88,6 +91,7 @@ class QueueReplica(Replica):
         self.require_leader()
         _check_count(len(request.receipts))
         self._do(self.machine.delete(token, request.receipts))
+        self.propose_soon()
 
     def change_visibility(self, token: Token, payload: bytes) -> None:
         request = _change_request.decode(payload)
@@ -96,15 +100,18 @@ class QueueReplica(Replica):
         for _, _, visibility_ms in request.changes:
             _check_visibility(visibility_ms)
         self._do(self.machine.change_visibility(token, request.changes, self.host.clock.wall_ms()))
+        self.propose_soon()
 
     def purge(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         self._do(self.machine.purge(token, self.host.clock.wall_ms()))
+        self.propose_soon()
 
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
         self.require_leader()
         self._do(self.machine.configure(token, request.config))
+        self.propose_soon()
 
     def stats(self, token: Token, payload: bytes) -> None:
         self.require_leader()
@@ -121,6 +128,7 @@ class QueueReplica(Replica):
 
     def propose(self) -> None:
         now_ms = self.host.clock.wall_ms()
+        self._linger_until_ms = 0
         self._appends.propose(self, now_ms)
         commands = self.machine.take_commands(now_ms)
         if commands:
@@ -141,13 +149,17 @@ class QueueReplica(Replica):
         self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
         self._bodies.clear()
+        self._linger_until_ms = 0
 
     def on_tick(self) -> None:
         self._do(self.machine.tick(self.host.clock.wall_ms()))
+        if self._linger_until_ms and self._linger_until_ms <= self.host.clock.mono_ms():
+            self.propose_soon()
 
     def machine_tick_mono_ms(self) -> int:
         due_ms = self.machine.next_tick_ms()
-        return self.host.clock.wall_to_mono(due_ms) if due_ms else 0
+        tick_ms = self.host.clock.wall_to_mono(due_ms) if due_ms else 0
+        return min(filter(None, (tick_ms, self._linger_until_ms)), default=0)
 
     def flush_facts(self) -> FlushFacts:
         return FlushFacts(
@@ -162,7 +174,8 @@ class QueueReplica(Replica):
             if kind is queue_effects.Deliver:
                 self._deliver(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Propose:
-                self.propose_soon()
+                # Whoever waits for a command has asked for its proposal himself; leases may gather.
+                self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:
