@@ -71,7 +71,6 @@ def _start_worker(**_: object) -> None:
     django.setup()
     from api.observability import always_healthy, serve_operators_port_in_thread
     from api.settings.environment import environment, split_listen
-
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.storage import storage
 

@@ -5,7 +5,7 @@
     settle    conditional on the claim: `settled_generation` = the generation that was claimed
     fail      conditional on the claim: gives the row back, with a pause that doubles
 
-A wish that changes while the work is done leaves `generation` ahead of `settled_generation`, so the row still owes work.
+A wish that changes while the work is done leaves `generation` ahead of `settled_generation`, so work is still owed.
 """
 
 from __future__ import annotations

@@ -152,7 +152,8 @@ def test_change_of_queue_type_is_refused() -> None:
 
 
 def test_first_difference_names_the_attribute_that_differs() -> None:
-    assert rules.first_difference(rules.DEFAULTS, {"DelaySeconds": "0", "VisibilityTimeout": "31"}) == "VisibilityTimeout"
+    asked = {"DelaySeconds": "0", "VisibilityTimeout": "31"}
+    assert rules.first_difference(rules.DEFAULTS, asked) == "VisibilityTimeout"
     assert rules.first_difference(rules.DEFAULTS, {"VisibilityTimeout": "30"}) is None
     assert rules.first_difference(rules.DEFAULTS, {"Policy": "{}"}) == "Policy"
 

@@ -18,7 +18,9 @@ def encoded(claims: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()
 
 
-def verify(principal: str, mac: str, now_ms: int = NOW_MS, target: bytes = b"/v1/queues?a=1", body: bytes = b"{}") -> str:
+def verify(
+    principal: str, mac: str, now_ms: int = NOW_MS, target: bytes = b"/v1/queues?a=1", body: bytes = b"{}"
+) -> str:
     return verify_principal(KEY, "POST", target, principal, mac, body, now_ms).account_id
 
 

@@ -1,4 +1,4 @@
-"""The control plane under test: its settings in the environment, a PostgreSQL server, and requests as a front end makes them.
+"""The control plane under test: settings, a PostgreSQL server, and requests as a front end makes them.
 
 `set_up()` runs when the conftest of a folder that needs Django is imported, before Django's settings are read. Folders
 that do not need Django never pay for it.

@@ -1,6 +1,7 @@
 """The storage calls of the lifecycle, recorded, with failures where a test wants them.
 
-Keeps the promises the lifecycle relies on: creating by a tag that exists answers with it, deleting what is gone succeeds.
+Keeps the promises the lifecycle relies on: creating by a tag that exists answers with it, deleting what is gone
+succeeds.
 """
 
 from __future__ import annotations
