@@ -70,15 +70,10 @@ def _connect() -> Producer:
     connection = Connection(
         environment().celery_broker_url,
         connect_timeout=timeout_s,
-        transport_options={
-            "socket_timeout": timeout_s,
-            "socket_connect_timeout": timeout_s,
-            "max_retries": 1,
-            "interval_start": 0,
-            "interval_step": 0,
-            "interval_max": 0,
-        },
+        transport_options={"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s},
     )
+    # Without this kombu waits two seconds and tries again: a request is waiting.
+    connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0, interval_max=0)
     channel = connection.channel()
     BrokerQueue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)(channel).declare()
     return Producer(channel)
