@@ -1,0 +1,208 @@
+"""Clusters under test: real node processes on plain directories, in network namespaces, or on disk images of their own.
+
+What a level needs of the machine is asked first (`missing`); where it is missing the level is not run, which is never
+the same as passed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.model import NodeAddress, format_node_list
+from storage_nodes.protocol.records import decode_body
+from tests.blackbox.faults.disks import DiskImage
+from tests.blackbox.faults.network import Network
+from tests.blackbox.history import Value
+from tests.blackbox.payload import value_of
+
+NODES = (1, 2, 3)
+COPY_READ_BYTES = 1024 * 1024
+NODE_PORT = 7101
+
+
+class NodeCluster(StorageCluster):
+    """Three nodes; knows which run, which stand still, and how the others ended."""
+
+    def __init__(self) -> None:
+        super().__init__(len(NODES), tempfile.mkdtemp(prefix="penstock-blackbox-"))
+        self.cluster_id = "blackbox"
+        self.paused: set[int] = set()
+        self.exits: list[tuple[int, int]] = []  # (node, exit code) of nodes that ended by themselves
+
+    def command_prefix(self, node_id: int) -> list[str]:
+        return []
+
+    def start(self, node_id: int) -> None:
+        address = self.addresses[node_id - 1]
+        environment = dict(
+            os.environ,
+            PENSTOCK_CLUSTER_ID=self.cluster_id,
+            PENSTOCK_NODE_ID=str(node_id),
+            PENSTOCK_NODE_DIR=str(self.node_directory(node_id)),
+            PENSTOCK_NODE_LISTEN=f"{address.host}:{address.port}",
+            PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
+            MALLOC_ARENA_MAX="2",
+        )
+        environment.pop("PENSTOCK_METRICS_LISTEN", None)
+        command = [*self.command_prefix(node_id), sys.executable, "-m", "storage_nodes"]
+        with open(self.directory / f"node-{node_id}.log", "ab") as log:
+            self.processes[node_id] = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def node_directory(self, node_id: int) -> Path:
+        return self.directory / f"node-{node_id}"
+
+    def reap(self) -> None:
+        """Take note of nodes that ended by themselves."""
+        for node_id, process in list(self.processes.items()):
+            code = process.poll()
+            if code is not None:
+                self.exits.append((node_id, code))
+                del self.processes[node_id]
+
+    def running(self) -> list[int]:
+        self.reap()
+        return [node_id for node_id in self.processes if node_id not in self.paused]
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL; nothing where it does not run."""
+        self.reap()
+        self.paused.discard(node_id)
+        if node_id in self.processes:
+            super().kill(node_id)
+
+    def kill_all(self) -> None:
+        """SIGKILL to all before waiting for any."""
+        self.reap()
+        for process in self.processes.values():
+            process.kill()
+        for node_id in list(self.processes):
+            super().kill(node_id)
+        self.paused.clear()
+
+    def terminate(self, node_id: int) -> int:
+        """SIGTERM one node; its exit code."""
+        process = self.processes.pop(node_id)
+        process.terminate()
+        return process.wait(STOP_TIMEOUT_S)
+
+    def wait_exit(self, node_id: int, timeout_s: float) -> int | None:
+        """The exit code of a node that ends by itself in time."""
+        try:
+            code = self.processes[node_id].wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        del self.processes[node_id]
+        return code
+
+    def pause(self, node_id: int) -> None:
+        self.processes[node_id].send_signal(signal.SIGSTOP)
+        self.paused.add(node_id)
+
+    def resume(self, node_id: int) -> None:
+        self.paused.discard(node_id)
+        self.processes[node_id].send_signal(signal.SIGCONT)
+
+    def heal(self) -> None:
+        """Everything runs and nothing stands still."""
+        for node_id in list(self.paused):
+            self.resume(node_id)
+        self.reap()
+        for node_id in NODES:
+            if node_id not in self.processes:
+                self.start(node_id)
+
+    def stop(self) -> None:
+        for node_id in list(self.paused):
+            self.resume(node_id)
+        self.reap()
+        super().stop()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def copies(self, partition: int) -> dict[int, dict[int, Value]]:
+        """What each stopped node's own log holds of a partition, read from a copy of its files."""
+        return {node_id: read_copy(self.node_directory(node_id), partition) for node_id in NODES}
+
+
+class NetworkCluster(NodeCluster):
+    """Every node in a network namespace of its own, joined by a bridge; the clients are on the bridge."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = Network(NODES)
+        self.addresses = [NodeAddress(node, self.network.address(node), NODE_PORT, f"zone-{node}") for node in NODES]
+
+    def command_prefix(self, node_id: int) -> list[str]:
+        return ["ip", "netns", "exec", self.network.namespace(node_id)]
+
+    def heal(self) -> None:
+        self.network.heal()
+        super().heal()
+
+    def remove(self) -> None:
+        self.network.remove()
+        super().remove()
+
+
+class ImageCluster(NodeCluster):
+    """Every node's directory is an ext4 image of its own on a loop device."""
+
+    image_mib = 768
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.images: dict[int, DiskImage] = {}
+        try:
+            for node_id in NODES:
+                image_path = self.directory / f"node-{node_id}.img"
+                self.images[node_id] = DiskImage(image_path, self.node_directory(node_id), self.image_mib)
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        for image in self.images.values():
+            image.unmount()
+        super().remove()
+
+
+class SmallImageCluster(ImageCluster):
+    """Images that a minute of load fills."""
+
+    image_mib = 400
+
+
+def read_copy(directory: Path, partition: int) -> dict[int, Value]:
+    """Offset to value of every message in one node's log. Raises CorruptionError as the node itself would."""
+    with tempfile.TemporaryDirectory(prefix="penstock-copy-") as place:
+        copy = Path(place) / "node"
+        shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("lost+found", "ballast"))
+        node_log = NodeLog.open(str(copy))
+        try:
+            log = node_log.partitions[partition]
+            found: dict[int, Value] = {}
+            offset = log.log_start
+            while offset < log.log_end:
+                batches = log.read_cold(offset, COPY_READ_BYTES)
+                if not batches:
+                    break
+                for batch in batches:
+                    header = read_header(batch)
+                    if not header.is_control:
+                        found |= {at: value_of(decode_body(body).value) for at, body in iterate_bodies(batch)}
+                    offset = header.end_offset
+            return found
+        finally:
+            with contextlib.suppress(OSError):
+                node_log.close()
