@@ -31,6 +31,44 @@ from frontend.limits import (
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
+class HeadJoiningTransport:
+    """Writes the head of an answer together with what follows it.
+
+    uvicorn writes head and body one after the other, and each write is a system call that the kernel answers by running
+    the receiver's half of the connection too: about a tenth of what a request costs. A head is held until the next
+    write, or to the end of this turn of the event loop.
+    """
+
+    __slots__ = ("_call_soon", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._call_soon = loop.call_soon
+        self._head = b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head + data)
+        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
+            self._head = data
+            self._call_soon(self.flush)
+        else:
+            self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One HTTP connection with deadlines."""
 
@@ -40,7 +78,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(HeadJoiningTransport(transport, self.loop))  # type: ignore[arg-type]
         self._began_s = self.loop.time()
         self._watch = self.loop.call_later(HEADER_READ_S_MAX, self._look)
 

@@ -185,8 +185,7 @@ class StorageClient:
             payload = encode_message(SendRequest(partition, bodies, plain, acks))
             answer = _SendAnswer(share)
             call = self._links.ask_leader(partition, opcode, payload, answer)
-            if not answer.answered:
-                answer.timer = asyncio.get_running_loop().call_later(ATTEMPT_TIMEOUT_S, answer.give_up, call)
+            answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
         loop = asyncio.get_running_loop()
@@ -194,16 +193,13 @@ class StorageClient:
         pause = RETRY_PAUSE_S_MIN
         while True:
             future: asyncio.Future[bytes] = loop.create_future()
-            call = self._links.ask_leader(partition, opcode, payload, _Answer(future))
+            answer = _Answer(future)
+            call = self._links.ask_leader(partition, opcode, payload, answer)
+            answer.give_up_after(loop, min(deadline - loop.time(), ATTEMPT_TIMEOUT_S + extra_s), call)
             try:
-                async with asyncio.timeout_at(min(deadline, loop.time() + ATTEMPT_TIMEOUT_S + extra_s)):
-                    return await future
-            except TimeoutError:
-                call.cancel()
-                late = StorageError(ErrorCode.OUTCOME_UNKNOWN, "no answer in time")
-                pause = await self._follow(partition, late, deadline, pause)
+                return await future
             except asyncio.CancelledError:
-                call.cancel()
+                answer.give_up(call)
                 raise
             except StorageError as error:
                 if not error.traits.retriable:
@@ -233,52 +229,73 @@ class _Send:
         self.reply = reply
 
 
-class _SendAnswer:
-    """Completion of a send frame: gives every caller the offset of its first record."""
+class _Completion:
+    """What happens when a frame is answered, or is not in time. A plain timer: cheaper than a timeout context."""
 
-    __slots__ = ("answered", "sends", "timer")
+    __slots__ = ("_answered", "_timer")
 
-    def __init__(self, sends: list[_Send]) -> None:
-        self.sends = sends
-        self.answered = False
-        self.timer: asyncio.TimerHandle | None = None
+    def __init__(self) -> None:
+        self._answered = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def give_up_after(self, loop: asyncio.AbstractEventLoop, seconds: float, call: Call) -> None:
+        if not self._answered:
+            self._timer = loop.call_later(seconds, self.give_up, call)
 
     def give_up(self, call: Call) -> None:
         call.cancel()
         self(StorageError(ErrorCode.OUTCOME_UNKNOWN, "no answer in time"))
 
     def __call__(self, result: bytes | StorageError) -> None:
-        self.answered = True
-        if self.timer is not None:
-            self.timer.cancel()
+        self._answered = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.complete(result)
+
+    def complete(self, result: bytes | StorageError) -> None:
+        raise NotImplementedError
+
+
+class _SendAnswer(_Completion):
+    """Completion of a send frame: gives every caller the offset of its first record."""
+
+    __slots__ = ("_sends",)
+
+    def __init__(self, sends: list[_Send]) -> None:
+        super().__init__()
+        self._sends = sends
+
+    def complete(self, result: bytes | StorageError) -> None:
         if isinstance(result, StorageError):
-            for send in self.sends:
+            for send in self._sends:
                 if not send.reply.done():
                     send.reply.set_exception(result)
             return
         reply = _send_reply.decode(result)
         offset = reply.first_offset
-        for send in self.sends:
+        for send in self._sends:
             if not send.reply.done():
                 send.reply.set_result(SendReply(offset, reply.timestamp_ms))
             offset += len(send.bodies)
 
 
-class _Answer:
+class _Answer(_Completion):
     """Completion of a single call."""
 
-    __slots__ = ("future",)
+    __slots__ = ("_future",)
 
     def __init__(self, future: asyncio.Future[bytes]) -> None:
-        self.future = future
+        super().__init__()
+        self._future = future
 
-    def __call__(self, result: bytes | StorageError) -> None:
-        if self.future.done():
+    def complete(self, result: bytes | StorageError) -> None:
+        if self._future.done():
             return
         if isinstance(result, StorageError):
-            self.future.set_exception(result)
+            self._future.set_exception(result)
         else:
-            self.future.set_result(result)
+            self._future.set_result(result)
 
 
 def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
