@@ -95,6 +95,14 @@ def throttle(plane: Plane, caller: Principal, queue: QueueView) -> None:
         raise throttled(wait_s)
 
 
+def throttle_account(plane: Plane, caller: Principal) -> None:
+    """For a request that names no queue, or one that need not exist."""
+    wait_s = plane.rates.admit((caller.account_id, caller.access_key_id), plane.now_s())
+    if wait_s:
+        plane.meters.count("requests_throttled")
+        raise throttled(wait_s)
+
+
 def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, bytes]:
     """(message id, record body) of a draft."""
     message_id, envelope = seal(queue.sealing_key, caller.access_key_id.encode(), draft.content)

@@ -6,7 +6,7 @@ helps.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -19,7 +19,10 @@ from api.pages import make_page_token, parse_page_token
 from api.queues import actions, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
+from api.queues.models import Queue
+from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
+from api.settings.environment import environment
 
 _STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ServiceUnavailable": 503}
 
@@ -75,10 +78,73 @@ async def _set_queue_attributes(principal: Principal, params: dict[str, object])
 
 async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     prefix = params.get("QueueNamePrefix") or ""
-    most = params.get("MaxResults")
-    token = params.get("NextToken")
     if not isinstance(prefix, str):
         raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be a string.")
+    return await _page(params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
+
+
+async def _tag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    tags = rules.check_tags(params.get("Tags"))
+    if not tags:
+        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Tags.")
+    await sync_to_async(actions.tag_queue)(actor_of(principal), principal.account_id, name, tags)
+    return {}
+
+
+async def _untag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    keys = rules.check_tag_keys(params.get("TagKeys"))
+    await sync_to_async(actions.untag_queue)(actor_of(principal), principal.account_id, name, keys)
+    return {}
+
+
+async def _list_queue_tags(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    return {"Tags": (await _live_queue(principal, params)).tags}
+
+
+async def _add_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    permission = check_permission(params.get("Label"), params.get("AWSAccountIds"), params.get("Actions"))
+    await sync_to_async(actions.add_permission)(actor_of(principal), principal.account_id, name, permission)
+    return {}
+
+
+async def _remove_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    name = _queue_name(principal, params)
+    label = check_label(params.get("Label"))
+    await sync_to_async(actions.remove_permission)(actor_of(principal), principal.account_id, name, label)
+    return {}
+
+
+async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    queue = await _live_queue(principal, params)
+    arn = rules.format_arn(environment().region, principal.account_id, queue.name)
+    return await _page(
+        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, arn, after, limit)
+    )
+
+
+_ACTIONS: dict[str, Action] = {
+    "AddPermission": _add_permission,
+    "CreateQueue": _create_queue,
+    "DeleteQueue": _delete_queue,
+    "ListDeadLetterSourceQueues": _list_dead_letter_source_queues,
+    "ListQueueTags": _list_queue_tags,
+    "ListQueues": _list_queues,
+    "RemovePermission": _remove_permission,
+    "SetQueueAttributes": _set_queue_attributes,
+    "TagQueue": _tag_queue,
+    "UntagQueue": _untag_queue,
+}
+
+
+async def _page(
+    params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]
+) -> dict[str, object]:
+    """The names of a page. SQS gives a token only to those who said how much they want."""
+    most = params.get("MaxResults")
+    token = params.get("NextToken")
     if most is not None and (type(most) is not int or not 1 <= most <= limits.PAGE_SIZE_MAX):
         raise QueueProblem(
             "InvalidParameterValueException",
@@ -88,7 +154,7 @@ async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[
         raise QueueProblem("InvalidParameterValueException", "NextToken is only valid together with MaxResults.")
     after = "" if token is None else _after(token)
     limit = most if type(most) is int else limits.PAGE_SIZE_MAX
-    queues = await sync_to_async(selectors.queues_of)(principal.account_id, prefix, after, limit + 1)
+    queues = await sync_to_async(queues_after)(after, limit + 1)
     names = [queue.name for queue in queues[:limit]]
     result: dict[str, object] = {"names": names}
     if most is not None and len(queues) > limit:
@@ -96,12 +162,12 @@ async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[
     return result
 
 
-_ACTIONS: dict[str, Action] = {
-    "CreateQueue": _create_queue,
-    "DeleteQueue": _delete_queue,
-    "ListQueues": _list_queues,
-    "SetQueueAttributes": _set_queue_attributes,
-}
+async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:
+    name = _queue_name(principal, params)
+    queue = await sync_to_async(selectors.queue_of)(principal.account_id, name)
+    if queue is None:
+        raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
+    return queue
 
 
 def _after(token: object) -> str:

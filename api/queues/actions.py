@@ -7,7 +7,7 @@ one at a time within an account.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueState
+from api.queues.permissions import Permission, with_permission, without_permission
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
@@ -82,6 +83,35 @@ def set_queue_attributes(
 
 
 @transaction.atomic
+def tag_queue(actor: Actor, account_id: str, name: str, change: Mapping[str, str]) -> None:
+    """`change` has passed `attributes.check_tags`. Raises QueueProblem."""
+    queue = _lock_live(account_id, name)
+    _save_tags(actor, queue, rules.merged_tags(queue.tags, change))
+
+
+@transaction.atomic
+def untag_queue(actor: Actor, account_id: str, name: str, keys: Sequence[str]) -> None:
+    """Raises QueueProblem."""
+    queue = _lock_live(account_id, name)
+    _save_tags(actor, queue, {key: value for key, value in queue.tags.items() if key not in keys})
+
+
+@transaction.atomic
+def add_permission(actor: Actor, account_id: str, name: str, permission: Permission) -> None:
+    """`permission` has passed `permissions.check_permission`. Raises QueueProblem."""
+    queue = _lock_live(account_id, name)
+    arn = rules.QueueArn(environment().region, account_id, name)
+    set_queue_attributes(actor, account_id, name, {"Policy": with_permission(queue.attributes, arn, permission)})
+
+
+@transaction.atomic
+def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> None:
+    """Raises QueueProblem."""
+    queue = _lock_live(account_id, name)
+    set_queue_attributes(actor, account_id, name, {"Policy": without_permission(queue.attributes, label)})
+
+
+@transaction.atomic
 def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     """From the commit on the queue takes and gives no messages; its partitions go in the background."""
     queue = _lock_live(account_id, name)
@@ -115,6 +145,15 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
     wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, 1)
     QueueDataKey.objects.create(queue=queue, version=1, wrapped=wrapped)
     return queue
+
+
+def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
+    """Tags are the control plane's alone: neither the front ends nor storage hear of them."""
+    if tags == queue.tags:
+        return
+    queue.tags = tags
+    queue.save(update_fields=["tags"])
+    record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags)
 
 
 def _lock_live(account_id: str, name: str) -> Queue:

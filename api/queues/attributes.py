@@ -98,7 +98,28 @@ def check_tags(given: object) -> dict[str, str]:
     for key, value in tags.items():
         if not 1 <= len(key) <= limits.TAG_KEY_CHARACTERS_MAX or len(value) > limits.TAG_VALUE_CHARACTERS_MAX:
             raise QueueProblem("InvalidParameterValueException", "Tag keys have 1 to 128 characters, values up to 256.")
+        if key.lower().startswith("aws:"):
+            raise QueueProblem("InvalidParameterValueException", "The tag prefix aws: is reserved.")
+        if "\0" in key or "\0" in value:
+            raise QueueProblem("InvalidParameterValueException", "A tag holds a character that is not allowed.")
     return tags
+
+
+def check_tag_keys(given: object) -> list[str]:
+    """Keys to be taken away; naming one that no tag has is no error."""
+    if not isinstance(given, list) or not given:
+        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter TagKeys.")
+    if not all(isinstance(key, str) for key in given):
+        raise QueueProblem("InvalidParameterValueException", "TagKeys must be a list of strings.")
+    return given
+
+
+def merged_tags(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
+    """`stored` with `change`, which has passed `check_tags`, in it."""
+    result = {**stored, **change}
+    if len(result) > limits.QUEUE_TAGS_MAX:
+        raise QueueProblem("InvalidParameterValueException", f"Too many tags: at most {limits.QUEUE_TAGS_MAX}.")
+    return result
 
 
 def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
@@ -198,6 +219,8 @@ def _policy(name: str, value: str) -> str:
         statements = [statements]
     if not isinstance(statements, list) or not all(isinstance(item, dict) for item in statements):
         raise _bad_value(name, "A policy has a list of statements.")
+    if len(statements) > limits.POLICY_STATEMENTS_MAX:
+        raise QueueProblem("OverLimit", f"A policy has at most {limits.POLICY_STATEMENTS_MAX} statements.")
     return value
 
 

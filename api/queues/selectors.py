@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from api.queues.models import Queue, QueueState
 
 _LIVE = (QueueState.CREATING, QueueState.ACTIVE)
@@ -25,3 +27,11 @@ def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queu
         # Every allowed character of a name sorts below "~": the range uses the index, and needs no LIKE.
         rows = rows.filter(name__gte=prefix, name__lt=prefix + "~")
     return list(rows.order_by("name")[:limit])
+
+
+def dead_letter_sources_of(account_id: str, target_arn: str, after: str, limit: int) -> list[Queue]:
+    """Queues whose RedrivePolicy names `target_arn`, by name, from the first one behind `after` on."""
+    # Policies are stored in normal form (attributes.py): the target is their first member.
+    start = json.dumps({"deadLetterTargetArn": target_arn})[:-1] + ","
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__gt=after)
+    return list(rows.filter(attributes__RedrivePolicy__startswith=start).order_by("name")[:limit])

@@ -1,51 +1,27 @@
-"""What each SQS action does: from its parameters to the bytes of its answer."""
+"""Every SQS action: its parameters, and what it does with messages. `queue_actions.py` has those about queues."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from frontend.authn.principal import Principal
-from frontend.errors import Refusal, invalid, missing, queue_does_not_exist
-from frontend.http import Request
-from frontend.limits import LIST_RESULTS_MAX
+from frontend.errors import Refusal, invalid, missing
 from frontend.receive import ReceiveAsk, Received, change_visibility, delete_messages, receive_messages
-from frontend.routing.queues import Address, QueueView
-from frontend.send import Sent, authorise, send_message, send_messages, storage_refusal, throttle
-from frontend.sqs import asks
-from frontend.sqs.queue_attributes import (
-    check_asked,
-    check_queue_name,
-    check_settable,
-    check_tags,
-    queue_attributes,
-    wants_counts,
-)
-from frontend.sqs.queue_url import make_queue_url, read_queue_url
+from frontend.send import Sent, send_message, send_messages
+from frontend.sqs import asks, queue_actions
+from frontend.sqs.call import EMPTY, Call, encode
+from frontend.sqs.queue_url import read_queue_url
 from frontend.sqs.received import Wanted, received_json
 from frontend.sqs.validation import attempt, check_batch, check_messages_max, check_visibility_s, check_wait_s
-from storage_nodes.protocol.errors import StorageError
-
-if TYPE_CHECKING:
-    from frontend.plane import Plane
-
-EMPTY = b"{}"
-_encode = msgspec.json.Encoder().encode
-
-
-class Call(NamedTuple):
-    """One authenticated request of the SQS wire."""
-
-    plane: Plane
-    request: Request
-    caller: Principal
 
 
 class Action(NamedTuple):
+    """`ask` is the type of the parameters, `decode` reads them from JSON. The answer is JSON, whatever the protocol."""
+
     name: str
+    ask: type[asks.Ask]
     decode: Callable[[bytes], Any]
     run: Callable[[Call, Any], Awaitable[bytes]]
 
@@ -58,7 +34,7 @@ async def _send_message(call: Call, ask: asks.SendMessage) -> bytes:
     draft = sent.draft
     if draft.attributes_md5 is None and draft.trace_md5 is None:
         return f'{{"MD5OfMessageBody":"{draft.body_md5}","MessageId":"{sent.message_id}"}}'.encode()
-    return _encode(_sent(sent))
+    return encode(_sent(sent))
 
 
 async def _send_message_batch(call: Call, ask: asks.SendMessageBatch) -> bytes:
@@ -88,7 +64,7 @@ async def _receive_message(call: Call, ask: asks.ReceiveMessage) -> bytes:
     )
     if not messages:
         return EMPTY
-    return _encode({"Messages": [received_json(message, wanted) for message in messages]})
+    return encode({"Messages": [received_json(message, wanted) for message in messages]})
 
 
 async def _delete_message(call: Call, ask: asks.DeleteMessage) -> bytes:
@@ -120,115 +96,7 @@ async def _change_message_visibility_batch(call: Call, ask: asks.ChangeMessageVi
     return _receipts_answer(ids, await change_visibility(call.plane, call.caller, address, changes))
 
 
-# --- queues ---
-
-
-async def _get_queue_url(call: Call, ask: asks.GetQueueUrl) -> bytes:
-    if not ask.queue_name:
-        raise missing("QueueName")
-    account_id = ask.queue_owner_account_id or call.caller.account_id
-    queue = await _find(call, "GetQueueUrl", Address(account_id, ask.queue_name))
-    return _encode({"QueueUrl": make_queue_url(call.request.base_url, queue.address)})
-
-
-async def _get_queue_attributes(call: Call, ask: asks.GetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    asked = check_asked(ask.attribute_names)
-    queue = await _find(call, "GetQueueAttributes", address)
-    if not asked:
-        return EMPTY
-    stats = []
-    if wants_counts(asked):
-        calls = [call.plane.storage.stats(partition) for partition in queue.partitions]
-        stats = await _ask_storage(call, queue, calls)
-    return _encode({"Attributes": queue_attributes(queue.record, call.plane.region, stats, asked)})
-
-
-async def _set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    if not ask.attributes:
-        raise missing("Attributes")
-    queue = await _find(call, "SetQueueAttributes", address)
-    check_settable(ask.attributes)
-    await _control(call, "SetQueueAttributes", {"QueueName": address.name, "Attributes": ask.attributes})
-    await call.plane.queues.refresh(queue.address)
-    return EMPTY
-
-
-async def _purge_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    queue = await _find(call, "PurgeQueue", read_queue_url(ask.queue_url))
-    await _ask_storage(call, queue, [call.plane.storage.purge(partition) for partition in queue.partitions])
-    return EMPTY
-
-
-async def _create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
-    name = check_queue_name(ask.queue_name)
-    attributes = ask.attributes or {}
-    check_settable(attributes)
-    check_tags(ask.tags)
-    params: dict[str, object] = {"QueueName": name, "Attributes": attributes}
-    if ask.tags:
-        params["tags"] = ask.tags
-    result = await _control(call, "CreateQueue", params)
-    address = Address(call.caller.account_id, str(result.get("name", name)))
-    # Whoever made a queue may use it in the next instant: do not wait for the change feed.
-    await call.plane.metadata.refresh_queue(address.account_id, address.name)
-    return _encode({"QueueUrl": make_queue_url(call.request.base_url, address)})
-
-
-async def _delete_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    if address.account_id != call.caller.account_id:
-        raise queue_does_not_exist()
-    await _control(call, "DeleteQueue", {"QueueName": address.name})
-    await call.plane.metadata.refresh_queue(address.account_id, address.name)
-    return EMPTY
-
-
-async def _list_queues(call: Call, ask: asks.ListQueues) -> bytes:
-    if ask.max_results is not None and not 1 <= ask.max_results <= LIST_RESULTS_MAX:
-        raise invalid(
-            f"Value {ask.max_results} for parameter MaxResults is invalid. "
-            f"Reason: Must be between 1 and {LIST_RESULTS_MAX}."
-        )
-    params: dict[str, object] = {
-        name: value
-        for name, value in (
-            ("QueueNamePrefix", ask.queue_name_prefix),
-            ("MaxResults", ask.max_results),
-            ("NextToken", ask.next_token),
-        )
-        if value is not None
-    }
-    result = await _control(call, "ListQueues", params)
-    base_url, account_id = call.request.base_url, call.caller.account_id
-    answer: dict[str, object] = {}
-    if result.get("names"):
-        answer["QueueUrls"] = [make_queue_url(base_url, Address(account_id, name)) for name in result["names"]]
-    if result.get("NextToken"):
-        answer["NextToken"] = result["NextToken"]
-    return _encode(answer)
-
-
-# --- what several actions share ---
-
-
-async def _find(call: Call, action: str, address: Address) -> QueueView:
-    queue = authorise(call.plane, call.caller, action, address) or await call.plane.queues.find(address)
-    throttle(call.plane, call.caller, queue)
-    return queue
-
-
-async def _control(call: Call, action: str, params: dict[str, object]) -> dict[str, Any]:
-    return await call.plane.control.sqs(action, call.caller, call.request.request_id, params)
-
-
-async def _ask_storage(call: Call, queue: QueueView, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-    with call.plane.storage_calls:
-        try:
-            return await asyncio.gather(*calls)
-        except StorageError as error:
-            raise await storage_refusal(call.plane, queue, error) from None
+# --- answers that several actions share ---
 
 
 def _sent(sent: Sent) -> dict[str, str]:
@@ -264,7 +132,7 @@ def _batch_answer(
         failed.append(
             {"Id": entry_id, "SenderFault": True, "Code": refusal.kind.query_code, "Message": refusal.message}
         )
-    return _encode({"Successful": successful, "Failed": failed} if failed else {"Successful": successful})
+    return encode({"Successful": successful, "Failed": failed} if failed else {"Successful": successful})
 
 
 def _visibility_s(value: int | None) -> int:
@@ -279,7 +147,7 @@ def _attempt_visibility_s(entry: asks.VisibilityEntry) -> int | Refusal:
 
 
 def _action(name: str, ask: type[asks.Ask], run: Callable[[Call, Any], Awaitable[bytes]]) -> Action:
-    return Action(name, msgspec.json.Decoder(ask).decode, run)
+    return Action(name, ask, msgspec.json.Decoder(ask).decode, run)
 
 
 ACTIONS: dict[bytes, Action] = {
@@ -292,12 +160,25 @@ ACTIONS: dict[bytes, Action] = {
         _action("DeleteMessageBatch", asks.DeleteMessageBatch, _delete_message_batch),
         _action("ChangeMessageVisibility", asks.ChangeMessageVisibility, _change_message_visibility),
         _action("ChangeMessageVisibilityBatch", asks.ChangeMessageVisibilityBatch, _change_message_visibility_batch),
-        _action("CreateQueue", asks.CreateQueue, _create_queue),
-        _action("DeleteQueue", asks.QueueAsk, _delete_queue),
-        _action("GetQueueUrl", asks.GetQueueUrl, _get_queue_url),
-        _action("ListQueues", asks.ListQueues, _list_queues),
-        _action("GetQueueAttributes", asks.GetQueueAttributes, _get_queue_attributes),
-        _action("SetQueueAttributes", asks.SetQueueAttributes, _set_queue_attributes),
-        _action("PurgeQueue", asks.QueueAsk, _purge_queue),
+        _action("CreateQueue", asks.CreateQueue, queue_actions.create_queue),
+        _action("DeleteQueue", asks.QueueAsk, queue_actions.delete_queue),
+        _action("GetQueueUrl", asks.GetQueueUrl, queue_actions.get_queue_url),
+        _action("ListQueues", asks.ListQueues, queue_actions.list_queues),
+        _action("GetQueueAttributes", asks.GetQueueAttributes, queue_actions.get_queue_attributes),
+        _action("SetQueueAttributes", asks.SetQueueAttributes, queue_actions.set_queue_attributes),
+        _action("PurgeQueue", asks.QueueAsk, queue_actions.purge_queue),
+        _action("TagQueue", asks.TagQueue, queue_actions.tag_queue),
+        _action("UntagQueue", asks.UntagQueue, queue_actions.untag_queue),
+        _action("ListQueueTags", asks.QueueAsk, queue_actions.list_queue_tags),
+        _action("AddPermission", asks.AddPermission, queue_actions.add_permission),
+        _action("RemovePermission", asks.RemovePermission, queue_actions.remove_permission),
+        _action(
+            "ListDeadLetterSourceQueues",
+            asks.ListDeadLetterSourceQueues,
+            queue_actions.list_dead_letter_source_queues,
+        ),
+        _action("StartMessageMoveTask", asks.NothingRead, queue_actions.refuse_move_task),
+        _action("ListMessageMoveTasks", asks.NothingRead, queue_actions.refuse_move_task),
+        _action("CancelMessageMoveTask", asks.NothingRead, queue_actions.refuse_move_task),
     )
 }

@@ -109,3 +109,30 @@ class GetQueueAttributes(QueueAsk):
 
 class SetQueueAttributes(QueueAsk):
     attributes: dict[str, str] | None = None
+
+
+class TagQueue(QueueAsk):
+    tags: dict[str, str] | None = None
+
+
+class UntagQueue(QueueAsk):
+    tag_keys: list[str] | None = None
+
+
+class AddPermission(QueueAsk):
+    label: str | None = None
+    account_ids: list[str] | None = msgspec.field(default=None, name="AWSAccountIds")
+    actions: list[str] | None = None
+
+
+class RemovePermission(QueueAsk):
+    label: str | None = None
+
+
+class ListDeadLetterSourceQueues(QueueAsk):
+    max_results: int | None = None
+    next_token: str | None = None
+
+
+class NothingRead(Ask):
+    """Of an action that is refused whatever it asks."""

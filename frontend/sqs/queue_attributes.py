@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from frontend.errors import Refusal, invalid, missing
-from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAGS_MAX
+from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 from frontend.metadata.records import QueueRecord
-from frontend.sqs.validation import FIFO_SUFFIX
+from frontend.sqs.validation import FIFO_SUFFIX, is_text
 from storage_nodes.protocol.messages import QueueStats
 
 _INTEGERS: dict[str, tuple[int, int]] = {
@@ -71,13 +71,20 @@ def check_settable(attributes: dict[str, str]) -> None:
 
 
 def check_tags(tags: dict[str, str] | None) -> None:
+    """Raises Refusal unless the tags may be given to a queue."""
     if tags is None:
         return
     if len(tags) > TAGS_MAX:
         raise invalid(f"Too many tags added for queue: at most {TAGS_MAX}.")
     for key, value in tags.items():
-        if not 1 <= len(key) <= 128 or len(value) > 256 or key.lower().startswith("aws:"):
-            raise invalid("A tag key has 1 to 128 characters and no aws: prefix, a tag value at most 256 characters.")
+        if not 1 <= len(key) <= TAG_KEY_CHARS_MAX or len(value) > TAG_VALUE_CHARS_MAX:
+            raise invalid(
+                f"A tag key has 1 to {TAG_KEY_CHARS_MAX} characters, a tag value at most {TAG_VALUE_CHARS_MAX}."
+            )
+        if key.lower().startswith("aws:"):
+            raise invalid("The tag prefix aws: is reserved.")
+        if not is_text(key + value):
+            raise invalid("A tag holds a character that is not allowed.")
 
 
 def check_asked(names: list[str] | None) -> frozenset[str]:
@@ -125,4 +132,4 @@ def _is_valid(name: str, value: str) -> bool:
         return _INTEGER.fullmatch(value) is not None and low <= int(value) <= high
     if name in _BOOLEANS:
         return value in ("true", "false")
-    return len(value.encode()) <= POLICY_BYTES_MAX
+    return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX

@@ -98,6 +98,11 @@ def check_text(text: str, what: str) -> bytes:
     return raw
 
 
+def is_text(text: str) -> bool:
+    """Only of characters that an answer in XML can hold?"""
+    return _FORBIDDEN.search(text) is None
+
+
 def check_batch(entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:
     """The ids of a batch, which must be 1 to 10, well-formed and distinct. Raises Refusal."""
     if not entries:

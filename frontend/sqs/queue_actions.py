@@ -1,0 +1,175 @@
+"""What the SQS actions about queues do: checked here, decided and stored by the control plane.
+
+Also the tags and permissions of a queue. No action of this file works on another account's queue.
+"""
+
+from __future__ import annotations
+
+from frontend.errors import Refusal, invalid, missing, queue_does_not_exist
+from frontend.limits import LIST_RESULTS_MAX
+from frontend.routing.queues import Address
+from frontend.send import throttle_account
+from frontend.sqs import asks
+from frontend.sqs.call import EMPTY, Call, ask_control, ask_storage, encode, find_queue
+from frontend.sqs.queue_attributes import (
+    check_asked,
+    check_queue_name,
+    check_settable,
+    check_tags,
+    queue_attributes,
+    wants_counts,
+)
+from frontend.sqs.queue_url import make_queue_url, read_queue_url
+
+
+async def get_queue_url(call: Call, ask: asks.GetQueueUrl) -> bytes:
+    if not ask.queue_name:
+        raise missing("QueueName")
+    account_id = ask.queue_owner_account_id or call.caller.account_id
+    queue = await find_queue(call, "GetQueueUrl", Address(account_id, ask.queue_name))
+    return encode({"QueueUrl": make_queue_url(call.request.base_url, queue.address)})
+
+
+async def get_queue_attributes(call: Call, ask: asks.GetQueueAttributes) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    asked = check_asked(ask.attribute_names)
+    queue = await find_queue(call, "GetQueueAttributes", address)
+    if not asked:
+        return EMPTY
+    stats = []
+    if wants_counts(asked):
+        calls = [call.plane.storage.stats(partition) for partition in queue.partitions]
+        stats = await ask_storage(call, queue, calls)
+    return encode({"Attributes": queue_attributes(queue.record, call.plane.region, stats, asked)})
+
+
+async def set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    if not ask.attributes:
+        raise missing("Attributes")
+    check_settable(ask.attributes)
+    return await _change(call, "SetQueueAttributes", address, {"Attributes": ask.attributes})
+
+
+async def purge_queue(call: Call, ask: asks.QueueAsk) -> bytes:
+    queue = await find_queue(call, "PurgeQueue", read_queue_url(ask.queue_url))
+    await ask_storage(call, queue, [call.plane.storage.purge(partition) for partition in queue.partitions])
+    return EMPTY
+
+
+async def create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
+    name = check_queue_name(ask.queue_name)
+    attributes = ask.attributes or {}
+    check_settable(attributes)
+    check_tags(ask.tags)
+    throttle_account(call.plane, call.caller)
+    params: dict[str, object] = {"QueueName": name, "Attributes": attributes}
+    if ask.tags:
+        params["tags"] = ask.tags
+    result = await ask_control(call, "CreateQueue", params)
+    address = Address(call.caller.account_id, str(result.get("name", name)))
+    # Whoever made a queue may use it in the next instant: do not wait for the change feed.
+    await call.plane.metadata.refresh_queue(address.account_id, address.name)
+    return encode({"QueueUrl": make_queue_url(call.request.base_url, address)})
+
+
+async def delete_queue(call: Call, ask: asks.QueueAsk) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    if address.account_id != call.caller.account_id:
+        raise queue_does_not_exist()
+    throttle_account(call.plane, call.caller)
+    await ask_control(call, "DeleteQueue", {"QueueName": address.name})
+    await call.plane.metadata.refresh_queue(address.account_id, address.name)
+    return EMPTY
+
+
+async def list_queues(call: Call, ask: asks.ListQueues) -> bytes:
+    params = _page(ask)
+    throttle_account(call.plane, call.caller)
+    if ask.queue_name_prefix is not None:
+        params["QueueNamePrefix"] = ask.queue_name_prefix
+    return await _list(call, "ListQueues", params, "QueueUrls")
+
+
+async def list_dead_letter_source_queues(call: Call, ask: asks.ListDeadLetterSourceQueues) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    params = _page(ask)
+    await find_queue(call, "ListDeadLetterSourceQueues", address)
+    params["QueueName"] = address.name
+    # The member is lower case here, and present although nothing is found.
+    return await _list(call, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
+
+
+async def tag_queue(call: Call, ask: asks.TagQueue) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    if not ask.tags:
+        raise missing("Tags")
+    check_tags(ask.tags)
+    return await _change(call, "TagQueue", address, {"Tags": ask.tags})
+
+
+async def untag_queue(call: Call, ask: asks.UntagQueue) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    if not ask.tag_keys:
+        raise missing("TagKeys")
+    return await _change(call, "UntagQueue", address, {"TagKeys": ask.tag_keys})
+
+
+async def list_queue_tags(call: Call, ask: asks.QueueAsk) -> bytes:
+    queue = await find_queue(call, "ListQueueTags", read_queue_url(ask.queue_url))
+    result = await ask_control(call, "ListQueueTags", {"QueueName": queue.record.name})
+    return encode({"Tags": result["Tags"]}) if result.get("Tags") else EMPTY
+
+
+async def add_permission(call: Call, ask: asks.AddPermission) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    for name, value in (("Label", ask.label), ("AWSAccountIds", ask.account_ids), ("Actions", ask.actions)):
+        if not value:
+            raise missing(name)
+    params: dict[str, object] = {"Label": ask.label, "AWSAccountIds": ask.account_ids, "Actions": ask.actions}
+    return await _change(call, "AddPermission", address, params)
+
+
+async def remove_permission(call: Call, ask: asks.RemovePermission) -> bytes:
+    address = read_queue_url(ask.queue_url)
+    if not ask.label:
+        raise missing("Label")
+    return await _change(call, "RemovePermission", address, {"Label": ask.label})
+
+
+async def refuse_move_task(call: Call, ask: asks.Ask) -> bytes:
+    throttle_account(call.plane, call.caller)
+    raise Refusal("UnsupportedOperation", "Message move tasks are not supported yet.")
+
+
+# --- what several of them share ---
+
+
+async def _change(call: Call, action: str, address: Address, params: dict[str, object]) -> bytes:
+    """A change that is decided and stored by the control plane. Seen here at once, without the change feed."""
+    queue = await find_queue(call, action, address)
+    await ask_control(call, action, {"QueueName": address.name, **params})
+    await call.plane.queues.refresh(queue.address)
+    return EMPTY
+
+
+def _page(ask: asks.ListQueues | asks.ListDeadLetterSourceQueues) -> dict[str, object]:
+    """MaxResults and NextToken, where they are given. Raises Refusal."""
+    if ask.max_results is not None and not 1 <= ask.max_results <= LIST_RESULTS_MAX:
+        raise invalid(
+            f"Value {ask.max_results} for parameter MaxResults is invalid. "
+            f"Reason: Must be between 1 and {LIST_RESULTS_MAX}."
+        )
+    asked: dict[str, object] = {"MaxResults": ask.max_results, "NextToken": ask.next_token}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+async def _list(call: Call, action: str, params: dict[str, object], member: str, present: bool = False) -> bytes:
+    result = await ask_control(call, action, params)
+    base_url, account_id = call.request.base_url, call.caller.account_id
+    answer: dict[str, object] = {}
+    if present or result.get("names"):
+        answer[member] = [make_queue_url(base_url, Address(account_id, name)) for name in result["names"]]
+    if result.get("NextToken"):
+        answer["NextToken"] = result["NextToken"]
+    return encode(answer)
