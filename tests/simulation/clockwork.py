@@ -1,0 +1,191 @@
+"""Simulated time: one heap of events for the whole world, and an asyncio event loop per process that runs on it.
+
+Events are ordered by (time, tie-break drawn from the seed), so a seed is one interleaving. A process has a loop of its
+own: callbacks posted to it run in order, like those of a real loop, and what they put off with `call_soon` runs a turn
+later, so other processes come between. A loop may be paused (everything waits) or dead (nothing of it happens any more).
+
+The code under test runs on real asyncio tasks and futures; only the loop below them is this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+from asyncio import events as asyncio_events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
+
+# What a turn of the loop takes.
+TURN_US = 20
+_DIGEST_MASK = (1 << 64) - 1
+
+
+class Scheduler:
+    """The heap, the time, and the digest of everything that happened."""
+
+    def __init__(self, seed: str) -> None:
+        self.now_us = 0
+        self.steps = 0
+        self.digest = 0
+        self.trace: Callable[[str], None] | None = None
+        self._heap: list[tuple[int, int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._tie = random.Random(f"{seed}-order").getrandbits
+        self._sequence = 0
+
+    def at(self, time_us: int, call: Callable[..., None], *args: Any) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (max(time_us, self.now_us), self._tie(20), self._sequence, call, args))
+
+    def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
+        self.at(self.now_us + delay_us, call, *args)
+
+    def step(self) -> None:
+        time_us, tie, _sequence, call, args = heapq.heappop(self._heap)
+        self.now_us = time_us
+        self.steps += 1
+        self.note(time_us + tie)
+        if self.trace is not None:
+            self.trace(f"step {self.steps} {time_us / 1e6:.6f}s {call.__qualname__}")
+        call(*args)
+
+    def note(self, number: int) -> None:
+        """Mix something that happened into the digest."""
+        self.digest = (self.digest * 1_000_003 ^ number) & _DIGEST_MASK
+
+
+class Owner(Protocol):
+    """Who a loop belongs to."""
+
+    def unhandled(self, error: BaseException) -> None: ...
+    def entered(self) -> None: ...
+    def turned(self) -> None: ...
+
+
+class SimHandle:
+    __slots__ = ("args", "callback", "cancelled", "due_s")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], due_s: float = 0.0) -> None:
+        self.callback = callback
+        self.args = args
+        self.cancelled = False
+        self.due_s = due_s
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+    def when(self) -> float:
+        return self.due_s
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """As much of an event loop as the storage node uses."""
+
+    def __init__(self, scheduler: Scheduler, owner: Owner) -> None:
+        self.scheduler = scheduler
+        self.dead = False
+        self.paused_until_us = 0
+        self._owner = owner
+        self._ready: deque[SimHandle] = deque()
+        self._booked = False
+        self._running = False
+
+    # --- what happens -----------------------------------------------------------------------------------------
+
+    def post(self, callback: Callable[..., object], *args: Any) -> None:
+        """Something outside happened: run this now, unless the process is paused or has a turn ahead already."""
+        if self.dead:
+            return
+        self._ready.append(SimHandle(callback, args))
+        if not self._booked and not self._running:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._booked = False
+        if self.dead:
+            return
+        if self.paused_until_us > self.scheduler.now_us:
+            self._book(self.paused_until_us)
+            return
+        ready = self._ready
+        self._owner.entered()
+        self._running = True
+        asyncio_events._set_running_loop(self)
+        try:
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle.cancelled:
+                    continue
+                try:
+                    handle.callback(*handle.args)
+                except Exception as error:
+                    self._owner.unhandled(error)
+                if self.dead:
+                    return
+        finally:
+            asyncio_events._set_running_loop(None)
+            self._running = False
+        self._owner.turned()
+        if ready and not self._booked:
+            self._book(self.scheduler.now_us + TURN_US)
+
+    def _book(self, time_us: int) -> None:
+        self._booked = True
+        self.scheduler.at(time_us, self._turn)
+
+    def _ring(self, handle: SimHandle) -> None:
+        if not handle.cancelled:
+            self.post(self._fire, handle)
+
+    @staticmethod
+    def _fire(handle: SimHandle) -> None:
+        if not handle.cancelled:
+            handle.callback(*handle.args)
+
+    # --- asyncio ----------------------------------------------------------------------------------------------
+
+    def call_soon(self, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+        handle = SimHandle(callback, args)
+        if not self.dead:
+            self._ready.append(handle)
+            if not self._booked and not self._running:
+                self._book(self.scheduler.now_us + TURN_US)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+        return self.call_at(self.time() + delay, callback, *args)
+
+    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+        handle = SimHandle(callback, args, when)
+        if not self.dead:
+            self.scheduler.at(max(round(when * 1e6), self.scheduler.now_us + TURN_US), self._ring, handle)
+        return handle
+
+    def time(self) -> float:
+        return self.scheduler.now_us / 1e6
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **_: object) -> Any:
+        task = asyncio.Task(coro, loop=self)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[Any]) -> None:
+        if not self.dead and not task.cancelled() and (error := task.exception()) is not None:
+            self._owner.unhandled(error)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not self.dead and isinstance(error, BaseException):
+            self._owner.unhandled(error)

@@ -1,0 +1,151 @@
+"""What goes wrong in a seed: every seed draws its own kinds of faults and rates, so some are quiet and some are wild."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from storage_nodes.log.bounds import LogBounds
+from tests.simulation.network import LinkFaults
+
+if TYPE_CHECKING:
+    from tests.simulation.process import SimProcess
+    from tests.simulation.world import World
+
+TICK_US = 50_000
+
+# Bounds of the code under test that a seed may make tiny, so that their edges are met all the time.
+TINY = {
+    "storage_nodes.machines.queue.leader.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.ready.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.node.queue_replica.READ_AHEAD_BYTES_MAX": 600,
+    "storage_nodes.node.replica.READ_BYTES_MAX": 500,
+    "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
+    "storage_nodes.node.appends.BATCH_BYTES_MAX": 3_000,
+    "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
+}
+
+
+@dataclass
+class Faults:
+    """Rates are per tick of TICK_US."""
+
+    crash_rate: float
+    power_share: float  # of the crashes
+    power_failure_rate: float  # all nodes at once
+    restart_rate: float
+    pause_rate: float
+    cut_rate: float
+    heal_rate: float
+    rot_rate: float  # per crash
+    eio_rate: float  # per fsync
+    disk_us: tuple[int, int]
+    drift: bool
+    tiny: bool
+    bounds: LogBounds
+    links: LinkFaults = field(default_factory=LinkFaults)
+
+    def heal(self) -> None:
+        self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
+        self.eio_rate = 0.0
+        self.disk_us = (100, 1_000)
+        self.links.heal()
+
+
+def draw_faults(chance: random.Random) -> Faults:
+    def rate(most: float) -> float:
+        return chance.random() * most if chance.random() < 0.5 else 0.0
+
+    links = LinkFaults(
+        loss=rate(0.2), duplicate=rate(0.2), reorder=rate(0.3), client_loss=rate(0.1), late=rate(0.05),
+        delay_us=chance.choice([(50, 400), (100, 2_000), (1_000, 40_000)]), stall=chance.random() < 0.5,
+    )  # fmt: skip
+    wal_file_bytes = chance.choice([700, 2_000, 6_000, 20_000])
+    bounds = LogBounds(
+        wal_file_bytes=wal_file_bytes,
+        wal_grow_bytes=chance.choice([256, min(2_048, wal_file_bytes)]),
+        wal_spare_files_max=chance.choice([0, 1, 2]),
+        memtable_bytes_max=chance.choice([300, 3_000, 30_000]),
+        segment_bytes_max=chance.choice([400, 3_000, 20_000]),
+        segment_index_interval_bytes=chance.choice([64, 1_000]),
+        open_segment_files_max=chance.choice([1, 4]),
+        checkpoint_inline_bytes_max=chance.choice([64, 512]),
+        flush_run_bytes=chance.choice([100, 1_000, 10_000]),
+        flush_revisits_max=chance.choice([1, 16]),
+    )
+    return Faults(
+        crash_rate=rate(0.03), power_share=chance.choice([0.0, 0.5, 1.0]), power_failure_rate=rate(0.004),
+        restart_rate=chance.choice([0.02, 0.1, 0.5]), pause_rate=rate(0.01), cut_rate=rate(0.04),
+        heal_rate=chance.choice([0.002, 0.02, 0.1]), rot_rate=rate(0.2), eio_rate=rate(0.002),
+        disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
+        drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
+    )  # fmt: skip
+
+
+@contextmanager
+def tiny_bounds(tiny: bool) -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in TINY.items() if tiny else ():
+            stack.enter_context(mock.patch(name, value))
+        yield
+
+
+class FaultInjector:
+    """Draws what happens at each tick of the phase with faults."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance = random.Random(f"{world.seed}-faults")
+
+    def tick(self) -> None:
+        world, chance, faults = self._world, self._chance, self._world.faults
+        if world.draining:
+            return
+        for process in world.processes.values():
+            if not process.is_up:
+                if not process.broken and chance.random() < faults.restart_rate:
+                    process.start()
+            elif chance.random() < faults.crash_rate:
+                self._crash(process)
+            elif chance.random() < faults.pause_rate:
+                process.pause(chance.randrange(10_000, 4_000_000))
+        if chance.random() < faults.power_failure_rate:
+            for process in world.processes.values():
+                process.crash(power_lost=True)
+        if chance.random() < faults.cut_rate:
+            self._cut()
+        if chance.random() < faults.heal_rate:
+            world.network.heal()
+        world.scheduler.after(TICK_US, self.tick)
+
+    def _crash(self, process: SimProcess) -> None:
+        chance = self._chance
+        process.crash(power_lost=chance.random() < self._world.faults.power_share)
+        others_fine = not any(other.rotted for other in self._world.processes.values())
+        if others_fine and len(self._world.processes) > 1 and chance.random() < self._world.faults.rot_rate:
+            process.rot(chance)
+
+    def _cut(self) -> None:
+        chance, world = self._chance, self._world
+        nodes = world.node_ids
+        everybody = [*nodes, *(client.process_id for client in world.clients)]
+        cut = world.faults.links.cut
+        shape = chance.randrange(3)
+        if shape == 0:  # two sides; clients fall on either
+            side = [a for a in everybody if chance.random() < 0.5]
+            cut.update((a, b) for a in everybody for b in everybody if (a in side) != (b in side))
+        elif shape == 1 and len(nodes) > 1:  # one link, one way
+            cut.add(tuple(chance.sample(nodes, 2)))  # type: ignore[arg-type]
+        else:  # one node cut from the other nodes, clients still reach it
+            alone = chance.choice(nodes)
+            cut.update((alone, b) for b in nodes if b != alone)
+            cut.update((b, alone) for b in nodes if b != alone)
+
+
+def describe(faults: Faults) -> dict[str, Any]:
+    """For the trace."""
+    return {name: getattr(faults, name) for name in Faults.__dataclass_fields__}

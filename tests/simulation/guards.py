@@ -1,0 +1,49 @@
+"""While a seed runs, nothing may ask the machine for time, chance or threads: the run would not be the same again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
+from unittest import mock
+
+import structlog
+
+FORBIDDEN: list[tuple[Any, str]] = [
+    (time, "time"), (time, "time_ns"), (time, "monotonic"), (time, "monotonic_ns"), (time, "perf_counter"),
+    (time, "sleep"), (os, "urandom"), (os, "open"), (uuid, "uuid4"), (random, "random"), (random, "randrange"),
+    (random, "choice"), (threading.Thread, "start"),
+]  # fmt: skip
+
+
+class NotDeterministic(AssertionError):
+    """Something in the run asked the machine."""
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    with ExitStack() as stack:
+        for module, name in FORBIDDEN:
+            stack.enter_context(mock.patch.object(module, name, _refusal(name)))
+        before = structlog.get_config()
+        quiet = structlog.make_filtering_bound_logger(logging.CRITICAL)
+        structlog.configure(processors=[_drop], wrapper_class=quiet, cache_logger_on_first_use=False)
+        stack.callback(lambda: structlog.configure(**before))
+        yield
+
+
+def _drop(*_: object) -> NoReturn:
+    raise structlog.DropEvent
+
+
+def _refusal(name: str) -> Any:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotDeterministic(f"{name} was called during a simulated run")
+
+    return refuse

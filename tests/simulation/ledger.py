@@ -1,0 +1,188 @@
+"""What the oracle writes down: what every node has staged and synced, what is committed, and what it means for a queue.
+
+`Mirror` is a partition log as a list; `NodeLedger` keeps one for what a node has staged and one for what its disk must
+still have after a power loss; `CommittedLog` is the truth that no node may contradict; `QueueBook` is a model of a
+standard queue, written apart from the product's fold.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    DELETED,
+    EXPIRED,
+    FIRST_FIELD,
+    KIND,
+    PURGED,
+    decode_command,
+)
+from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+
+
+class Mirror:
+    """The entries of one partition on one node."""
+
+    __slots__ = ("batches", "ends", "epoch", "voted_for")
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.batches: list[bytes] = []
+        self.epoch = 0
+        self.voted_for = 0
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def append(self, batch: bytes) -> None:
+        self.ends.append(read_header(batch).end_offset)
+        self.batches.append(batch)
+
+    def truncate(self, offset: int) -> None:
+        keep = bisect_right(self.ends, offset)
+        del self.ends[keep:]
+        del self.batches[keep:]
+
+    def copy(self) -> Mirror:
+        other = Mirror()
+        other.ends, other.batches = self.ends[:], self.batches[:]
+        other.epoch, other.voted_for = self.epoch, self.voted_for
+        return other
+
+    def position(self) -> tuple[int, bytes, int, int]:
+        """Equal for equal logs, as far as a log end and its last entry tell."""
+        return self.end, self.batches[-1] if self.batches else b"", self.epoch, self.voted_for
+
+
+class Change(NamedTuple):
+    """One staged change. `batch` of an append; (a, b) of a truncation (offset, 0) or a vote (epoch, voted for)."""
+
+    kind: str
+    partition: int
+    batch: bytes = b""
+    a: int = 0
+    b: int = 0
+
+
+def play(mirrors: dict[int, Mirror], change: Change) -> None:
+    mirror = mirrors.setdefault(change.partition, Mirror())
+    if change.kind == "append":
+        mirror.append(change.batch)
+    elif change.kind == "truncate":
+        mirror.truncate(change.a)
+    elif change.kind == "vote":
+        mirror.epoch, mirror.voted_for = change.a, change.b
+
+
+class NodeLedger:
+    def __init__(self) -> None:
+        self.staged: dict[int, Mirror] = {}
+        self.synced: dict[int, Mirror] = {}
+        self.gathering: list[Change] = []
+        self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
+        self.incarnation = 0
+
+    def change(self, change: Change) -> None:
+        play(self.staged, change)
+        self.gathering.append(change)
+
+    def taken(self, sequence: int) -> None:
+        self.groups[sequence] = self.gathering
+        self.gathering = []
+
+    def confirmed(self, sequence: int) -> None:
+        for change in self.groups.pop(sequence):
+            play(self.synced, change)
+
+    def possible(self) -> Iterator[dict[int, Mirror]]:
+        """What a restart may find: all that was synced, with or without the group under way."""
+        mirrors = {partition: mirror.copy() for partition, mirror in self.synced.items()}
+        yield mirrors
+        for sequence in sorted(self.groups):
+            mirrors = {partition: mirror.copy() for partition, mirror in mirrors.items()}
+            for change in self.groups[sequence]:
+                play(mirrors, change)
+            yield mirrors
+
+
+class CommittedLog:
+    """The true log of a partition: grows, never changes."""
+
+    def __init__(self) -> None:
+        self.ends: list[int] = []
+        self.batches: list[bytes] = []
+        # (epoch of the leader that committed, entries, end, time): how it grew
+        self.growth: list[tuple[int, int, int, int]] = []
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    def before_epoch(self, epoch: int) -> tuple[int, int]:
+        """(entries, end) committed by leaders of lower epochs."""
+        return next(((count, end) for by, count, end, _ in reversed(self.growth) if by < epoch), (0, 0))
+
+    def covering(self, offset: int) -> bytes:
+        return self.batches[bisect_right(self.ends, offset)]
+
+
+class Gone(NamedTuple):
+    end: int  # of the entry that removed the message
+    epoch: int  # of the leader that committed it
+
+
+class QueueBook:
+    """A standard queue by its committed log."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.delivery: dict[int, int] = {}
+        self.gone: dict[int, Gone] = {}
+        self.purged: set[int] = set()
+        self._last_purge_ms = -60_000
+
+    def fold(self, batch: bytes, epoch: int) -> None:
+        header = read_header(batch)
+        if not header.is_control:
+            for offset, body in iterate_bodies(batch):
+                self.bodies[offset] = body
+                if any(name == HEADER_DELAY_MS for name, _ in decode_body(body).headers):
+                    self.delivery[offset] = 0
+            return
+        gone = Gone(header.end_offset, epoch)
+        for _, body in iterate_bodies(batch):
+            command = decode_command(body)
+            if command is not None:
+                self._fold(command, gone)
+
+    def _fold(self, command: list, gone: Gone) -> None:  # type: ignore[type-arg]
+        kind = command[KIND]
+        if kind == ACQUIRED:
+            for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+                for at in range(0, len(fresh), 3):
+                    for offset in range(fresh[at], fresh[at + 1] + 1):
+                        self.delivery[offset] = 1
+                for offset in again:
+                    self.delivery[offset] = self.delivery.get(offset, 0) + 1
+        elif kind == DELETED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 2):
+                offset, delivery = flat[at], flat[at + 1]
+                if offset in self.bodies and self.delivery.get(offset, delivery) == delivery:
+                    self.gone.setdefault(offset, gone)
+        elif kind == EXPIRED:
+            flat = command[FIRST_FIELD + 1]
+            ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))
+            for offset in (*command[FIRST_FIELD + 2], *(o for r in ranges for o in r)):
+                self.gone.setdefault(offset, gone)
+        elif kind == PURGED and command[3] - self._last_purge_ms >= 60_000:
+            self._last_purge_ms = command[3]
+            for offset in self.bodies:
+                if offset not in self.gone:
+                    self.gone[offset] = gone
+                    self.purged.add(offset)

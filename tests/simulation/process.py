@@ -1,0 +1,296 @@
+"""A storage node process in the simulated world: the real `StorageNode` on a simulated loop, clock, disk and network.
+
+What is replaced is what touches the machine, and only that: the event loop, `NodeClock`, the threads (the committer's
+writer and the cold readers become disk jobs that take simulated time), and the disk below `NodeLog`. A crash stops
+the process between two callbacks; disk jobs under way stop in the middle of one of their writes.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from storage_nodes.config import NodeConfig
+from storage_nodes.log.bounds import LogBounds
+from storage_nodes.log.errors import CorruptionError, DiskFailedError
+from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
+from storage_nodes.node import node as node_module
+from storage_nodes.node import replica as replica_module
+from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.committer import Committer
+from storage_nodes.node.node import StorageNode
+from storage_nodes.protocol.messages import RaftMessage
+from tests.simulation.clockwork import SimLoop
+from tests.simulation.sim_disk import PowerLost, SimDisk, SyncFailed
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+WALL_START_MS = 1_700_000_000_000
+DIRECTORY = "/data"
+BOOT_US = 20_000
+
+
+class SimClock(NodeClock):
+    def __init__(self, process: SimProcess) -> None:
+        self._process = process
+
+    def mono_ms(self) -> int:
+        process = self._process
+        now_us = process.world.scheduler.now_us
+        return 1_000_000 + (now_us + now_us * process.drift_ppm // 1_000_000) // 1_000
+
+    def wall_ms(self) -> int:
+        return self.mono_ms() + WALL_START_MS + self._process.skew_ms
+
+    def wall_to_mono(self, wall_ms: int) -> int:
+        return wall_ms - WALL_START_MS - self._process.skew_ms
+
+
+class GroupWriter:
+    """Takes the place of the queue to the WAL thread."""
+
+    def __init__(self, process: SimProcess, written: Callable[[Group, float], None]) -> None:
+        self._process = process
+        self._written = written
+
+    def put(self, group: Group) -> None:
+        self._process.disk_job(partial(self._process.log.write_group, group), partial(self._done, group))
+
+    def _done(self, group: Group, result: object, error: Exception | None) -> None:
+        if error is not None:
+            self._process.exit()  # R21
+        else:
+            self._process.group_synced(group)
+            self._process.world.scheduler.after(
+                self._process.random.randrange(100), self._process.post, self._written, group, 0.0
+            )
+
+
+class SimCommitter(Committer):
+    """The real one but for its thread."""
+
+    def __init__(self, loop: Any, *arguments: Any) -> None:
+        super().__init__(loop, *arguments)
+        self._work = GroupWriter(loop.process, lambda group, elapsed_s: self._written(group, elapsed_s))  # type: ignore[assignment]
+
+    def start(self) -> None:
+        pass
+
+
+class NodeLoop(SimLoop):
+    """The loop of a node: its connections are the network's, its executor is the disk."""
+
+    def __init__(self, process: SimProcess) -> None:
+        super().__init__(process.world.scheduler, process)
+        self.process = process
+
+    async def create_connection(self, factory: Callable[[], Any], host: str, port: int) -> None:  # type: ignore[override]
+        future = self.create_future()
+
+        def answer(error: Exception | None) -> bool:
+            if future.done():
+                return False
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+            return True
+
+        self.process.world.network.dial(self.process, port, factory, answer)
+        await future
+
+    async def create_server(self, accept: Callable[[], Any], host: str, port: int, **_: object) -> Any:  # type: ignore[override]
+        self.process.world.network.servers[port] = (self.process, accept)
+        return SimpleNamespace(close=lambda: None)
+
+    def run_in_executor(self, executor: object, work: Callable[..., Any], *args: Any) -> Any:
+        future = self.create_future()
+
+        def done(result: object, error: Exception | None) -> None:
+            if not self.dead:
+                self.post(partial(future.set_exception, error) if error else partial(future.set_result, result))
+
+        self.process.disk_job(partial(work, *args), done)
+        return future
+
+
+class SimProcess:
+    """One node over its lives."""
+
+    def __init__(self, world: World, node_id: int, bounds: LogBounds) -> None:
+        self.world = world
+        self.process_id = node_id
+        self.random = random.Random(f"{world.seed}-node-{node_id}")
+        self.disk = SimDisk(random.Random(f"{world.seed}-disk-{node_id}"))
+        self.drift_ppm = 0
+        self.skew_ms = 0
+        self.rotted = False
+        self.broken = False
+        self.is_up = False
+        self.resumed_us = 0
+        self.lives = 0
+        self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
+        self.loop: NodeLoop
+        self.node: StorageNode | None = None
+        self.log: NodeLog
+        self._bounds = bounds
+        self._jobs: dict[int, Callable[[], object]] = {}
+        self._job_number = 0
+
+    # --- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        assert not self.is_up
+        self.is_up = True
+        self.lives += 1
+        self.loop = NodeLoop(self)
+        self._jobs = {}
+        if self.world.faults.crash_rate and self.random.random() < 0.05:
+            self.disk.crash_after = self.random.randrange(1, 15)
+        self.loop.post(self.loop.create_task, self._boot())
+
+    def crash(self, power_lost: bool) -> None:
+        """Stop now, jobs in the middle; with `power_lost` the disk loses what was not synced."""
+        if not self.is_up:
+            return
+        self.is_up = False
+        self.loop.dead = True
+        for job in list(self._jobs.values()):
+            if self.random.random() < 0.8:
+                self.disk.crash_after = self.random.randrange(1, 12)
+                try:
+                    job()
+                except (PowerLost, OSError, CorruptionError, DiskFailedError):
+                    pass
+                if self.disk.crash_after is not None and self.disk.crash_after > 0 and not power_lost:
+                    continue
+                break
+        self._jobs = {}
+        self.disk = self.disk.restarted(power_lost)
+        self.world.network.ended(self)
+        self.node = None
+
+    def exit(self) -> None:
+        """The process ends itself."""
+        self.crash(power_lost=False)
+
+    def pause(self, duration_us: int) -> None:
+        if self.is_up:
+            self.resumed_us = self.loop.paused_until_us = self.world.scheduler.now_us + duration_us
+
+    def group_synced(self, group: Group) -> None:
+        extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
+        self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
+
+    def rot(self, chance: random.Random) -> None:
+        """A synced byte of a WAL group changes that is not of the last group: that one could be taken for a torn tail."""
+        groups = self.confirmed_groups[:-1]
+        if groups:
+            number, position, length = chance.choice(groups)
+            name = wal_name(number)
+            directory = os.path.join(DIRECTORY, "wal")
+            if name in self.disk.list_directory(directory):
+                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length))
+                self.rotted = True
+
+    async def _boot(self) -> None:
+        node = StorageNode(self._config())
+        self.node = node
+        oracle, real_send = self.world.oracle, node.links.send
+
+        def send(peer: int, message: RaftMessage) -> None:
+            oracle.leaves(self, peer, message)
+            real_send(peer, message)
+
+        node.links.send = send  # type: ignore[method-assign]
+        await node.start()
+
+    def open_log(self) -> NodeLog:
+        self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk)
+        self.disk.crash_after = None
+        self.disk.eio_rate = self.world.faults.eio_rate
+        self.world.oracle.opened(self, self.log)
+        return self.log
+
+    def _config(self) -> NodeConfig:
+        nodes = ",".join(f"{node_id}=sim:{node_id}@zone-{node_id}" for node_id in self.world.node_ids)
+        return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes)
+
+    # --- loop and disk --------------------------------------------------------------------------------------------
+
+    def post(self, callback: Callable[..., object], *args: Any) -> None:
+        if self.is_up:
+            self.loop.post(callback, *args)
+
+    def entered(self) -> None:
+        self.world.current = self
+
+    def turned(self) -> None:
+        if self.is_up:
+            self.world.oracle.turned(self)
+
+    def unhandled(self, error: BaseException) -> None:
+        """As the node's own handler: the process ends. Only what a fault explains is no bug."""
+        if isinstance(error, ConnectionError | TimeoutError):
+            return
+        if isinstance(error, PowerLost):
+            self.crash(power_lost=True)
+        elif isinstance(error, SyncFailed | DiskFailedError):
+            self.exit()
+        elif isinstance(error, CorruptionError) and self.rotted:
+            self.exit()
+            self.broken = True
+        else:
+            self.world.oracle.stopped_by_bug(self, error)
+
+    def disk_job(self, work: Callable[[], Any], done: Callable[[Any, Exception | None], None]) -> None:
+        self._job_number += 1
+        number = self._job_number
+        self._jobs[number] = work
+        delay_us = self.random.randint(*self.world.faults.disk_us)
+        self.world.scheduler.after(delay_us, self._perform, self.loop, number, done)
+
+    def _perform(self, loop: NodeLoop, number: int, done: Callable[[Any, Exception | None], None]) -> None:
+        if loop.dead:
+            return
+        work = self._jobs.pop(number)
+        self.entered()
+        try:
+            result = work()
+        except (OSError, CorruptionError, DiskFailedError) as error:
+            done(None, error)
+        else:
+            done(result, None)
+
+
+@contextmanager
+def node_in(world: World) -> Iterator[None]:
+    """The storage node's modules take clock, log, threads and chance from the process that runs at the moment."""
+
+    class CurrentRandom:
+        @property
+        def randrange(self) -> Callable[[int], int]:
+            return world.current.random.randrange
+
+    replaced: list[tuple[Any, str, Any]] = [
+        (node_module, "NodeClock", lambda: SimClock(world.current)),
+        (node_module, "NodeLog", SimpleNamespace(open=lambda directory: world.current.open_log())),
+        (node_module, "Committer", SimCommitter),
+        (node_module, "ThreadPoolExecutor", lambda *_: None),
+        (replica_module, "random", CurrentRandom()),
+    ]
+    before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
+    for module, name, value in replaced:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
