@@ -10,7 +10,6 @@ What is sent while a link is down is dropped: the Raft machines send again when 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import cast
 
@@ -33,6 +32,8 @@ from storage_nodes.protocol.messages import (
 RECONNECT_PAUSE_S_MIN = 0.05
 RECONNECT_PAUSE_S_MAX = 0.5
 CONNECT_TIMEOUT_S = 1.0
+# Beats that answer beats of a peer that is not up come no faster than this: two such peers must not storm each other.
+BEAT_AGAIN_MS = 20
 LINK_BUFFER_BYTES_MAX = 32 * 1024 * 1024
 # Room in a frame for everything but the entries themselves.
 FRAME_SLACK_BYTES = 64 * 1024
@@ -51,8 +52,8 @@ class PeerLink(asyncio.Protocol):
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
         self.outbox: list[RaftMessage] = []
-        self._sent_seqs: deque[tuple[int, int]] = deque(maxlen=64)
         self._alive_until_ms = 0
+        self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
 
@@ -80,29 +81,31 @@ class PeerLink(asyncio.Protocol):
         self.outbox.append(message)
         self._links.flush_soon()
 
-    def beat(self, seq: int, now_ms: int) -> None:
-        self._sent_seqs.append((seq, now_ms))
+    def beat(self, now_ms: int) -> None:
+        """The sequence of a heartbeat is the time on our clock, so that its echo says by itself how old it is."""
+        self._beaten_ms = now_ms
         if self._transport is not None:
             own = self._links
-            beat = Heartbeat(own.node_id, own.incarnation, seq, self.heard_seq, self.incarnation)
+            beat = Heartbeat(own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation)
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
+
+    def beat_again(self, now_ms: int) -> None:
+        """A beat outside the rhythm, so that a fresh link counts as up within a round trip; bounded in rate."""
+        if now_ms - self._beaten_ms >= BEAT_AGAIN_MS:
+            self.beat(now_ms)
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
-        if beat.echo_incarnation != self._links.incarnation:
+        if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
-        for seq, sent_ms in reversed(self._sent_seqs):
-            if seq <= beat.echo_seq:
-                self._alive_until_ms = max(self._alive_until_ms, sent_ms + PEER_TIMEOUT_MS)
-                break
+        self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
 
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.incarnation = incarnation
         self.heard_seq = 0
         self._alive_until_ms = 0
-        self._sent_seqs.clear()
         self._pause_s = RECONNECT_PAUSE_S_MIN
 
     def is_alive(self, now_ms: int) -> bool:
@@ -120,7 +123,7 @@ class PeerLink(asyncio.Protocol):
         own = self._links
         hello = PeerHello(own.cluster_id, own.node_id, own.incarnation)
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
-        own.beat_now(self)
+        self.beat(own.now_ms())
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -148,7 +151,6 @@ class PeerLinks:
         self._clock = clock
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
-        self._seq = 0
         self._flushing = False
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -217,12 +219,10 @@ class PeerLinks:
             link.heard(beat)
             self.check(link)
             if not link.up:
-                self.beat_now(link)
+                link.beat_again(self._clock.mono_ms())
 
-    def beat_now(self, link: PeerLink) -> None:
-        """A beat outside the rhythm, so that a fresh link counts as up within a round trip."""
-        self._seq += 1
-        link.beat(self._seq, self._clock.mono_ms())
+    def now_ms(self) -> int:
+        return self._clock.mono_ms()
 
     def check(self, link: PeerLink) -> None:
         alive = link.is_alive(self._clock.mono_ms())
@@ -233,10 +233,9 @@ class PeerLinks:
 
     async def _beat_forever(self) -> None:
         while True:
-            self._seq += 1
             now_ms = self._clock.mono_ms()
             for link in self._links.values():
-                link.beat(self._seq, now_ms)
+                link.beat(now_ms)
                 self.check(link)
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
 

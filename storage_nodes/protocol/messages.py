@@ -242,7 +242,7 @@ class PeerHello(Message, frozen=True):
 
 
 class Heartbeat(Message, frozen=True):
-    """`echo_seq` is the highest sequence heard from the receiver's incarnation `echo_incarnation` (F5)."""
+    """`seq` is the sender's clock; `echo_seq` is the highest heard of the receiver's `echo_incarnation` (F5)."""
 
     node_id: int
     incarnation: int
