@@ -50,6 +50,8 @@ KINDS: dict[str, RefusalKind] = {
     "InvalidAddress": RefusalKind("InvalidAddress", 400, 400),
     "UnsupportedOperation": RefusalKind(_SIMPLE + "UnsupportedOperation", 400, 400),
     "UnknownOperationException": RefusalKind("InvalidAction", 400, 404, _CORAL),
+    "MissingAction": RefusalKind("MissingAction", 400, 400, _CORAL),
+    "NoSuchVersion": RefusalKind("NoSuchVersion", 400, 400, _CORAL),
     "SerializationException": RefusalKind("MalformedInput", 400, 400, _CORAL),
     "RequestTooLarge": RefusalKind("InvalidParameterValue", 413, 413, _CORAL),
     "HeadersTooLarge": RefusalKind("InvalidParameterValue", 431, 431, _CORAL),

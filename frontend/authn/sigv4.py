@@ -41,6 +41,7 @@ _CREDENTIAL = re.compile(r"([A-Za-z0-9]{16,64})/([0-9]{8})/([a-z0-9-]{1,32})/([a
 _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.ASCII)
 _AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
 _HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_PRESIGNED = re.compile(rb"(^|&)X-Amz-")
 _QUERY_SIGNATURE = b"X-Amz-Signature"
 _QUERY_SINGLE = frozenset(
     (b"X-Amz-Algorithm", b"X-Amz-Credential", b"X-Amz-Date", b"X-Amz-Expires", b"X-Amz-SignedHeaders", _QUERY_SIGNATURE)
@@ -70,7 +71,7 @@ class Signed(NamedTuple):
 def read_signature(request: Request, now_s: float) -> Signed:
     """What the request claims. Raises Refusal if it has no signature, a malformed one, or one out of time."""
     authorization = request.headers.get(b"authorization")
-    in_query = b"X-Amz-" in request.query
+    in_query = bool(request.query) and _PRESIGNED.search(request.query) is not None
     if authorization is None and not in_query:
         raise Refusal("MissingAuthenticationToken", "Request is missing Authentication Token")
     if authorization is not None and in_query:

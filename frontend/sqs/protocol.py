@@ -1,9 +1,11 @@
-"""The SQS JSON protocol: one request in, one answer out, whatever comes.
+"""The SQS protocols: one request in, one answer out, whatever comes.
 
-    POST /   X-Amz-Target: AmazonSQS.<Action>   Content-Type: application/x-amz-json-1.0   JSON
+    JSON     POST /     X-Amz-Target: AmazonSQS.<Action>   Content-Type: application/x-amz-json-1.0   JSON
+    query    POST or GET     a form, or a query string, with Action=<Action>&Version=2012-11-05       XML
 
-Errors carry `__type` (namespace and name), and `x-amzn-query-error` with the code that older SDKs know. The order is:
-headers, body under its cap, who asks, what is asked. So nothing of a body is looked into before its sender is known.
+Both run the same actions; `query_form.py` and `query_answer.py` are the two ends of the older one. JSON errors carry
+`__type` (namespace and name), and `x-amzn-query-error` with the code that older SDKs know. The order is: headers, body
+under its cap, who asks, what is asked. So nothing of a body is looked into before its sender is known.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from frontend.errors import Refusal, invalid, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.sqs.actions import ACTIONS, Action, Call
+from frontend.sqs.actions import ACTIONS, Action
+from frontend.sqs.call import Call
+from frontend.sqs.query_answer import answer_in_xml, refuse_in_xml
+from frontend.sqs.query_form import find_query_action, is_query, read_ask, read_form
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
 
 if TYPE_CHECKING:
@@ -38,28 +43,38 @@ _log = structlog.get_logger("frontend.sqs")
 async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
     """Answer one request. Never raises for anything a caller can do."""
     started_s = time.perf_counter()
-    action_name, outcome = _UNKNOWN, "ok"
+    action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
     try:
         request.read_headers()
-        action = find_action(request)
-        action_name = action.name
-        await request.read_body()
-        caller = await plane.authenticator.signature(request)
-        body = await action.run(Call(plane, request, caller), decode(action, request))
-        await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+        if is_query(request):
+            refuse = refuse_in_xml
+            await request.read_body()
+            caller = await plane.authenticator.signature(request)
+            form = read_form(request)
+            action = find_query_action(form)
+            action_name = action.name
+            ask = _with_queue_of_path(read_ask(action.ask, form), request)
+            await answer_in_xml(action_name, await action.run(Call(plane, request, caller), ask), request, send)
+        else:
+            action = find_action(request)
+            action_name = action.name
+            await request.read_body()
+            caller = await plane.authenticator.signature(request)
+            body = await action.run(Call(plane, request, caller), decode(action, request))
+            await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
     except Refusal as refusal:
         outcome = refusal.code
-        await _refuse(request, send, _named_for(action_name, refusal))
+        await refuse(request, send, _named_for(action_name, refusal))
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
-        await _refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
+        await refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
     except Exception:
         # Our bug. The caller learns the request id and nothing else; the log has the rest.
         outcome = "InternalFailure"
         _log.exception("request_failed", request_id=request.request_id, action=action_name)
-        await _refuse(request, send, Refusal("InternalFailure", "The request could not be completed."))
+        await refuse(request, send, Refusal("InternalFailure", "The request could not be completed."))
     _meter(plane, request, action_name, outcome, time.perf_counter() - started_s)
 
 
@@ -88,6 +103,11 @@ def decode(action: Action, request: Request) -> Any:
     for member in _DECISIVE:
         if body.count(member) > 1 and _repeats_member(body):
             raise Refusal("SerializationException", "The body of the request names a member twice.")
+    return _with_queue_of_path(ask, request)
+
+
+def _with_queue_of_path(ask: Any, request: Request) -> Any:
+    """A request to the path of a queue need not name it again."""
     if request.path != b"/" and getattr(ask, "queue_url", "") is None:
         address = read_queue_path(request.path)
         if address is not None:

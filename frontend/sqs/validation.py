@@ -36,7 +36,7 @@ FIFO_SUFFIX = ".fifo"
 TRACE_HEADER = "AWSTraceHeader"
 
 # XML 1.0 characters; everything that is not one of them.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ASCII_ALLOWED = bytes((9, 10, 13, *range(0x20, 0x80)))
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASCII)
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
@@ -93,14 +93,16 @@ def check_text(text: str, what: str) -> bytes:
         raw = text.encode()
     except UnicodeEncodeError:  # a lone surrogate
         raise _bad_characters(what) from None
-    if raw.translate(None, _ASCII_ALLOWED) if len(raw) == len(text) else _FORBIDDEN.search(text):
+    if raw.translate(None, _ASCII_ALLOWED) if len(raw) == len(text) else FORBIDDEN.search(text):
         raise _bad_characters(what)
     return raw
 
 
 def is_text(text: str) -> bool:
     """Only of characters that an answer in XML can hold?"""
-    return _FORBIDDEN.search(text) is None
+    if text.isascii():
+        return not text.encode().translate(None, _ASCII_ALLOWED)
+    return FORBIDDEN.search(text) is None
 
 
 def check_batch(entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
-from collections.abc import AsyncIterator
 from typing import Any
 
 import boto3
@@ -17,20 +15,7 @@ from botocore.config import Config as BotoConfig
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
 from frontend.limits import PARTIAL_HEADER_BYTES_MAX
-from frontend.server import Server, public_config
 from tests.support.frontend_plane import REGION, Installation
-
-
-@pytest.fixture
-async def port(front: Installation) -> AsyncIterator[int]:
-    front.clock.now_s = time.time()  # boto3 signs with the real clock
-    server = Server(public_config(front.application, "127.0.0.1", 0), front.plane.drain)
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.001)
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    await asyncio.wait_for(task, 10)
 
 
 def sqs_client(front: Installation, port: int) -> Any:
