@@ -30,19 +30,19 @@ RETRY_AFTER_S = 5
 def problem_handler(error: Exception, context: dict[str, Any]) -> Response | None:
     """DRF's exception handler. None leaves our own bugs to Django, which answers 500 and logs them."""
     if isinstance(error, QueueProblem):
-        return problem(_QUEUE_STATUS.get(error.code, 400), _snake(error.code), error.message)
+        return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message)
     if isinstance(error, AccountError):
-        return problem(400, "invalid_request", str(error))
+        return problem(400, "invalid-request", str(error))
     plain = exception_handler(error, context)
     if plain is None:
         return None
     if isinstance(error, ValidationError):
-        answer = problem(400, "invalid_request", "The request does not validate.", _pointers(error.detail, ""))
+        answer = problem(400, "invalid-request", "The request does not validate.", _pointers(error.detail, ""))
     elif isinstance(error, Http404 | NotFound):
-        answer = problem(404, "not_found", "There is nothing here.")
+        answer = problem(404, "not-found", "There is nothing here.")
     else:
         assert isinstance(error, APIException)
-        answer = problem(plain.status_code, str(error.default_code), str(error.detail))
+        answer = problem(plain.status_code, str(error.default_code).replace("_", "-"), str(error.detail))
     for name in ("WWW-Authenticate", "Retry-After", "Allow"):
         if plain.has_header(name):
             answer[name] = plain[name]
@@ -50,7 +50,7 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
 
 
 def problem(code: int, name: str, detail: str, errors: list[dict[str, str]] | None = None) -> Response:
-    content: dict[str, Any] = {"type": TYPE_PREFIX + name, "title": name.replace("_", " "), "status": code}
+    content: dict[str, Any] = {"type": TYPE_PREFIX + name, "title": name.replace("-", " "), "status": code}
     content |= {"code": name, "detail": detail}
     request_id = structlog.contextvars.get_contextvars().get("request_id")
     if request_id:
@@ -72,7 +72,7 @@ def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:
     return [{"pointer": pointer.removesuffix("/non_field_errors"), "detail": str(detail)}]
 
 
-def _snake(code: str) -> str:
-    """QueueNameExists -> queue_name_exists"""
+def _hyphenated(code: str) -> str:
+    """QueueNameExists -> queue-name-exists, the same form as the data API's codes."""
     text = code.removesuffix("Exception")
-    return "".join(f"_{char.lower()}" if char.isupper() else char for char in text).lstrip("_")
+    return "".join(f"-{char.lower()}" if char.isupper() else char for char in text).lstrip("-")

@@ -43,10 +43,10 @@ def test_queue_is_created_read_changed_and_deleted(caller: Caller) -> None:
     changed = caller.request("PATCH", "/v1/queues/orders", {"delay_seconds": 4}, **{"If-Match": read["ETag"]})
     assert (changed.status_code, changed.json()["delay_seconds"]) == (200, 4)
     stale = caller.request("PATCH", "/v1/queues/orders", {"delay_seconds": 5}, **{"If-Match": read["ETag"]})
-    assert code(stale) == (412, "precondition_failed")
+    assert code(stale) == (412, "precondition-failed")
     assert caller.request("DELETE", "/v1/queues/orders").status_code == 202
-    assert code(caller.request("GET", "/v1/queues/orders")) == (404, "not_found")
-    assert code(caller.request("POST", "/v1/queues", {"name": "orders"})) == (409, "queue_deleted_recently")
+    assert code(caller.request("GET", "/v1/queues/orders")) == (404, "not-found")
+    assert code(caller.request("POST", "/v1/queues", {"name": "orders"})) == (409, "queue-deleted-recently")
 
 
 def test_queue_of_another_account_is_not_found(caller: Caller) -> None:
@@ -61,7 +61,7 @@ def test_queue_of_another_account_is_not_found(caller: Caller) -> None:
 
 def test_invalid_queue_is_refused_with_pointers(caller: Caller) -> None:
     answer = caller.request("POST", "/v1/queues", {"name": "orders", "delay_seconds": 901, "retention_seconds": 1})
-    assert code(answer) == (400, "invalid_request")
+    assert code(answer) == (400, "invalid-request")
     assert {item["pointer"] for item in answer.json()["errors"]} == {"/delay_seconds", "/retention_seconds"}
     assert code(caller.request("POST", "/v1/queues", {"name": "a.b"}))[0] == 400
     assert code(caller.request("POST", "/v1/queues", {"name": "a", "delay": 1}))[0] == 400
@@ -75,7 +75,7 @@ def test_queues_are_listed_by_page(caller: Caller) -> None:
     second = caller.request("GET", f"/v1/queues?page_size=2&page_token={first['next_page_token']}").json()
     assert ([queue["name"] for queue in second["queues"]], second["next_page_token"]) == (["c"], None)
     for bad in ("page_size=0", "page_size=1001", "page_size=x", "page_token=%25"):
-        assert code(caller.request("GET", f"/v1/queues?{bad}")) == (400, "invalid_request")
+        assert code(caller.request("GET", f"/v1/queues?{bad}")) == (400, "invalid-request")
 
 
 def test_key_secrets_are_shown_once(caller: Caller) -> None:
@@ -97,7 +97,7 @@ def test_request_without_principal_is_refused(caller: Caller) -> None:
     from django.test import Client
 
     for path in ("/v1/account", "/v1/queues", "/v1/keys"):
-        assert code(Client().get(path)) == (401, "authentication_failed")
+        assert code(Client().get(path)) == (401, "authentication-failed")
     assert caller.request("GET", "/v1/account").json()["account_id"] == caller.account_id
 
 
