@@ -18,7 +18,7 @@ from tests.blackbox.workload import RETRY_PAUSE_S, Load, OneAttemptClient
 
 ASK_TIMEOUT_S = 1.0
 RECOVERY_TIMEOUT_S = 30.0
-CATCH_UP_TIMEOUT_S = 60.0
+CATCH_UP_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_S = 60.0
 
 
@@ -137,6 +137,7 @@ class Bench:
         copies = await asyncio.to_thread(self.cluster.copies, self.load.stream)
         stream_events = (event for event in self.recorder.events if event.partition == self.load.stream)
         self.findings += [f"replica: {text}" for text in check_replicas(copies, sends_of(stream_events, APPEND).acked)]
+        self.notes["deletes refused because the lease was lost"] = self.load.deletes_refused
         self.notes["records compared on three replicas"] = min(map(len, copies.values()))
 
     async def close(self) -> None:

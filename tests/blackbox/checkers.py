@@ -135,9 +135,9 @@ def _inconsistent(acked: Mapping[Value, Place], places: Mapping[Value, set[Place
             holders[place].add(value)
     found = [f"{place} holds {_texts(values)}" for place, values in holders.items() if len(values) > 1]
     for value, place in acked.items():
-        where = places.get(value)
-        if where and place not in where:
-            found.append(f"{value[0]}:{value[1]} acknowledged at {place}, delivered at {sorted(map(str, where))}")
+        seen = places.get(value, set())
+        if seen and place not in seen:
+            found.append(f"{value[0]}:{value[1]} acknowledged at {place}, delivered at {sorted(map(str, seen))}")
     return found
 
 
@@ -252,7 +252,7 @@ def check_replicas(copies: Mapping[int, Mapping[int, Value]], acked: Mapping[Val
     everything = set().union(*(copy.keys() for copy in copies.values()))
     for place in sorted(everything):
         held = {node: copy.get(place) for node, copy in copies.items()}
-        if len(set(held.values())) > 1:
+        if any(value != held[min(held)] for value in held.values()):
             found.append(f"offset {place} differs: {held}")
     for node, copy in copies.items():
         for value, acked_place in acked.items():

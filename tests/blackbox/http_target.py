@@ -138,7 +138,8 @@ class HttpBench:
             messages = answer["messages"]
             values = [value_of(message["body"]) for message in messages]
             places = [message["id"] for message in messages]
-            self.recorder.complete(invoked, OK, values, places)
+            counts = " ".join(str(message["delivery_count"]) for message in messages)
+            self.recorder.complete(invoked, OK, values, places, note=f"deliveries {counts}" if messages else "")
             if messages:
                 await self._delete(name, values, places, [message["receipt"] for message in messages])
 
@@ -146,8 +147,8 @@ class HttpBench:
         invoked = self.recorder.invoke(DELETE, name, 0, values)
         answer = await self._post(invoked, "/ack", {"receipts": receipts})
         if answer is not None:
-            rows = answer.get("results", [])
-            done = [index for index in range(len(receipts)) if index >= len(rows) or "error" not in rows[index]]
+            failed = {row["receipt"] for row in answer["failed"]}
+            done = [index for index, receipt in enumerate(receipts) if receipt not in failed]
             self.recorder.complete(invoked, OK, [values[i] for i in done], [places[i] for i in done])
 
 
@@ -167,9 +168,10 @@ async def _kill(bench: HttpBench, role: str, number: int) -> None:
 
 
 async def kill_leading_node(bench: HttpBench) -> None:
+    """Our queue is the newest of the installation and has one partition: the one with the highest number."""
     rows = (await asyncio.to_thread(bench.installation.status))["partitions"]
-    leader = next(row["leader"] for row in reversed(rows) if row["tag"].startswith("queue:"))
-    await _kill(bench, "storage-node", leader)
+    newest = max((row for row in rows if row["tag"].startswith("queue:")), key=lambda row: row["partition"])
+    await _kill(bench, "storage-node", newest["leader"])
 
 
 async def kill_front_end(bench: HttpBench) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from storage_nodes.__main__ import EXIT_BUG, EXIT_DATA
+from storage_nodes.__main__ import EXIT_DATA
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import PEER_TIMEOUT_MS
+from storage_nodes.node.committer import EXIT_DISK_FAILED
 from tests.blackbox.bench import Bench
 from tests.blackbox.checkers import APPEND, SEND
 from tests.blackbox.clusters import NODES, ImageCluster, NetworkCluster
@@ -188,6 +189,7 @@ async def power_one(bench: Bench) -> None:
     """F9: the leader's machine loses power."""
     cluster = bench.cluster
     assert isinstance(cluster, ImageCluster)
+    bench.expected_exits.add(EXIT_DISK_FAILED)
     victim = await bench.leader(bench.load.queue)
     led = await bench.led_by(victim)
     await asyncio.sleep(bench.rng.random() * QUIET_S)
@@ -206,6 +208,7 @@ async def power_all(bench: Bench) -> None:
     """F10: all machines lose power at once."""
     cluster = bench.cluster
     assert isinstance(cluster, ImageCluster)
+    bench.expected_exits.add(EXIT_DISK_FAILED)
     await asyncio.sleep(bench.rng.random() * QUIET_S)
     bench.fault("power loss everywhere", [bench.load.queue, bench.load.stream])
     for image in cluster.images.values():
@@ -224,13 +227,14 @@ async def disk_full(bench: Bench) -> None:
     """F13/R21 on one node: a write fails for want of space, the node stops, the others go on, it comes back later."""
     cluster = bench.cluster
     assert isinstance(cluster, ImageCluster)
-    bench.expected_exits |= {EXIT_BUG, 1}
     victim = bench.rng.choice(NODES)
     led = await bench.led_by(victim)
     bench.fault("disk full", led, f"node {victim}")
     cluster.images[victim].fill(FILL_LEAVES_MIB)
     code = await asyncio.to_thread(cluster.wait_exit, victim, FILL_TIMEOUT_S)
     bench.notes["disk full, node ran on" if code is None else f"disk full, node stopped with exit code {code}"] += 1
+    if code not in (None, EXIT_DISK_FAILED):
+        bench.findings.append(f"node {victim} stopped with exit code {code} on a full disk, not {EXIT_DISK_FAILED}")
     await bench.recovered()
     cluster.images[victim].empty()
     cluster.heal()

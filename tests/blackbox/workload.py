@@ -53,6 +53,8 @@ class Load:
         self._consuming = True
         self._counters: dict[str, int] = {}
         self.positions: dict[str, int] = {}
+        # Leases may be lost in a failover (the message comes again); how often is worth knowing.
+        self.deletes_refused = 0
         self.writers: list[asyncio.Task[None]] = []
         self.consumers: list[asyncio.Task[None]] = []
 
@@ -154,6 +156,7 @@ class Load:
             self.recorder.complete(invoked, class_of(error), note=str(error))
             return False
         done = [index for index, code in enumerate(codes) if code is ErrorCode.OK]
+        self.deletes_refused += len(codes) - len(done)
         self.recorder.complete(invoked, OK, [values[i] for i in done], [receipts[i][0] for i in done])
         return True
 
