@@ -42,9 +42,7 @@ class Rig:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.clock = HandClock()
         self.changes: list[tuple[int, bool]] = []
-        self.links = PeerLinks(
-            loop, self.clock, "c", 1, 7, [PEER], lambda peer, up: self.changes.append((peer, up))
-        )
+        self.links = PeerLinks(loop, self.clock, "c", 1, 7, [PEER], lambda peer, up: self.changes.append((peer, up)))
         self.link = self.links._links[2]
         self.wire = Wire()
         self.link.connection_made(cast(Any, self.wire))
@@ -99,7 +97,7 @@ def test_older_incarnation_is_turned_away(rig: Rig) -> None:
 
 
 def test_flood_of_stale_beats_after_a_cut_is_answered_at_a_bounded_rate_and_the_link_recovers(rig: Rig) -> None:
-    """A one-way cut lets heartbeats pile up; delivered at once they must not set off a storm, nor keep the peer down."""
+    """A one-way cut lets heartbeats pile up; delivered at once they must set off no storm, nor keep the peer down."""
     rig.clock.now_ms += 4_000
     before = rig.wire.frames
     for backlog in range(500):

@@ -1,0 +1,176 @@
+"""The storage client against scripted nodes: shared frames, leaders that move, answers that never come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from storage_nodes.client import StorageClient, storage_client
+from storage_nodes.model import NodeAddress
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
+from storage_nodes.protocol.messages import (
+    AcquireReply,
+    Cancel,
+    ErrorReply,
+    Hello,
+    Opcode,
+    SendReply,
+    SendRequest,
+    encode_message,
+)
+
+Answer = Callable[[Frame], bytes | None]
+
+
+class ScriptedNode:
+    """Greets, keeps every frame, answers as its script says (None = never)."""
+
+    def __init__(self, node_id: int, script: Callable[[Frame], bytes | StorageError | None]) -> None:
+        self.node_id = node_id
+        self.script = script
+        self.frames: list[Frame] = []
+        self.server: asyncio.Server | None = None
+
+    async def start(self) -> NodeAddress:
+        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return NodeAddress(self.node_id, "127.0.0.1", self.server.sockets[0].getsockname()[1], "z")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        decoder = FrameDecoder()
+        while data := await reader.read(65_536):
+            for frame in decoder.feed(data):
+                if frame.opcode == Opcode.HELLO:
+                    payload = encode_message(Hello("c", "node", self.node_id))
+                    writer.write(encode_frame(Opcode.HELLO, FLAG_ANSWER, frame.correlation_id, payload))
+                    continue
+                self.frames.append(frame)
+                answer = self.script(frame)
+                if isinstance(answer, StorageError):
+                    payload = encode_message(ErrorReply(answer.code, answer.message, answer.leader))
+                    flags = FLAG_ANSWER | FLAG_ERROR
+                    writer.write(encode_frame(frame.opcode, flags, frame.correlation_id, payload))
+                elif answer is not None:
+                    writer.write(encode_frame(frame.opcode, FLAG_ANSWER, frame.correlation_id, answer))
+        writer.close()
+
+
+def accept(frame: Frame) -> bytes:
+    return encode_message(SendReply(100, 5))
+
+
+def run(
+    scripts: list[Callable[[Frame], bytes | StorageError | None]],
+    scenario: Callable[[StorageClient, list[ScriptedNode]], Awaitable[None]],
+    cluster_id: str = "c",
+) -> None:
+    async def main() -> None:
+        nodes = [ScriptedNode(index, script) for index, script in enumerate(scripts, start=1)]
+        client = StorageClient(cluster_id, [await node.start() for node in nodes], timeout_s=2.0)
+        await client.start()
+        try:
+            await scenario(client, nodes)
+        finally:
+            await client.close()
+            for node in nodes:
+                assert node.server is not None
+                node.server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+def test_sends_of_one_turn_share_a_frame_and_each_gets_its_own_offset() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        replies = await asyncio.gather(client.send(3, [b"a", b"b"]), client.send(3, [b"c"]), client.send(3, [b"d"]))
+        assert [reply.first_offset for reply in replies] == [100, 102, 103]
+        (frame,) = nodes[0].frames
+        assert msgspec.msgpack.decode(frame.payload, type=SendRequest).bodies == [b"a", b"b", b"c", b"d"]
+
+    run([accept], scenario)
+
+
+def test_sends_to_other_partitions_or_with_other_acks_do_not_share() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        await asyncio.gather(client.send(3, [b"a"]), client.send(4, [b"b"]), client.send(3, [b"c"], plain=False))
+        assert len(nodes[0].frames) == 3
+
+    run([accept], scenario)
+
+
+def test_not_leader_with_a_hint_is_followed_and_remembered() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        for _ in range(3):
+            await client.send(2, [b"x"])
+        assert [len(node.frames) for node in nodes] == [0, 3, 1]
+
+    redirect = StorageError(ErrorCode.NOT_LEADER, "", leader=2)
+    run([accept, accept, lambda frame: redirect], scenario)
+
+
+def test_final_error_is_raised_at_once() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        with pytest.raises(StorageError) as refused:
+            await client.send(3, [b"x"])
+        assert refused.value.code is ErrorCode.TOO_LARGE
+        assert len(nodes[0].frames) == 1
+
+    run([lambda frame: StorageError(ErrorCode.TOO_LARGE)], scenario)
+
+
+def test_retriable_error_is_raised_when_the_deadline_is_over() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        with pytest.raises(StorageError) as refused:
+            await client.purge(3)
+        assert refused.value.code is ErrorCode.NO_QUORUM
+        assert 3 < len(nodes[0].frames) < 40, "tried again, with pauses that grow"
+
+    run([lambda frame: StorageError(ErrorCode.NO_QUORUM)], scenario)
+
+
+def test_node_that_never_answers_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_client, "ATTEMPT_TIMEOUT_S", 0.1)
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        assert (await client.send(2, [b"x"])).first_offset == 100
+        assert [len(node.frames) > 0 for node in nodes] == [True, True]
+
+    run([lambda frame: None, accept], scenario)
+
+
+def test_cancelled_acquire_tells_the_node() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        poll = asyncio.create_task(client.acquire(1, 10, 1_000, 20_000))
+        while not nodes[0].frames:
+            await asyncio.sleep(0.01)
+        poll.cancel()
+        while len(nodes[0].frames) < 2:
+            await asyncio.sleep(0.01)
+        asked, cancel = nodes[0].frames
+        assert cancel.opcode == Opcode.CANCEL
+        assert msgspec.msgpack.decode(cancel.payload, type=Cancel).correlation_id == asked.correlation_id
+
+    run([lambda frame: None if frame.opcode == Opcode.ACQUIRE else encode_message(AcquireReply(1, []))], scenario)
+
+
+def test_node_of_another_cluster_is_not_spoken_to() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        with pytest.raises(StorageError) as refused:
+            await client.send(3, [b"x"])
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+        assert nodes[0].frames == []
+
+    run([accept], scenario, cluster_id="another")
+
+
+def test_node_that_is_not_there_is_passed_over() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        assert nodes[0].server is not None
+        nodes[0].server.close()
+        await nodes[0].server.wait_closed()
+        assert (await client.send(2, [b"x"])).first_offset == 100
+        assert nodes[1].frames
+
+    run([accept, accept], scenario)

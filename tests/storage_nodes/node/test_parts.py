@@ -1,0 +1,163 @@
+"""The node's small parts, each alone: timers, early messages, dispatch, configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from storage_nodes.config import ConfigError, NodeConfig, split_listen
+from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
+from storage_nodes.node.requests import first_integer
+from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.messages import DeleteRequest, SendRequest, VoteRequest, encode_message
+
+ENVIRONMENT = {
+    "PENSTOCK_CLUSTER_ID": "c",
+    "PENSTOCK_NODE_ID": "2",
+    "PENSTOCK_NODE_DIR": "/data",
+    "PENSTOCK_NODE_LISTEN": "127.0.0.1:7102",
+    "PENSTOCK_STORAGE_NODES": "1=127.0.0.1:7101@a,2=127.0.0.1:7102@b",
+}
+
+
+class HandLoop:
+    """Keeps the one timer that `Timers` books."""
+
+    def __init__(self) -> None:
+        self.delay_s = -1.0
+        self.ring: Callable[[], None] | None = None
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> Any:
+        self.delay_s, self.ring = delay_s, callback
+        return self
+
+    def cancel(self) -> None:
+        self.ring = None
+
+
+class TimersRig:
+    def __init__(self) -> None:
+        self.loop = HandLoop()
+        self.now_ms = 1_000
+        self.fired: list[int] = []
+        self.timers = Timers(self.loop, lambda: self.now_ms, self.fired.append)  # type: ignore[arg-type]
+
+    def pass_ms(self, milliseconds: int) -> None:
+        self.now_ms += milliseconds
+        ring, self.loop.ring = self.loop.ring, None
+        assert ring is not None
+        ring()
+
+
+def test_timer_rings_in_order_of_due_time_and_once() -> None:
+    rig = TimersRig()
+    rig.timers.wake(7, 1_300)
+    rig.timers.wake(8, 1_100)
+    assert rig.loop.delay_s == pytest.approx(0.1)
+    rig.pass_ms(100)
+    assert rig.fired == [8]
+    rig.pass_ms(200)
+    assert rig.fired == [8, 7] and rig.loop.ring is None
+
+
+def test_earliest_wish_of_a_partition_counts() -> None:
+    rig = TimersRig()
+    rig.timers.wake(7, 1_500)
+    rig.timers.wake(7, 1_100)
+    rig.timers.wake(7, 1_900)
+    rig.pass_ms(100)
+    assert rig.fired == [7]
+    rig.pass_ms(1_000)
+    assert rig.fired == [7], "what was overtaken does not ring again"
+
+
+def test_forgotten_partition_does_not_ring() -> None:
+    rig = TimersRig()
+    rig.timers.wake(7, 1_100)
+    rig.timers.forget(7)
+    rig.pass_ms(100)
+    assert rig.fired == []
+
+
+def test_early_messages_are_replayed_to_their_partition_once() -> None:
+    early = EarlyMessages()
+    mine, other = VoteRequest(5, 1, 0, 0), VoteRequest(6, 1, 0, 0)
+    early.keep(1, mine, 0)
+    early.keep(2, other, 0)
+    assert early.take(5) == [(1, mine)]
+    assert early.take(5) == []
+    assert early.take(6) == [(2, other)]
+
+
+def test_early_messages_are_bounded_in_age_and_count() -> None:
+    early = EarlyMessages()
+    early.keep(1, VoteRequest(5, 1, 0, 0), 0)
+    early.keep(1, VoteRequest(6, 1, 0, 0), EARLY_MESSAGE_AGE_MS_MAX + 1)
+    assert early.take(5) == []
+    for number in range(EARLY_MESSAGES_MAX * 2):
+        early.keep(1, VoteRequest(7, number, 0, 0), 0)
+    assert len(early.take(7)) == EARLY_MESSAGES_MAX
+
+
+@pytest.mark.parametrize("partition", [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63])
+def test_partition_is_read_without_decoding_the_request(partition: int) -> None:
+    assert first_integer(encode_message(SendRequest(partition, [b"x"]))) == partition
+    assert first_integer(encode_message(DeleteRequest(partition, [(1, 2)]))) == partition
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"\x91", b"\x80\x01", b"\x91\xcd\x01", b"\x91\xff", b"\x91\xa1x", b"\x93\xc0"]
+)
+def test_payload_that_does_not_begin_with_a_partition_is_refused(payload: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        first_integer(payload)
+
+
+def test_configuration_is_read_from_the_environment() -> None:
+    config = NodeConfig.from_environment(ENVIRONMENT)
+    assert config.own_address.port == 7102 and [node.zone for node in config.nodes] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_NODE_ID", "0"),
+        ("PENSTOCK_NODE_ID", "x"),
+        ("PENSTOCK_NODE_ID", "3"),
+        ("PENSTOCK_STORAGE_NODES", "1=nowhere"),
+        ("PENSTOCK_STORAGE_NODES", "1=h:1@a,1=h:2@b"),
+        ("PENSTOCK_NODE_LISTEN", "7102"),
+        ("PENSTOCK_CLUSTER_ID", ""),
+    ],
+)
+def test_wrong_setting_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError):
+        NodeConfig.from_environment({**ENVIRONMENT, name: value})
+
+
+@pytest.mark.parametrize("name", ENVIRONMENT)
+def test_missing_setting_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match="a node needs .*" + name):
+        NodeConfig.from_environment({key: value for key, value in ENVIRONMENT.items() if key != name})
+
+
+def test_listen_address_is_split() -> None:
+    assert split_listen("0.0.0.0:80") == ("0.0.0.0", 80)
+
+
+def test_timers_work_on_a_real_loop() -> None:
+    async def scenario() -> list[int]:
+        loop = asyncio.get_running_loop()
+        fired: list[int] = []
+        timers = Timers(loop, lambda: int(loop.time() * 1000), fired.append)
+        timers.wake(1, int(loop.time() * 1000))
+        while not fired:
+            await asyncio.sleep(0)
+        timers.close()
+        return fired
+
+    assert asyncio.run(scenario()) == [1]
