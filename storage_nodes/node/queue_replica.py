@@ -154,6 +154,8 @@ class QueueReplica(Replica):
     def on_tick(self) -> None:
         self._do(self.machine.tick(self.host.clock.wall_ms()))
         if self._linger_until_ms and self._linger_until_ms <= self.host.clock.mono_ms():
+            # Booked no more: the proposal itself waits for the disk, and the timer must not ring for it meanwhile.
+            self._linger_until_ms = 0
             self.propose_soon()
 
     def machine_tick_mono_ms(self) -> int:
@@ -210,10 +212,17 @@ class QueueReplica(Replica):
         bodies = self._bodies.read([pick.offset for pick in effect.picks])
         if bodies is not None:
             self._hand_over(effect, bodies)
-        else:
-            self._bodies.read_later(
-                [pick.offset for pick in effect.picks], lambda found: self._hand_over(effect, found)
-            )
+            return
+        epoch = self.raft.epoch
+
+        def done(found: dict[int, bytes]) -> None:
+            if self.serving and self.raft.epoch == epoch:
+                self._hand_over(effect, found)
+            else:
+                error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
+                token.connection.refuse(token, error)
+
+        self._bodies.read_later([pick.offset for pick in effect.picks], done)
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
         token: Token = effect.token  # type: ignore[assignment]
@@ -223,7 +232,9 @@ class QueueReplica(Replica):
         messages = []
         size = 0
         for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
-            body = bodies[offset]
+            body = bodies.get(offset)
+            if body is None:
+                continue  # purged and dropped from the log while it was being read
             size += len(body)
             if index and size > READ_AHEAD_BYTES_MAX:
                 self._give_back(effect.picks[index:])

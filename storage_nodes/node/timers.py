@@ -7,6 +7,10 @@ import heapq
 from collections.abc import Callable
 
 
+# Overtaken wishes that the heap may hold beyond one per partition.
+OVERTAKEN_MAX = 64
+
+
 class Timers:
     """Calls `fire(partition)` no earlier than asked. Only the earliest wish of a partition counts."""
 
@@ -28,6 +32,10 @@ class Timers:
             return
         self._due[partition] = due_ms
         heapq.heappush(self._heap, (due_ms, partition))
+        if len(self._heap) > 2 * len(self._due) + OVERTAKEN_MAX:
+            # Wishes that were overtaken by earlier ones leave the heap here, not only when their own time comes.
+            self._heap = [(due, waiting) for waiting, due in self._due.items()]
+            heapq.heapify(self._heap)
         if self._handle is None or due_ms < self._handle_due:
             self._arm()
 

@@ -12,7 +12,7 @@ import pytest
 from storage_nodes.config import ConfigError, NodeConfig, split_listen
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
 from storage_nodes.node.requests import first_integer
-from storage_nodes.node.timers import Timers
+from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, VoteRequest, encode_message
 
 ENVIRONMENT = {
@@ -73,6 +73,16 @@ def test_earliest_wish_of_a_partition_counts() -> None:
     assert rig.fired == [7]
     rig.pass_ms(1_000)
     assert rig.fired == [7], "what was overtaken does not ring again"
+
+
+def test_overtaken_wishes_do_not_pile_up() -> None:
+    rig = TimersRig()
+    for _ in range(1_000):
+        rig.timers.wake(7, rig.now_ms + 1_000_000)
+        rig.timers.wake(7, rig.now_ms + 1)
+        rig.pass_ms(1)
+    assert len(rig.fired) == 1_000
+    assert len(rig.timers._heap) <= OVERTAKEN_MAX + 2
 
 
 def test_forgotten_partition_does_not_ring() -> None:
