@@ -49,6 +49,14 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# A node that stops hands its leaders over first, for at most this long, this many at a time.
+RETIRE_MS_MAX = 2_000
+HAND_OVERS_AT_ONCE_MAX = 256
+# Leadership goes back to a partition's preferred replica once that has been up and level for a while; a few at a time.
+BALANCE_INTERVAL_MS = 2_000
+BALANCE_LEVEL_MS_MIN = 10_000
+BALANCE_TRANSFERS_MAX = 64
+
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
 VISIBILITY_MS_MAX = 43_200_000
@@ -75,4 +83,5 @@ assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must 
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
+assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

@@ -48,6 +48,7 @@ class PeerLink(asyncio.Protocol):
         self.address = address
         self.up = False
         self.incarnation = 0
+        self.retiring = False
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
         self.outbox: list[RaftMessage] = []
@@ -84,12 +85,13 @@ class PeerLink(asyncio.Protocol):
         self._sent_seqs.append((seq, now_ms))
         if self._transport is not None:
             own = self._links
-            beat = Heartbeat(own.node_id, own.incarnation, seq, self.heard_seq, self.incarnation)
+            beat = Heartbeat(own.node_id, own.incarnation, seq, self.heard_seq, self.incarnation, own.retiring)
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
+        self.retiring = beat.retiring
         if beat.echo_incarnation != self._links.incarnation:
             return
         for seq, sent_ms in reversed(self._sent_seqs):
@@ -100,6 +102,7 @@ class PeerLink(asyncio.Protocol):
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.incarnation = incarnation
+        self.retiring = False
         self.heard_seq = 0
         self._alive_until_ms = 0
         self._sent_seqs.clear()
@@ -145,6 +148,7 @@ class PeerLinks:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.incarnation = incarnation
+        self.retiring = False
         self._clock = clock
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
@@ -200,6 +204,17 @@ class PeerLinks:
     def is_up(self, peer: int) -> bool:
         link = self._links.get(peer)
         return link is not None and link.up
+
+    def may_lead(self, peer: int) -> bool:
+        """Is it up, and not about to stop?"""
+        link = self._links.get(peer)
+        return link is not None and link.up and not link.retiring
+
+    def retire(self) -> None:
+        """Tell all peers that this node is about to stop."""
+        self.retiring = True
+        for link in self._links.values():
+            self.beat_now(link)
 
     def greeted(self, hello: PeerHello) -> bool:
         """A peer opened a connection to us. False = an older incarnation or a stranger: close it."""

@@ -81,6 +81,8 @@ class Replica:
         self.meta = meta
         self.applied = log.checkpoint_offset
         self.serving = False
+        # Leading, but about to lead no more: nothing new is accepted or proposed.
+        self.handing_over = False
         self.closed = False
         self._staging = False
         self._applying_cold = False
@@ -156,7 +158,7 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
-        if self.closed or not self.serving:
+        if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
         self.propose()
@@ -176,9 +178,25 @@ class Replica:
         if self.closed:
             return
         self.perform(self.raft.tick(self.host.clock.mono_ms()))
-        if self.serving:
+        if self.serving and not self.handing_over:
             self.on_tick()
             self.schedule()
+
+    def hand_over(self, target: int) -> None:
+        """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
+        if self.closed or not self.serving or self.handing_over:
+            return
+        self.stage()
+        self.host.committer.wake()
+        effects = self.raft.transfer(target, self.host.clock.mono_ms())
+        self.handing_over = self.raft.transferee == target
+        self.perform(effects)
+
+    def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
+        """Let the follower lead that holds most of the log, of those that may."""
+        peers = [peer for peer in self.raft.status().peers if peer.up and may_lead(peer.node_id)]
+        if peers:
+            self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
     def start(self, campaign: bool) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
@@ -213,14 +231,15 @@ class Replica:
 
     def require_leader(self) -> None:
         """Raises NOT_LEADER, with the leader where it is known."""
-        if not self.serving:
-            hint = self.raft.leader if self.raft.leader != self.host.node_id else 0
+        if not self.serving or self.handing_over:
+            leader = self.raft.transferee or self.raft.leader
+            hint = leader if leader != self.host.node_id else 0
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
 
     def schedule(self) -> None:
         """Book the next tick that the machines want; an idle partition books none."""
         due_ms = self.raft.next_tick_ms()
-        if self.serving:
+        if self.serving and not self.handing_over:
             machine_due_ms = self.machine_tick_mono_ms()
             if machine_due_ms and (not due_ms or machine_due_ms < due_ms):
                 due_ms = machine_due_ms
@@ -265,9 +284,14 @@ class Replica:
             LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
+        elif isinstance(effect, raft_effects.TransferEnded):
+            _log.warning("hand-over was not taken up", partition=self.partition, target=effect.target)
+            self.handing_over = False
+            self.propose_soon()
         else:
             assert isinstance(effect, raft_effects.SteppedDown)
             self._lead_at = -1
+            self.handing_over = False
             _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
             if self.serving:
                 self.serving = False

@@ -249,6 +249,8 @@ class Heartbeat(Message, frozen=True):
     seq: int
     echo_seq: int
     echo_incarnation: int
+    # The sender is about to stop: give it no leadership.
+    retiring: bool = False
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
@@ -288,6 +290,8 @@ class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3)
     last_epoch: int
     log_end: int
     pre_vote: bool = False
+    # The leader itself asked for this election (TimeoutNow): a live leader is no reason to refuse.
+    transfer: bool = False
 
 
 class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
@@ -297,7 +301,14 @@ class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     pre_vote: bool = False
 
 
-RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply
+class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
+    """The leader of `epoch` hands over: stand for election at once, without pre-votes."""
+
+    partition: int
+    epoch: int
+
+
+RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow
 
 
 class RaftFrame(Message, frozen=True):

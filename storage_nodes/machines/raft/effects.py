@@ -14,6 +14,7 @@ Effects are performed by the driver, in order, before the next input; it decides
     Committed      every entry that ends at or below offset is committed: fold it, answer those who wait
     BecameLeader   the epoch-start entry is committed: serve (R9, R13)
     SteppedDown    stop serving; writes that wait for their commit have an unknown outcome (R7)
+    TransferEnded  the hand-over did not come about: propose again
 """
 
 from __future__ import annotations
@@ -114,7 +115,22 @@ class SteppedDown(NamedTuple):
     reason: str
 
 
-Effect = SaveVote | Truncate | Append | Send | SendEntries | EpochStart | Committed | BecameLeader | SteppedDown
+class TransferEnded(NamedTuple):
+    target: int
+
+
+Effect = (
+    SaveVote
+    | Truncate
+    | Append
+    | Send
+    | SendEntries
+    | EpochStart
+    | Committed
+    | BecameLeader
+    | SteppedDown
+    | TransferEnded
+)
 
 
 class PeerStatus(NamedTuple):

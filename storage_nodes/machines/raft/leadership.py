@@ -13,8 +13,14 @@ the group:
     retransmit      an append that no answer covers after RETRANSMIT_MS is sent again, as a probe
     check quorum    without a majority of nodes up for ELECTION_TIMEOUT_MS the leader steps down (R8)
 
+    hand-over       a transfer that brought no election within ELECTION_TIMEOUT_MS is given up
+
 It is evaluated lazily: inputs only ever move it closer, `tick` works out the next one, and an idle group whose
 followers hold and know everything has none.
+
+**Handing over** (Raft thesis, 3.10). The driver stops proposing; once the target has everything, and everything is
+committed, so that nobody is left waiting for an answer, it is told to stand for election at once. It asks for votes
+in a higher epoch, which deposes this leader like any other.
 """
 
 from __future__ import annotations
@@ -27,11 +33,13 @@ from storage_nodes.machines.raft.effects import (
     Committed,
     Effect,
     SafetyViolation,
+    Send,
     SendEntries,
+    TransferEnded,
 )
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
-from storage_nodes.protocol.messages import AppendReply
+from storage_nodes.protocol.messages import AppendReply, TimeoutNow
 
 if TYPE_CHECKING:
     from storage_nodes.machines.raft.machine import RaftMachine
@@ -40,7 +48,10 @@ if TYPE_CHECKING:
 class Leadership:
     """Made at the election, thrown away at the step-down."""
 
-    __slots__ = ("_by_id", "_log", "_machine", "match", "own_from", "peers", "quorum_until_ms", "serving")
+    __slots__ = (
+        "_by_id", "_log", "_machine", "_transfer_told", "_transfer_until_ms", "match", "own_from", "peers",
+        "quorum_until_ms", "serving", "transferee",
+    )  # fmt: skip
 
     def __init__(self, machine: RaftMachine, now_ms: int) -> None:
         log = machine.log
@@ -51,6 +62,10 @@ class Leadership:
         self.serving = False
         # When to step down for want of a majority; 0 while there is one.
         self.quorum_until_ms = 0
+        # Who is to lead next; 0 = nobody is being handed over to.
+        self.transferee = 0
+        self._transfer_until_ms = 0
+        self._transfer_told = False
         self.peers = tuple(
             Progress(voter, 1 << index, log.log_end)
             for index, voter in enumerate(machine.voters)
@@ -74,7 +89,8 @@ class Leadership:
         if end_offset <= self.match:
             return []
         self.match = end_offset
-        return self._advance(end_offset, now_ms)
+        effects = self._advance(end_offset, now_ms)
+        return effects + self._hand_over() if self.transferee else effects
 
     # --- followers ------------------------------------------------------------------------------------------
 
@@ -114,7 +130,7 @@ class Leadership:
         if peer.next < log_end and self._may_reach(peer):
             effects.append(self._send(peer, now_ms))
             self._wake_by(now_ms + RETRANSMIT_MS)
-        return effects
+        return effects + self._hand_over() if self.transferee else effects
 
     def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
@@ -137,6 +153,28 @@ class Leadership:
         self._wake_by(now_ms + RETRANSMIT_MS)
         return [self._send(peer, now_ms)]
 
+    # --- handing over ---------------------------------------------------------------------------------------
+
+    def transfer(self, target: int, now_ms: int) -> list[Effect]:
+        """Hand leadership to `target`; without effect where that cannot be begun now."""
+        peer = self._by_id.get(target)
+        if peer is None or self.transferee or not self.serving or not peer.bit & self._machine.up:
+            return []
+        self.transferee = target
+        self._transfer_told = False
+        self._transfer_until_ms = now_ms + ELECTION_TIMEOUT_MS
+        self._wake_by(self._transfer_until_ms)
+        return self._hand_over()
+
+    def _hand_over(self) -> list[Effect]:
+        """Tell the target, once, as soon as it holds everything and nobody waits for a commit any more."""
+        machine = self._machine
+        log_end = self._log.log_end
+        if self._transfer_told or machine.commit < log_end or self._by_id[self.transferee].match < log_end:
+            return []
+        self._transfer_told = True
+        return [Send(self.transferee, TimeoutNow(machine.partition, machine.epoch), False)]
+
     # --- time -----------------------------------------------------------------------------------------------
 
     def quorum_changed(self, now_ms: int) -> None:
@@ -155,6 +193,12 @@ class Leadership:
         machine = self._machine
         effects: list[Effect] = []
         deadlines = [self.quorum_until_ms] if self.quorum_until_ms else []
+        if self.transferee:
+            if self._transfer_until_ms <= now_ms:
+                effects.append(TransferEnded(self.transferee))
+                self.transferee = 0
+            else:
+                deadlines.append(self._transfer_until_ms)
         for peer in self.peers:
             if not peer.bit & machine.up:
                 continue

@@ -37,12 +37,14 @@ class Input(enum.Enum):
     VOTE_GRANTED = "vote granted"
     REFUSED = "vote or pre-vote refused, not newer"
     REFUSED_NEWER = "vote or pre-vote refused, newer"
+    TRANSFER = "transfer"
+    TIMEOUT_NOW = "timeout now"
 
 
 ILLEGAL: frozenset[Role] = frozenset()
 
 # A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at a LEADER raises
-# SafetyViolation: two leaders in one epoch.
+# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER.
 TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PROPOSED: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.DURABLE: {role: frozenset({role}) for role in Role},
@@ -60,11 +62,13 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PRE_VOTE_REQUEST: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_STALE: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_CURRENT: {role: frozenset({role}) for role in Role},
-    Input.VOTE_REQUEST_NEWER: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({L})},
+    Input.VOTE_REQUEST_NEWER: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({L, F})},
     Input.PRE_VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P, C}), C: frozenset({C}), L: frozenset({L})},
     Input.VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C, L}), L: frozenset({L})},
     Input.REFUSED: {role: frozenset({role}) for role in Role},
     Input.REFUSED_NEWER: {role: frozenset({F}) for role in Role},
+    Input.TRANSFER: {role: frozenset({role}) for role in Role},
+    Input.TIMEOUT_NOW: {F: frozenset({F, C}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }
 
 assert all(set(row) == set(Role) for row in TRANSITIONS.values()) and set(TRANSITIONS) == set(Input)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.transitions import TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    RaftMessage,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_disk import header_of
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ _PLAIN = {
     "tick": Input.TICK,
     "peer_up": Input.PEER_UP,
     "peer_down": Input.PEER_DOWN,
+    "transfer": Input.TRANSFER,
 }
 
 
@@ -53,6 +61,8 @@ def classify(machine: RaftMachine, name: str, arguments: tuple[object, ...]) -> 
         if message.granted:
             return Input.PRE_VOTE_GRANTED if message.pre_vote else Input.VOTE_GRANTED
         return Input.REFUSED_NEWER if message.epoch > machine.epoch else Input.REFUSED
+    if isinstance(message, TimeoutNow):
+        return Input.TIMEOUT_NOW
     assert isinstance(message, AppendEntries | AppendReply | VoteRequest)
     kind = {AppendEntries: "APPEND", AppendReply: "APPEND_REPLY", VoteRequest: "VOTE_REQUEST"}[type(message)]
     age = "STALE" if message.epoch < machine.epoch else "NEWER" if message.epoch > machine.epoch else "CURRENT"

@@ -42,6 +42,8 @@ class Simulation:
         self._cut_rate = self.random.choice([0.0, 0.02, 0.05])
         self._pause_rate = self.random.choice([0.0, 0.01])
         self._propose_rate = self.random.choice([0.1, 0.5, 1.0])
+        self._transfers = random.Random(f"transfers-{seed}")
+        self._transfer_rate = self._transfers.choice([0.0, 0.0, 0.01, 0.1])
 
     def run(self) -> Cluster:
         for _ in range(SAFETY_MS // STEP_MS):
@@ -89,7 +91,10 @@ class Simulation:
     def _propose(self) -> None:
         for node in list(self.cluster.nodes.values()):
             leads = node.machine.role is Role.LEADER and node.paused_until_ms <= self.cluster.now_ms
-            if leads and self.random.random() < self._propose_rate:
+            if leads and self._transfers.random() < self._transfer_rate:
+                target = self._transfers.choice(self.cluster.ids)
+                self.cluster.input(node, "transfer", target, self.cluster.now_ms)
+            if leads and not node.machine.transferee and self.random.random() < self._propose_rate:
                 self.cluster.propose(node.node_id)
 
     # --- the phase of healing -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, VoteReply
+from storage_nodes.protocol.messages import AppendEntries, AppendReply, TimeoutNow, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of
 
 Act = Callable[[Bench], object]
@@ -54,7 +54,11 @@ WAYS: dict[Input, list[Act]] = {
     Input.PRE_VOTE_REQUEST: [ask(-1, True), ask(0, True), ask(1, True), ask(1, True, (0, 0))],
     Input.VOTE_REQUEST_STALE: [ask(-1)],
     Input.VOTE_REQUEST_CURRENT: [ask(0), ask(0, last=(0, 0))],
-    Input.VOTE_REQUEST_NEWER: [ask(1), ask(3, last=(0, 0))],
+    Input.VOTE_REQUEST_NEWER: [
+        ask(1),
+        ask(3, last=(0, 0)),
+        lambda b: b.step(3, VoteRequest(PARTITION, b.machine.epoch + 1, 99, 99, False, True)),
+    ],
     Input.PRE_VOTE_GRANTED: [
         lambda b: b.grant(2, True),
         lambda b: b.step(2, VoteReply(PARTITION, b.machine.epoch + 9, True, True)),
@@ -65,6 +69,11 @@ WAYS: dict[Input, list[Act]] = {
     ],
     Input.REFUSED: [refusal(0, False), refusal(-1, False), refusal(0, True)],
     Input.REFUSED_NEWER: [refusal(1, False), refusal(2, True)],
+    Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
+    Input.TIMEOUT_NOW: [
+        lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
+        lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch - 1)),
+    ],
 }
 
 
@@ -91,6 +100,10 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         reached.add(single.machine.role)
         following = bench_in(role).follow(2)
         following.machine.campaign(following.now_ms)
+        reached.add(following.machine.role)
+    if row is Input.TIMEOUT_NOW and role is Role.FOLLOWER:
+        following = bench_in(role).follow(2)
+        following.step(2, TimeoutNow(PARTITION, following.machine.epoch))
         reached.add(following.machine.role)
     if row is Input.VOTE_GRANTED and role is Role.CANDIDATE:
         five = bench_in(role, 5)
