@@ -27,6 +27,7 @@ from storage_nodes.protocol.messages import (
     PeerHello,
     RaftFrame,
     RaftMessage,
+    SnapshotChunk,
     encode_message,
 )
 
@@ -262,6 +263,8 @@ def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[Ra
     for index, message in enumerate(messages):
         if type(message) is AppendEntries:
             size += sum(map(len, message.entries))
+        elif type(message) is SnapshotChunk:
+            size += len(message.checkpoint) + sum(map(len, message.entries))
         size += 64
         if index and size > FRAME_BYTES_MAX:
             return messages[:index], messages[index:]

@@ -308,7 +308,36 @@ class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
     epoch: int
 
 
-RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow
+class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
+    """A piece of the log up to `end_offset`, for a follower that cannot be fed from the leader's log.
+
+    Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
+    that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
+    the epoch boundaries: epochs[i] starts at starts[i].
+    """
+
+    partition: int
+    epoch: int
+    end_offset: int
+    last_epoch: int
+    number: int
+    checkpoint: bytes
+    entries: list[bytes]
+    done: bool
+    epochs: list[int] = []
+    starts: list[int] = []
+
+
+class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
+    """Chunk `number` was taken; the last one: the snapshot is installed, durably."""
+
+    partition: int
+    epoch: int
+    end_offset: int
+    number: int
+
+
+RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply
 
 
 class RaftFrame(Message, frozen=True):

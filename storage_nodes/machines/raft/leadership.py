@@ -35,6 +35,7 @@ from storage_nodes.machines.raft.effects import (
     SafetyViolation,
     Send,
     SendEntries,
+    SendSnapshot,
     TransferEnded,
 )
 from storage_nodes.machines.raft.progress import Progress
@@ -117,7 +118,9 @@ class Leadership:
         log_end = self._log.log_end
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
-        if not peer.replicating and offset >= peer.next:
+        if peer.snapshotting and offset >= self._log.whole_from:
+            peer.probe_from(offset)
+        if not peer.replicating and not peer.snapshotting and offset >= peer.next:
             peer.replicating = True
         risen = offset > peer.match
         if risen:
@@ -136,13 +139,35 @@ class Leadership:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
-        if next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
+        if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
             return []  # late: it is about an append that a later answer has overtaken
         peer.probe_from(min(next_offset, peer.next))
         if not self._may_reach(peer):
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
         return [self._send(peer, now_ms)]
+
+    def snapshot_ended(self, peer_id: int, now_ms: int) -> list[Effect]:
+        """The driver is done with a SendSnapshot: find out where the peer's log ends now."""
+        peer = self._by_id[peer_id]
+        if not peer.snapshotting:
+            return []
+        peer.restart()
+        if not self._may_reach(peer):
+            return []
+        self._wake_by(now_ms + RETRANSMIT_MS)
+        return [self._probe(peer, now_ms)]
+
+    def level(self) -> int:
+        """What every voter whose node is up has fsynced."""
+        up = self._machine.up
+        return min([self.match, *(peer.match for peer in self.peers if peer.bit & up)])
+
+    def forget_match(self, peer_id: int) -> None:
+        """The peer's node went down: when it is up again, it may be with another disk."""
+        peer = self._by_id[peer_id]
+        peer.restart()
+        peer.match = 0
 
     def announce(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The peer's node came up, or the peer asks for votes: it does not know, or forgot, who leads."""
@@ -151,7 +176,7 @@ class Leadership:
         if peer.reading:
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
-        return [self._send(peer, now_ms)]
+        return [self._probe(peer, now_ms)]
 
     # --- handing over ---------------------------------------------------------------------------------------
 
@@ -206,7 +231,9 @@ class Leadership:
             if due_ms and due_ms <= now_ms:
                 if peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms:
                     peer.restart()
-                effects.append(self._send(peer, now_ms))
+                    effects.append(self._probe(peer, now_ms))
+                else:
+                    effects.append(self._send(peer, now_ms))
                 due_ms = now_ms + RETRANSMIT_MS
             if due_ms:
                 deadlines.append(due_ms)
@@ -215,6 +242,8 @@ class Leadership:
 
     def _due_ms(self, peer: Progress, now_ms: int) -> int:
         """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
+        if peer.snapshotting:
+            return 0
         if peer.reading:
             return now_ms + RETRANSMIT_MS
         if peer.told < self._machine.commit and peer.may_send():
@@ -233,9 +262,19 @@ class Leadership:
     def _may_reach(self, peer: Progress) -> bool:
         return bool(peer.bit & self._machine.up) and peer.may_send()
 
-    def _send(self, peer: Progress, now_ms: int) -> SendEntries:
+    def _probe(self, peer: Progress, now_ms: int) -> SendEntries | SendSnapshot:
+        """Ask where the logs meet before anything large is sent: the follower may have what `next` does not know of."""
+        if peer.next < self._log.whole_from:
+            peer.next = self._log.log_end
+        return self._send(peer, now_ms)
+
+    def _send(self, peer: Progress, now_ms: int) -> SendEntries | SendSnapshot:
         machine = self._machine
         next_offset = peer.next
+        if next_offset < self._log.whole_from:
+            peer.probe_from(next_offset)
+            peer.snapshotting = True
+            return SendSnapshot(peer.node_id, machine.epoch)
         peer.reading = True
         peer.asked = next_offset
         peer.waiting = True

@@ -59,6 +59,7 @@ from storage_nodes.machines.raft.effects import (
     Send,
     SendEntries,
     SteppedDown,
+    TakeSnapshot,
     Truncate,
 )
 from storage_nodes.machines.raft.following import judge
@@ -68,6 +69,7 @@ from storage_nodes.protocol.messages import (
     AppendEntries,
     AppendReply,
     RaftMessage,
+    SnapshotChunk,
     TimeoutNow,
     VoteReply,
     VoteRequest,
@@ -81,7 +83,7 @@ class RaftMachine:
     """See the module. Attributes are for reading; only inputs change them."""
 
     __slots__ = (
-        "_attempts", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader", "leader_reason",
+        "_attempts", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader", "leader_reason",
         "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms", "up",
         "voted_for", "voters",
     )  # fmt: skip
@@ -125,6 +127,8 @@ class RaftMachine:
         self._attempts = 0
         self._votes = 0
         self._lead: Leadership | None = None
+        # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
+        self._installing = False
 
     # --- inputs: the own node -------------------------------------------------------------------------------
 
@@ -152,7 +156,7 @@ class RaftMachine:
 
     def campaign(self, now_ms: int) -> list[Effect]:
         """Stand for election now, not when the timer ends; without effect where there is a leader already."""
-        return [] if self._has_live_leader() or self.role is not Role.FOLLOWER else self._ask_pre_votes(now_ms)
+        return [] if self._has_live_leader() or self._installing or self.role is not Role.FOLLOWER else self._ask_pre_votes(now_ms)
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Leader: hand over to voter `target`. From here on, nothing is proposed until TransferEnded: `transferee`
@@ -164,6 +168,30 @@ class RaftMachine:
     def transferee(self) -> int:
         """To whom this leader is handing over; 0 = to nobody."""
         return 0 if self._lead is None else self._lead.transferee
+
+    def snapshot_ended(self, peer: int, now_ms: int) -> list[Effect]:
+        """Leader: a SendSnapshot is over: installed, given up, or refused."""
+        lead = self._lead
+        return [] if lead is None else lead.snapshot_ended(peer, now_ms)
+
+    def installing(self) -> None:
+        """Follower: all of a snapshot is here; from now until `installed` the log is being replaced."""
+        assert self._lead is None, "a leader's log is never replaced"
+        self._installing = True
+
+    def installed(self, end_offset: int, now_ms: int) -> list[Effect]:
+        """The snapshot is the log now, durably, and folded: both end at end_offset, or the log goes on from there."""
+        assert self._installing and end_offset == self.log.log_end
+        self._installing = False
+        assert end_offset > self.commit, "a snapshot never replaces newer committed state (R18)"
+        self.commit = end_offset
+        if not self.leader:
+            return []
+        return [Send(self.leader, AppendReply(self.partition, self.epoch, True, end_offset), True)]
+
+    def level(self) -> int:
+        """Up to where dead entries may go when they are no longer kept for voters that are away."""
+        return self.commit if self._lead is None else self._lead.level()
 
     def next_tick_ms(self) -> int:
         """When to call `tick`; 0 = no need."""
@@ -179,6 +207,9 @@ class RaftMachine:
             return lead.tick(now_ms)
         if self.timer_ms == UNARMED and self.quorum > 1:
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        if self._installing:
+            self.timer_ms = now_ms + self._retry_ms()
             return []
         return self._ask_pre_votes(now_ms)
 
@@ -213,6 +244,7 @@ class RaftMachine:
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
+            lead.forget_match(peer)
         elif self.leader == peer:
             self._forget_leader(now_ms, f"node {peer} went down")
         return []
@@ -233,6 +265,8 @@ class RaftMachine:
             return self._on_vote_request(sender, message, now_ms)
         if type(message) is VoteReply:
             return self._on_vote_reply(sender, message, now_ms)
+        if type(message) is SnapshotChunk:
+            return self._on_snapshot(sender, message, now_ms)
         assert type(message) is TimeoutNow
         return self._on_timeout_now(sender, message, now_ms)
 
@@ -263,6 +297,8 @@ class RaftMachine:
                 # The answer deposes a leader that does not know of this epoch yet.
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
             effects = self._follow(sender, message.epoch, now_ms)
+        if self._installing:
+            return effects  # the leader asks again
         verdict = judge(self.log, self.commit, message, headers)
         if not verdict.ok:
             reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch)
@@ -283,6 +319,24 @@ class RaftMachine:
         if committed > self.commit:
             self.commit = committed
             effects.append(Committed(committed))
+        return effects
+
+    def _on_snapshot(self, sender: int, chunk: SnapshotChunk, now_ms: int) -> list[Effect]:
+        """Fenced like an append (R14), and refused where the log holds what it brings (R18). Raises SafetyViolation."""
+        effects: list[Effect] = []
+        if chunk.epoch != self.epoch or self.leader != sender:
+            if chunk.epoch < self.epoch:
+                return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
+            effects = self._follow(sender, chunk.epoch, now_ms)
+        end = chunk.end_offset
+        if self._installing:
+            return effects
+        if end <= self.log.log_end and self.log.epoch_at(end) == chunk.last_epoch:
+            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end), True))
+            return effects
+        if end <= self.commit:
+            raise SafetyViolation(f"a snapshot up to {end} does not match what is committed up to {self.commit}")
+        effects.append(TakeSnapshot(sender, chunk))
         return effects
 
     def _follow(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
@@ -358,7 +412,7 @@ class RaftMachine:
 
     def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
-        if message.epoch != self.epoch or sender != self.leader:
+        if message.epoch != self.epoch or sender != self.leader or self._installing:
             return []
         self.leader = 0
         self.leader_since_ms = now_ms

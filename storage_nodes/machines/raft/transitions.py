@@ -38,6 +38,11 @@ class Input(enum.Enum):
     REFUSED = "vote or pre-vote refused, not newer"
     REFUSED_NEWER = "vote or pre-vote refused, newer"
     TRANSFER = "transfer"
+    SNAPSHOT_ENDED = "snapshot ended"
+    INSTALLED = "installed"
+    SNAPSHOT_STALE = "snapshot, stale"
+    SNAPSHOT_CURRENT = "snapshot, current"
+    SNAPSHOT_NEWER = "snapshot, newer"
     TIMEOUT_NOW = "timeout now"
 
 
@@ -67,6 +72,11 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C, L}), L: frozenset({L})},
     Input.REFUSED: {role: frozenset({role}) for role in Role},
     Input.REFUSED_NEWER: {role: frozenset({F}) for role in Role},
+    Input.SNAPSHOT_ENDED: {role: frozenset({role}) for role in Role},
+    Input.INSTALLED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C}), L: ILLEGAL},
+    Input.SNAPSHOT_STALE: {role: frozenset({role}) for role in Role},
+    Input.SNAPSHOT_CURRENT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: ILLEGAL},
+    Input.SNAPSHOT_NEWER: {role: frozenset({F}) for role in Role},
     Input.TRANSFER: {role: frozenset({role}) for role in Role},
     Input.TIMEOUT_NOW: {F: frozenset({F, C}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }

@@ -8,8 +8,9 @@ import pytest
 
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, TimeoutNow, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import AppendEntries, AppendReply, SnapshotChunk, TimeoutNow, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of
+from tests.storage_nodes.machines.raft.raft_disk import make_entry
 
 Act = Callable[[Bench], object]
 
@@ -24,6 +25,20 @@ def append(ahead: int, sender: int = 3) -> Act:
 
 def append_reply(ahead: int, ok: bool) -> Act:
     return lambda b: b.step(3, AppendReply(PARTITION, b.machine.epoch + ahead, ok, 0))
+
+
+def snapshot(ahead: int, sender: int = 3) -> Act:
+    def act(b: Bench) -> object:
+        entry = make_entry(0, 50, b.machine.epoch, "snapshot")
+        return b.step(sender, SnapshotChunk(PARTITION, b.machine.epoch + ahead, 50, b.machine.epoch, 0, b"", [entry], True))
+
+    return act
+
+
+def install(b: Bench) -> None:
+    b.machine.installing()
+    b.log.install([make_entry(0, 50, b.machine.epoch, "snapshot")])
+    b.machine.installed(50, b.now_ms)
 
 
 def ask(ahead: int, pre_vote: bool = False, last: tuple[int, int] = (99, 99)) -> Act:
@@ -69,6 +84,11 @@ WAYS: dict[Input, list[Act]] = {
     ],
     Input.REFUSED: [refusal(0, False), refusal(-1, False), refusal(0, True)],
     Input.REFUSED_NEWER: [refusal(1, False), refusal(2, True)],
+    Input.SNAPSHOT_ENDED: [lambda b: b.machine.snapshot_ended(2, b.now_ms)],
+    Input.INSTALLED: [install],
+    Input.SNAPSHOT_STALE: [snapshot(-1)],
+    Input.SNAPSHOT_CURRENT: [snapshot(0)],
+    Input.SNAPSHOT_NEWER: [snapshot(1), snapshot(5, sender=2)],
     Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
     Input.TIMEOUT_NOW: [
         lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
