@@ -66,7 +66,7 @@ SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
 SNAPSHOTS_SENDING_MAX = 4
 # Dead entries that some voter does not hold yet are kept for it, so that it can be fed from the log. Beyond this much
 # log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
-LAGGARD_BYTES_MAX = 256 * MIB
+LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
 LAGGARD_MS_MAX = 600_000
 
 # --- queue machine ------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     checkpoint_number: int  # 0, or the number of the file that holds it
     segments: tuple[SegmentRef, ...]
     whole_from: int = -1  # every entry from here on is there; -1 = not known below flushed_end
-    void_sequence: int = 0  # entries and truncations in WAL groups up to this one mean nothing: a snapshot replaced them
+    void_sequence: int = 0  # a snapshot replaced all entries in WAL groups up to this one: they mean nothing
 
 
 class Manifest:

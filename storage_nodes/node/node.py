@@ -36,6 +36,7 @@ from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
 from storage_nodes.node.requests import RequestTable
+from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.messages import (
@@ -67,7 +68,8 @@ class StorageNode:
         self.node_id = config.node_id
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
-        self.log = NodeLog.open(config.node_dir)
+        # The time as incarnation: a node that lost its directory is still newer than it was before.
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
@@ -76,12 +78,14 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
         )
         self.bodies = BodyCache()
+        self.snapshots = Snapshots()
         self._early = EarlyMessages()
         self._table = RequestTable(self)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
+        self._stopped = False
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
 
@@ -109,9 +113,10 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing:
+        while self._flushing or self.snapshots.installing:
             await asyncio.sleep(0.01)
         self.timers.close()
+        self._stopped = True
         self._cold.shutdown(wait=True)
         self.log.close()
 
@@ -149,6 +154,8 @@ class StorageNode:
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21)."""
+        if self._stopped:
+            return
         future = self.loop.run_in_executor(self._cold, work)
         future.add_done_callback(lambda finished: done(finished.result()))
 
@@ -217,6 +224,9 @@ class StorageNode:
             self.committer.wake()
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
+        # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
+        for plan in list(self.cluster.machine.partitions.values()):
+            self._create(plan)
 
     def _open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)

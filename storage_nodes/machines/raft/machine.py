@@ -83,9 +83,9 @@ class RaftMachine:
     """See the module. Attributes are for reading; only inputs change them."""
 
     __slots__ = (
-        "_attempts", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader", "leader_reason",
-        "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms", "up",
-        "voted_for", "voters",
+        "_attempts", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader",
+        "leader_reason", "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms",
+        "up", "voted_for", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -156,7 +156,8 @@ class RaftMachine:
 
     def campaign(self, now_ms: int) -> list[Effect]:
         """Stand for election now, not when the timer ends; without effect where there is a leader already."""
-        return [] if self._has_live_leader() or self._installing or self.role is not Role.FOLLOWER else self._ask_pre_votes(now_ms)
+        may_stand = self.role is Role.FOLLOWER and not self._installing and not self._has_live_leader()
+        return self._ask_pre_votes(now_ms) if may_stand else []
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Leader: hand over to voter `target`. From here on, nothing is proposed until TransferEnded: `transferee`

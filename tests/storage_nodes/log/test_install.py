@@ -1,4 +1,4 @@
-"""A log installed from a snapshot: the old log or the new one, wherever the power fails (docs/storage.md, "Snapshots")."""
+"""A log installed from a snapshot: the old log or the new one, wherever the power fails (docs/storage.md)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def test_power_loss_anywhere_in_an_install_leaves_the_old_log_or_the_new_one(sur
         try:
             install(log)
         except PowerLost:
-            outcome = "old" if NodeLog.open("/node", SMALL, disk.after_power_loss()).partitions[1].log_end < END else "new"
+            found = NodeLog.open("/node", SMALL, disk.after_power_loss()).partitions[1]
+            outcome = "old" if found.log_end < END else "new"
         else:
             outcome = "done"
         again = NodeLog.open("/node", SMALL, disk.after_power_loss())

@@ -124,7 +124,9 @@ class Cluster:
         self.incarnations[node_id] += 1
         log = SimLog(self.images[node_id])
         spread = self.random
-        machine = RaftMachine(PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange)
+        machine = RaftMachine(
+            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange
+        )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
 

@@ -8,7 +8,14 @@ import pytest
 
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, SnapshotChunk, TimeoutNow, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of
 from tests.storage_nodes.machines.raft.raft_disk import make_entry
 
@@ -30,7 +37,8 @@ def append_reply(ahead: int, ok: bool) -> Act:
 def snapshot(ahead: int, sender: int = 3) -> Act:
     def act(b: Bench) -> object:
         entry = make_entry(0, 50, b.machine.epoch, "snapshot")
-        return b.step(sender, SnapshotChunk(PARTITION, b.machine.epoch + ahead, 50, b.machine.epoch, 0, b"", [entry], True))
+        epoch = b.machine.epoch
+        return b.step(sender, SnapshotChunk(PARTITION, epoch + ahead, 50, epoch, 0, b"", [entry], True))
 
     return act
 
