@@ -49,6 +49,26 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# A node that stops hands its leaders over first, for at most this long, this many at a time.
+RETIRE_MS_MAX = 2_000
+HAND_OVERS_AT_ONCE_MAX = 256
+# Leadership goes back to a partition's preferred replica once that has been up and level for a while; a few at a time.
+BALANCE_INTERVAL_MS = 2_000
+BALANCE_LEVEL_MS_MIN = 10_000
+BALANCE_TRANSFERS_MAX = 64
+
+# One chunk of a snapshot; it is sent again while no answer comes, and the snapshot given up after so many times.
+SNAPSHOT_CHUNK_BYTES_MAX = 1 * MIB
+SNAPSHOT_RESEND_MS = 1_000
+SNAPSHOT_RESENDS_MAX = 10
+SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
+# How many snapshots a node sends at a time; more wait.
+SNAPSHOTS_SENDING_MAX = 4
+# Dead entries that some voter does not hold yet are kept for it, so that it can be fed from the log. Beyond this much
+# log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
+LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
+LAGGARD_MS_MAX = 600_000
+
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
 VISIBILITY_MS_MAX = 43_200_000
@@ -74,8 +94,10 @@ PARTITIONS_PER_NODE_MAX = 200_000
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
+assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
+assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

@@ -27,6 +27,7 @@ from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.recovery import LoadedManifests
@@ -44,7 +45,7 @@ class FlushFacts(NamedTuple):
     commit: int  # only entries that end at or below it are flushed
     checkpoint: bytes  # machine state as of `applied`
     applied: int
-    replicated: int  # every voter holds the log up to here
+    replicated: int  # dead entries below need not be kept for a voter that is behind
     live: Callable[[int, int], bool]  # does any offset in [base, last] still hold a live message
 
 
@@ -201,6 +202,30 @@ class Flusher:
                 file.touched = set()
         self._running = False
 
+    def plan_install(self, log: PartitionLog, image: ImportedLog) -> InstallPlan | None:
+        """None while a flush runs, or entries of the partition are staged but not on their way to the disk."""
+        wal = self._store.wal
+        if self._running or log.partition in wal.gathering.ends:
+            return None
+        self._running = True
+        inline = len(image.checkpoint) <= self._bounds.checkpoint_inline_bytes_max
+        log_start = image.segments[0][1].base if image.segments else image.end_offset
+        row = PartitionRow(
+            log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
+            tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
+            image.end_offset, wal.gathering.sequence - 1,
+        )  # fmt: skip
+        return InstallPlan(log, image, row)
+
+    def install_done(self, plan: InstallPlan) -> None:
+        wal = self._store.wal
+        with self._store.lock:
+            self._store.generation += 1
+            plan.log.adopt_install(plan.row)
+        for group in (*wal.writing, wal.gathering):
+            group.ends.pop(plan.log.partition, None)
+        self._running = False
+
     def _next_revisits(self) -> list[int]:
         """A few partitions with segments, in turn, so that what expired in idle ones goes too."""
         if not self._revisit:
@@ -230,10 +255,12 @@ class Flusher:
         flushed_end = bases[entries] if entries else log.flushed_end
         log_start = max(log.log_start, segments[0].base if segments else bases[kept[0][0]] if kept else flushed_end)
         epochs, starts = log.boundaries(log_start, flushed_end)
+        whole_from = max(_whole_from(log, gone, bases, entries, kept), log_start)
         large = checkpoint[1] is not None and len(checkpoint[1]) > self._bounds.checkpoint_inline_bytes_max
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
-            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments),
+            checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
+            log.void_sequence,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None
@@ -264,6 +291,32 @@ class Flusher:
             self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones
         )
         self._replace_manifest(Manifest(self._next_version, head, rows))
+        self._collect(garbage)
+
+    def run_install(self, plan: InstallPlan) -> None:
+        """The manifest switch: before it the old log is there, after it the new one, whenever the power fails."""
+        garbage, self._garbage = self._garbage, []
+        manifest = self._manifest
+        number = manifest.head.next_number
+        partition = plan.log.partition
+        refs: list[SegmentRef] = []
+        for path, ref in plan.image.segments:
+            self._disk.rename(path, self._store.segments.path(partition, number))
+            refs.append(ref._replace(number=number))
+            number += 1
+        checkpoint_number = 0
+        if plan.row.checkpoint is None:
+            checkpoint_number, number = number, number + 1
+            self._store.checkpoints.write(partition, checkpoint_number, plan.row.flushed_end, plan.image.checkpoint)
+        self._disk.sync_directory(self._store.segments.directory)
+        self._disk.sync_directory(self._store.checkpoints.directory)
+        self._garbage += [(path, False) for path in self._files_of(plan.log)]
+        plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
+        manifest.rows[partition] = plan.row
+        head = msgspec.structs.replace(manifest.head, next_number=number)
+        # Twice, so that the manifest to fall back to has it too: what follows in the WAL fits the new log only.
+        for _ in range(2):
+            self._replace_manifest(Manifest(self._next_version, head, manifest.rows))
         self._collect(garbage)
 
     def _run_item(self, item: FlushItem, number: int) -> int:
@@ -337,6 +390,18 @@ class Flusher:
                 self._disk.remove(path)
                 purged += 1
         return purged
+
+
+def _whole_from(
+    log: PartitionLog, gone: list[SegmentRef], bases: array[int], entries: int, kept: list[tuple[int, int]]
+) -> int:
+    """From where on no entry is missing, once the `gone` segments are and of the first `entries` only `kept` stay."""
+    whole_from = max([log.whole_from, *(ref.end for ref in gone)])
+    if entries and (not kept or kept[-1][1] < entries):
+        return bases[entries]
+    if kept and kept[-1][0] > 0:
+        return max(whole_from, bases[kept[-1][0]])
+    return whole_from
 
 
 def _named_files(manifest: Manifest) -> dict[str, int]:

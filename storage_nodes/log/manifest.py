@@ -65,6 +65,8 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     checkpoint: bytes | None  # where it is small
     checkpoint_number: int  # 0, or the number of the file that holds it
     segments: tuple[SegmentRef, ...]
+    whole_from: int = -1  # every entry from here on is there; -1 = not known below flushed_end
+    void_sequence: int = 0  # a snapshot replaced all entries in WAL groups up to this one: they mean nothing
 
 
 class Manifest:

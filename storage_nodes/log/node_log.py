@@ -24,6 +24,7 @@ from storage_nodes.log.checkpoint import CheckpointStore
 from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
+from storage_nodes.log.install import ImportedLog, InstallPlan, LogImport
 from storage_nodes.log.manifest import Head, Manifest, write_manifest
 from storage_nodes.log.memtable import PayloadCache
 from storage_nodes.log.partition_log import LogStore, PartitionLog
@@ -49,7 +50,17 @@ from storage_nodes.log.wal import (
     wal_name,
 )
 
-__all__ = ["FlushFacts", "FlushPlan", "Group", "LogBounds", "NodeLog", "PartitionLog"]
+__all__ = [
+    "FlushFacts",
+    "FlushPlan",
+    "Group",
+    "ImportedLog",
+    "InstallPlan",
+    "LogBounds",
+    "LogImport",
+    "NodeLog",
+    "PartitionLog",
+]
 
 WAL_DIRECTORY = "wal"
 SEGMENTS_DIRECTORY = "segments"
@@ -73,11 +84,20 @@ class NodeLog:
         checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
         self._store = LogStore(self._cache, self._wal, segments, checkpoints)
         self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
+        self._imports = 0
         self._closed = False
 
     @staticmethod
-    def open(directory: str, bounds: LogBounds = LogBounds(), disk: Disk | None = None) -> NodeLog:  # noqa: B008 - frozen
+    def open(
+        directory: str,
+        bounds: LogBounds = LogBounds(),  # noqa: B008 - frozen
+        disk: Disk | None = None,
+        incarnation_min: int = 0,
+    ) -> NodeLog:
         """BLOCKING. Recovers the log in `directory`, or starts one there. On return everything in it is durable.
+
+        The incarnation is one more than the last, at least `incarnation_min`: given the time, a node whose directory
+        was lost is still taken for a newer incarnation than the one before the loss.
 
         Raises CorruptionError, DirectoryInUseError, OSError.
         """
@@ -87,7 +107,7 @@ class NodeLog:
         try:
             loaded = _prepare_directory(disk, directory)
             log = NodeLog(directory, bounds, disk, lock, loaded)
-            log._recover(disk, loaded)
+            log._recover(disk, loaded, incarnation_min)
         except BaseException:
             lock.close()
             raise
@@ -195,6 +215,23 @@ class NodeLog:
     def flush_done(self, plan: FlushPlan) -> None:
         self._flusher.done(plan)
 
+    # --- a log from elsewhere (`install.py`) -----------------------------------------------------------------------
+
+    def begin_import(self, partition: int) -> LogImport:
+        self._imports += 1
+        return LogImport(self._store, partition, self._imports, self.bounds.segment_bytes_max)
+
+    def plan_install(self, partition: int, image: ImportedLog) -> InstallPlan | None:
+        """Replace the partition's log by `image`. None = not now: a flush runs, or entries are staged; try again."""
+        return self._flusher.plan_install(self.partitions[partition], image)
+
+    def run_install(self, plan: InstallPlan) -> None:
+        """BLOCKING, any thread, like `run_flush` and never beside it."""
+        self._flusher.run_install(plan)
+
+    def install_done(self, plan: InstallPlan) -> None:
+        self._flusher.install_done(plan)
+
     def purge_trash(self, older_than_ms: int) -> int:
         """BLOCKING: remove files of dropped partitions that went to trash before that time; how many."""
         return self._flusher.purge_trash(older_than_ms)
@@ -217,7 +254,7 @@ class NodeLog:
 
     # --- recovery ----------------------------------------------------------------------------------------------------
 
-    def _recover(self, disk: Disk, loaded: LoadedManifests) -> None:
+    def _recover(self, disk: Disk, loaded: LoadedManifests, incarnation_min: int) -> None:
         manifest = loaded.newest
         for row in manifest.rows.values():
             self.partitions[row.partition] = PartitionLog.from_row(self._store, row)
@@ -227,7 +264,7 @@ class NodeLog:
         for number, block in walk:
             replay.apply(number, block.position, block.sequence, block.body)
         replay.finish()
-        self._wal.incarnation = self.incarnation = walk.end.incarnation + 1
+        self._wal.incarnation = self.incarnation = max(walk.end.incarnation + 1, incarnation_min)
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
             self._wal.files[number].touched = replay.touched.get(number, set())
@@ -298,9 +335,11 @@ class _Replay:
 
     def _record(self, kind: int, partition: int, payload: bytes, place: int, sequence: int) -> None:
         if kind == RECORD_ENTRY:
-            self._entry(self._partitions[partition], payload, place)
+            if sequence > self._partitions[partition].void_sequence:
+                self._entry(self._partitions[partition], payload, place)
         elif kind == RECORD_TRUNCATE:
-            self._truncate(self._partitions[partition], OFFSET.unpack(payload)[0])
+            if sequence > self._partitions[partition].void_sequence:
+                self._truncate(self._partitions[partition], OFFSET.unpack(payload)[0])
         elif kind == RECORD_VOTE:
             log = self._partitions[partition]
             epoch, voted_for = VOTE.unpack(payload)

@@ -4,8 +4,10 @@
         |  segments (with    |   write-ahead log: every entry  |  staged    |
         |  gaps: dead ones)  |   has a place in the index      |  in groups |
 
-Invariants: log_start <= flushed_end <= durable_end <= log_end; entries below flushed_end are committed and never
-truncated; the first entry of the index starts at flushed_end.
+Invariants: log_start <= whole_from <= flushed_end <= durable_end <= log_end; entries below flushed_end are committed
+and never truncated; the first entry of the index starts at flushed_end; from whole_from on no entry is missing, so
+that a follower which holds the log up to there can be fed from it. A log that was installed from a snapshot
+(`install.py`) starts out as segments, maybe with gaps, and a flushed_end and whole_from at the snapshot's end.
 
 A node has very many of these, most of them idle: slots, shared empty tuples, and an index only while there are
 unflushed entries. The event-loop thread alone changes a partition; `read_cold` runs in other threads and takes
@@ -67,7 +69,9 @@ class PartitionLog:
         "log_start",
         "partition",
         "tag",
+        "void_sequence",
         "voted_for",
+        "whole_from",
     )
 
     def __init__(self, store: LogStore, partition: int, kind: int, tag: str) -> None:
@@ -79,6 +83,8 @@ class PartitionLog:
         self.log_start = 0
         self.durable_end = 0
         self.flushed_end = 0
+        self.whole_from = 0
+        self.void_sequence = 0
         self.epoch = 0
         self.voted_for = 0
         self.last_epoch = 0
@@ -95,14 +101,20 @@ class PartitionLog:
         log = cls(store, row.partition, row.kind, row.tag)
         log.epoch = row.epoch
         log.voted_for = row.voted_for
-        log.log_start = row.log_start
-        log.log_end = log.durable_end = log.flushed_end = row.flushed_end
-        log._epochs = row.epochs
-        log._starts = row.starts
-        log.last_epoch = row.epochs[-1] if row.epochs else 0
-        log._segments = row.segments
-        log.adopt_checkpoint(row.checkpoint_offset, row.checkpoint, row.checkpoint_number)
+        log._adopt_row(row)
         return log
+
+    def _adopt_row(self, row: PartitionRow) -> None:
+        """The log ends where the flushed part ends."""
+        self.log_start = row.log_start
+        self.log_end = self.durable_end = self.flushed_end = row.flushed_end
+        self.whole_from = row.flushed_end if row.whole_from < 0 else row.whole_from
+        self.void_sequence = row.void_sequence
+        self._epochs = row.epochs
+        self._starts = row.starts
+        self.last_epoch = row.epochs[-1] if row.epochs else 0
+        self._segments = row.segments
+        self.adopt_checkpoint(row.checkpoint_offset, row.checkpoint, row.checkpoint_number)
 
     # --- positions ---------------------------------------------------------------------------------------------
 
@@ -126,6 +138,12 @@ class PartitionLog:
         at = bisect_right(self._epochs, epoch) - 1
         end = self._starts[at + 1] if at + 1 < len(self._starts) else self.log_end
         return (self._epochs[at], end) if at >= 0 else (0, end)
+
+    def bytes_from(self, offset: int) -> int:
+        """About how many bytes of log lie beyond `offset`."""
+        index = self._index
+        unflushed = 0 if index is None else sum(index.lengths[index.find(offset) :])
+        return unflushed + sum(ref.size_bytes for ref in self._segments if ref.end > offset)
 
     # --- reads -------------------------------------------------------------------------------------------------
 
@@ -258,12 +276,18 @@ class PartitionLog:
             self._index = self._index.without_first(entries)
         self.flushed_end = row.flushed_end
         self.log_start = row.log_start
+        self.whole_from = row.whole_from
         self._segments = row.segments
         trimmed = len(self._starts) and bisect_left(self._starts, row.starts[0] if row.starts else 0)
         if trimmed:
             self._epochs = self._epochs[trimmed:]
             self._starts = self._starts[trimmed:]
         self.adopt_checkpoint(row.checkpoint_offset, row.checkpoint, row.checkpoint_number)
+
+    def adopt_install(self, row: PartitionRow) -> None:
+        """A snapshot replaced everything but the hard state, which may have moved meanwhile. Under `LogStore.lock`."""
+        self._index = None
+        self._adopt_row(row)
 
     # --- for the flush -----------------------------------------------------------------------------------------------
 

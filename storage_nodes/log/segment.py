@@ -259,6 +259,15 @@ class SegmentStore:
         file = self._disk.open(self.path(partition, number), create=True)
         return SegmentWriter(file, self._identity, partition, self._bounds.segment_index_interval_bytes)
 
+    def create_incoming(self, partition: int, name: str) -> tuple[str, SegmentWriter]:
+        """A segment under a name that no manifest ever names: it is renamed when it is put to use."""
+        path = os.path.join(self.directory, f"incoming-{partition:016x}-{name}.seg")
+        file = self._disk.open(path, create=True)
+        return path, SegmentWriter(file, self._identity, partition, self._bounds.segment_index_interval_bytes)
+
+    def remove(self, path: str) -> None:
+        self._disk.remove(path)
+
     def open(self, partition: int, ref: SegmentRef) -> OpenSegment:
         """BLOCKING. Raises CorruptionError, and FileNotFoundError where the file is gone."""
         with self._lock:

@@ -84,6 +84,17 @@ class ClusterReplica(Replica):
     def restore(self, checkpoint: bytes) -> None:
         self.machine.restore(checkpoint)
 
+    def installed(self, end_offset: int, checkpoint: bytes) -> None:
+        """Make and drop what the state that was skipped over made and dropped. Ids are never reused, so a partition
+        that was known and is not any more was deleted by a committed command (R23)."""
+        before = self.machine.partitions
+        super().installed(end_offset, checkpoint)
+        after = self.machine.partitions
+        for plan in [plan for partition, plan in before.items() if partition not in after]:
+            self._on_deleted(plan)
+        for plan in [plan for partition, plan in after.items() if partition not in before]:
+            self._on_created(plan)
+
     def propose(self) -> None:
         staged, self._staged = self._staged, []
         if not staged:
@@ -127,7 +138,7 @@ class ClusterReplica(Replica):
 
     def flush_facts(self) -> FlushFacts:
         return FlushFacts(
-            self.raft.commit, self.machine.checkpoint(), self.applied, self.raft.replicated, _nothing_live
+            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), _nothing_live
         )
 
     def _stage(self, token: Token | None, command: Command) -> None:

@@ -16,10 +16,16 @@ import structlog
 from prometheus_client import Gauge
 
 from storage_nodes.config import NodeConfig, split_listen
-from storage_nodes.limits import CLUSTER_VOTERS_MAX
+from storage_nodes.limits import (
+    BALANCE_INTERVAL_MS,
+    CLUSTER_VOTERS_MAX,
+    HAND_OVERS_AT_ONCE_MAX,
+    RETIRE_MS_MAX,
+)
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
@@ -30,6 +36,7 @@ from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
 from storage_nodes.node.requests import RequestTable
+from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.messages import (
@@ -43,6 +50,7 @@ from storage_nodes.protocol.messages import (
 )
 
 COLD_READERS = 2
+HAND_OVER_POLL_S = 0.005
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -60,7 +68,8 @@ class StorageNode:
         self.node_id = config.node_id
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
-        self.log = NodeLog.open(config.node_dir)
+        # The time as incarnation: a node that lost its directory is still newer than it was before.
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
@@ -69,12 +78,16 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
         )
         self.bodies = BodyCache()
+        self.snapshots = Snapshots()
         self._early = EarlyMessages()
         self._table = RequestTable(self)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
+        self._stopped = False
+        self._balance = LeaderBalance(self.node_id, self.links.may_lead)
+        self._balancing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         self.committer.start()
@@ -82,12 +95,16 @@ class StorageNode:
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
+        self._balancing = self.loop.create_task(self._balance_forever())
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
 
     async def close(self) -> None:
-        """Stop serving, write what is staged, close the log."""
+        """Hand leadership over, stop serving, write what is staged, close the log."""
+        if self._balancing is not None:
+            self._balancing.cancel()
+        await self._retire()
         if self._server is not None:
             self._server.close()
         for replica in list(self.replicas.values()):
@@ -96,11 +113,36 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing:
+        while self._flushing or self.snapshots.installing:
             await asyncio.sleep(0.01)
         self.timers.close()
+        self._stopped = True
         self._cold.shutdown(wait=True)
         self.log.close()
+
+    async def _retire(self) -> None:
+        """Let others lead what this node leads, so that its stop costs nobody an election timeout. Bounded: whoever
+        cannot take over in time will elect itself."""
+        self.links.retire()
+        deadline_ms = self.clock.mono_ms() + RETIRE_MS_MAX
+        while self.clock.mono_ms() < deadline_ms:
+            leading = [replica for replica in self.replicas.values() if replica.serving]
+            under_way = sum(replica.handing_over for replica in leading)
+            for replica in leading:
+                if under_way >= HAND_OVERS_AT_ONCE_MAX:
+                    break
+                if not replica.handing_over:
+                    replica.hand_over_to_any(self.links.may_lead)
+                    under_way += replica.handing_over
+            if not under_way:
+                return
+            await asyncio.sleep(HAND_OVER_POLL_S)
+
+    async def _balance_forever(self) -> None:
+        while True:
+            await asyncio.sleep(BALANCE_INTERVAL_MS / 1000)
+            for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
+                replica.hand_over(replica.meta.replicas[0])
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -112,6 +154,8 @@ class StorageNode:
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21)."""
+        if self._stopped:
+            return
         future = self.loop.run_in_executor(self._cold, work)
         future.add_done_callback(lambda finished: done(finished.result()))
 
@@ -180,6 +224,9 @@ class StorageNode:
             self.committer.wake()
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
+        # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
+        for plan in list(self.cluster.machine.partitions.values()):
+            self._create(plan)
 
     def _open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)

@@ -26,6 +26,7 @@ from storage_nodes.protocol.messages import (
     PeerHello,
     RaftFrame,
     RaftMessage,
+    SnapshotChunk,
     encode_message,
 )
 
@@ -49,6 +50,7 @@ class PeerLink(asyncio.Protocol):
         self.address = address
         self.up = False
         self.incarnation = 0
+        self.retiring = False
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
         self.outbox: list[RaftMessage] = []
@@ -86,7 +88,7 @@ class PeerLink(asyncio.Protocol):
         self._beaten_ms = now_ms
         if self._transport is not None:
             own = self._links
-            beat = Heartbeat(own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation)
+            beat = Heartbeat(own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring)
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def beat_again(self, now_ms: int) -> None:
@@ -97,6 +99,7 @@ class PeerLink(asyncio.Protocol):
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
+        self.retiring = beat.retiring
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
@@ -104,6 +107,7 @@ class PeerLink(asyncio.Protocol):
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.incarnation = incarnation
+        self.retiring = False
         self.heard_seq = 0
         self._alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
@@ -148,6 +152,7 @@ class PeerLinks:
         self.cluster_id = cluster_id
         self.node_id = node_id
         self.incarnation = incarnation
+        self.retiring = False
         self._clock = clock
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
@@ -203,6 +208,17 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def may_lead(self, peer: int) -> bool:
+        """Is it up, and not about to stop?"""
+        link = self._links.get(peer)
+        return link is not None and link.up and not link.retiring
+
+    def retire(self) -> None:
+        """Tell all peers that this node is about to stop."""
+        self.retiring = True
+        for link in self._links.values():
+            link.beat(self.now_ms())
+
     def greeted(self, hello: PeerHello) -> bool:
         """A peer opened a connection to us. False = an older incarnation or a stranger: close it."""
         link = self._links.get(hello.node_id)
@@ -246,6 +262,8 @@ def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[Ra
     for index, message in enumerate(messages):
         if type(message) is AppendEntries:
             size += sum(map(len, message.entries))
+        elif type(message) is SnapshotChunk:
+            size += len(message.checkpoint) + sum(map(len, message.entries))
         size += 64
         if index and size > FRAME_BYTES_MAX:
             return messages[:index], messages[index:]

@@ -165,7 +165,7 @@ class QueueReplica(Replica):
 
     def flush_facts(self) -> FlushFacts:
         return FlushFacts(
-            self.raft.commit, self.machine.checkpoint(), self.applied, self.raft.replicated, self.machine.is_live
+            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
         )
 
     # --- the machine's effects --------------------------------------------------------------------------------

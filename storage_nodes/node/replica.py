@@ -20,7 +20,7 @@ import msgspec
 import structlog
 from prometheus_client import Counter
 
-from storage_nodes.limits import APPEND_BYTES_MAX, READ_BYTES_MAX
+from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -36,9 +36,10 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage
+from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 LEADER_CHANGES = Counter("penstock_node_leader_changes", "Partitions of which this node became leader")
@@ -64,6 +65,7 @@ class Host(Protocol):
     log: NodeLog
     committer: Committer
     timers: Timers
+    snapshots: Snapshots
     bodies: BodyCache
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
@@ -81,12 +83,16 @@ class Replica:
         self.meta = meta
         self.applied = log.checkpoint_offset
         self.serving = False
+        # Leading, but about to lead no more: nothing new is accepted or proposed.
+        self.handing_over = False
         self.closed = False
         self._staging = False
         self._applying_cold = False
         self._reading_cold: set[int] = set()
         self._lead_at = -1
         self._last_append: AppendEntries | None = None
+        # The `replicated` position last seen by a flush, and since when it stands there.
+        self._replicated_since = (0, 0)
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
@@ -143,6 +149,9 @@ class Replica:
                 _log.error("dropping a damaged append", partition=self.partition, sender=sender, error=str(error))
                 return
             step = partial(self.raft.step, sender, message, now_ms, headers)  # type: ignore[arg-type]
+        elif type(message) is SnapshotReply:
+            self.host.snapshots.replied(sender, message)
+            return
         else:
             step = partial(self.raft.step, sender, message, now_ms)
         try:
@@ -156,7 +165,7 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
-        if self.closed or not self.serving:
+        if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
         self.propose()
@@ -176,9 +185,25 @@ class Replica:
         if self.closed:
             return
         self.perform(self.raft.tick(self.host.clock.mono_ms()))
-        if self.serving:
+        if self.serving and not self.handing_over:
             self.on_tick()
             self.schedule()
+
+    def hand_over(self, target: int) -> None:
+        """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
+        if self.closed or not self.serving or self.handing_over:
+            return
+        self.stage()
+        self.host.committer.wake()
+        effects = self.raft.transfer(target, self.host.clock.mono_ms())
+        self.handing_over = self.raft.transferee == target
+        self.perform(effects)
+
+    def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
+        """Let the follower lead that holds most of the log, of those that may."""
+        peers = [peer for peer in self.raft.status().peers if peer.up and may_lead(peer.node_id)]
+        if peers:
+            self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
     def start(self, campaign: bool) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
@@ -195,7 +220,20 @@ class Replica:
             self.serving = False
             self.on_follow()
         self.closed = True
+        self.host.snapshots.drop(self.partition)
         self.host.timers.forget(self.partition)
+
+    # --- snapshots --------------------------------------------------------------------------------------------
+
+    def installed(self, end_offset: int, checkpoint: bytes) -> None:
+        """A snapshot took the place of the log: go on from its state."""
+        self.applied = end_offset
+        self.restore(checkpoint)
+        self.perform(self.raft.installed(end_offset, self.host.clock.mono_ms()))
+
+    def snapshot_ended(self, peer: int) -> None:
+        """A snapshot for `peer` is installed there, or was given up."""
+        self.perform(self.raft.snapshot_ended(peer, self.host.clock.mono_ms()))
 
     # --- for subclasses ---------------------------------------------------------------------------------------
 
@@ -211,16 +249,29 @@ class Replica:
         self.host.log.append(self.partition, batch)
         return end + len(bodies)
 
+    def disposable_end(self) -> int:
+        """Dead entries below need not be kept: every voter holds them, or those that do not are so far behind that
+        they get a snapshot."""
+        replicated = self.raft.replicated
+        now_ms = self.host.clock.mono_ms()
+        if replicated != self._replicated_since[0] or replicated >= self.raft.commit:
+            self._replicated_since = (replicated, now_ms)
+        waited_ms = now_ms - self._replicated_since[1]
+        if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
+            return max(replicated, self.raft.level())
+        return replicated
+
     def require_leader(self) -> None:
         """Raises NOT_LEADER, with the leader where it is known."""
-        if not self.serving:
-            hint = self.raft.leader if self.raft.leader != self.host.node_id else 0
+        if not self.serving or self.handing_over:
+            leader = self.raft.transferee or self.raft.leader
+            hint = leader if leader != self.host.node_id else 0
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
 
     def schedule(self) -> None:
         """Book the next tick that the machines want; an idle partition books none."""
         due_ms = self.raft.next_tick_ms()
-        if self.serving:
+        if self.serving and not self.handing_over:
             machine_due_ms = self.machine_tick_mono_ms()
             if machine_due_ms and (not due_ms or machine_due_ms < due_ms):
                 due_ms = machine_due_ms
@@ -265,9 +316,19 @@ class Replica:
             LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
+        elif isinstance(effect, raft_effects.SendSnapshot):
+            self.host.snapshots.send(self, effect)
+        elif isinstance(effect, raft_effects.TakeSnapshot):
+            self.host.snapshots.take(self, effect)
+        elif isinstance(effect, raft_effects.TransferEnded):
+            _log.warning("hand-over was not taken up", partition=self.partition, target=effect.target)
+            self.handing_over = False
+            self.propose_soon()
         else:
             assert isinstance(effect, raft_effects.SteppedDown)
             self._lead_at = -1
+            self.handing_over = False
+            self.host.snapshots.stop_sending(self.partition)
             _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
             if self.serving:
                 self.serving = False
@@ -295,6 +356,8 @@ class Replica:
             self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
+        if effect.prev_offset < self.log.whole_from:
+            entries = []  # trimmed since it was asked for: the answer leads to a snapshot
         message = self._last_append
         # Followers that keep pace get the same append: the same object, so that the links encode it once.
         if (
@@ -340,7 +403,8 @@ class Replica:
     def _apply_cold(self, batches: list[bytes]) -> None:
         self._applying_cold = False
         if not self.closed:
-            self._fold_all(batches)
+            # A snapshot may have been installed meanwhile.
+            self._fold_all([batch for batch in batches if read_header(batch).end_offset > self.applied])
             self._apply()
             if self.serving:
                 self.progressed()
@@ -348,7 +412,7 @@ class Replica:
 
     def _fold_all(self, batches: list[bytes]) -> None:
         commit = self.raft.commit
-        if not batches:
+        if not batches and self.applied < commit:
             self.applied = commit
         for batch in batches:
             header = read_header(batch)

@@ -6,7 +6,6 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-
 # Overtaken wishes that the heap may hold beyond one per partition.
 OVERTAKEN_MAX = 64
 

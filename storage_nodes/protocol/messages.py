@@ -249,6 +249,8 @@ class Heartbeat(Message, frozen=True):
     seq: int
     echo_seq: int
     echo_incarnation: int
+    # The sender is about to stop: give it no leadership.
+    retiring: bool = False
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
@@ -288,6 +290,8 @@ class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3)
     last_epoch: int
     log_end: int
     pre_vote: bool = False
+    # The leader itself asked for this election (TimeoutNow): a live leader is no reason to refuse.
+    transfer: bool = False
 
 
 class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
@@ -297,7 +301,43 @@ class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     pre_vote: bool = False
 
 
-RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply
+class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
+    """The leader of `epoch` hands over: stand for election at once, without pre-votes."""
+
+    partition: int
+    epoch: int
+
+
+class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
+    """A piece of the log up to `end_offset`, for a follower that cannot be fed from the leader's log.
+
+    Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
+    that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
+    the epoch boundaries: epochs[i] starts at starts[i].
+    """
+
+    partition: int
+    epoch: int
+    end_offset: int
+    last_epoch: int
+    number: int
+    checkpoint: bytes
+    entries: list[bytes]
+    done: bool
+    epochs: list[int] = []
+    starts: list[int] = []
+
+
+class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
+    """Chunk `number` was taken; the last one: the snapshot is installed, durably."""
+
+    partition: int
+    epoch: int
+    end_offset: int
+    number: int
+
+
+RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply
 
 
 class RaftFrame(Message, frozen=True):

@@ -9,11 +9,17 @@ Effects are performed by the driver, in order, before the next input; it decides
     SendEntries    read whole batches from prev_offset, at most APPEND_BYTES_MAX of them, and send
                    AppendEntries(partition, epoch, prev_epoch, prev_offset, commit, entries, replicated); then call
                    machine.sent(peer, end of the last batch or prev_offset, bytes). Where the read had to wait for
-                   the disk, first ask machine.is_current(effect): if no, drop it and do not call sent()
+                   the disk, first ask machine.is_current(effect): if no, drop it and do not call sent(). Where the
+                   log is no longer whole from prev_offset on, send no entries: the answer leads to a snapshot
     EpochStart     won: stage the epoch-start control batch, then call machine.proposed()
     Committed      every entry that ends at or below offset is committed: fold it, answer those who wait
     BecameLeader   the epoch-start entry is committed: serve (R9, R13)
     SteppedDown    stop serving; writes that wait for their commit have an unknown outcome (R7)
+    SendSnapshot   the log no longer has what this peer needs next: send it a snapshot (checkpoint and live entries up
+                   to what is folded), then call machine.snapshot_ended(peer), whatever became of it
+    TakeSnapshot   a chunk came from the leader of the epoch: gather it; once all are there call machine.installing(),
+                   put the new log in place of the old one, durably, and call machine.installed(end)
+    TransferEnded  the hand-over did not come about: propose again
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.messages import RaftMessage, SnapshotChunk
 
 
 class Role(enum.IntEnum):
@@ -46,6 +52,10 @@ class LogPositions(Protocol):
 
     @property
     def last_epoch(self) -> int: ...
+
+    @property
+    def whole_from(self) -> int:
+        """From here on no entry is missing: a follower that matches up to there can be fed from this log."""
 
     def epoch_at(self, offset: int) -> int:
         """Epoch of the entry that ends at `offset` or covers offset - 1; 0 at offset 0."""
@@ -114,7 +124,34 @@ class SteppedDown(NamedTuple):
     reason: str
 
 
-Effect = SaveVote | Truncate | Append | Send | SendEntries | EpochStart | Committed | BecameLeader | SteppedDown
+class SendSnapshot(NamedTuple):
+    peer: int
+    epoch: int
+
+
+class TakeSnapshot(NamedTuple):
+    sender: int
+    chunk: SnapshotChunk
+
+
+class TransferEnded(NamedTuple):
+    target: int
+
+
+Effect = (
+    SaveVote
+    | Truncate
+    | Append
+    | Send
+    | SendEntries
+    | EpochStart
+    | Committed
+    | BecameLeader
+    | SteppedDown
+    | SendSnapshot
+    | TakeSnapshot
+    | TransferEnded
+)
 
 
 class PeerStatus(NamedTuple):

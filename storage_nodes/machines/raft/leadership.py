@@ -13,8 +13,14 @@ the group:
     retransmit      an append that no answer covers after RETRANSMIT_MS is sent again, as a probe
     check quorum    without a majority of nodes up for ELECTION_TIMEOUT_MS the leader steps down (R8)
 
+    hand-over       a transfer that brought no election within ELECTION_TIMEOUT_MS is given up
+
 It is evaluated lazily: inputs only ever move it closer, `tick` works out the next one, and an idle group whose
 followers hold and know everything has none.
+
+**Handing over** (Raft thesis, 3.10). The driver stops proposing; once the target has everything, and everything is
+committed, so that nobody is left waiting for an answer, it is told to stand for election at once. It asks for votes
+in a higher epoch, which deposes this leader like any other.
 """
 
 from __future__ import annotations
@@ -27,11 +33,14 @@ from storage_nodes.machines.raft.effects import (
     Committed,
     Effect,
     SafetyViolation,
+    Send,
     SendEntries,
+    SendSnapshot,
+    TransferEnded,
 )
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
-from storage_nodes.protocol.messages import AppendReply
+from storage_nodes.protocol.messages import AppendReply, TimeoutNow
 
 if TYPE_CHECKING:
     from storage_nodes.machines.raft.machine import RaftMachine
@@ -40,7 +49,10 @@ if TYPE_CHECKING:
 class Leadership:
     """Made at the election, thrown away at the step-down."""
 
-    __slots__ = ("_by_id", "_log", "_machine", "match", "own_from", "peers", "quorum_until_ms", "serving")
+    __slots__ = (
+        "_by_id", "_log", "_machine", "_transfer_told", "_transfer_until_ms", "match", "own_from", "peers",
+        "quorum_until_ms", "serving", "transferee",
+    )  # fmt: skip
 
     def __init__(self, machine: RaftMachine, now_ms: int) -> None:
         log = machine.log
@@ -51,6 +63,10 @@ class Leadership:
         self.serving = False
         # When to step down for want of a majority; 0 while there is one.
         self.quorum_until_ms = 0
+        # Who is to lead next; 0 = nobody is being handed over to.
+        self.transferee = 0
+        self._transfer_until_ms = 0
+        self._transfer_told = False
         self.peers = tuple(
             Progress(voter, 1 << index, log.log_end)
             for index, voter in enumerate(machine.voters)
@@ -74,7 +90,8 @@ class Leadership:
         if end_offset <= self.match:
             return []
         self.match = end_offset
-        return self._advance(end_offset, now_ms)
+        effects = self._advance(end_offset, now_ms)
+        return effects + self._hand_over() if self.transferee else effects
 
     # --- followers ------------------------------------------------------------------------------------------
 
@@ -101,7 +118,9 @@ class Leadership:
         log_end = self._log.log_end
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
-        if not peer.replicating and offset >= peer.next:
+        if peer.snapshotting and offset >= self._log.whole_from:
+            peer.probe_from(offset)
+        if not peer.replicating and not peer.snapshotting and offset >= peer.next:
             peer.replicating = True
         risen = offset > peer.match
         if risen:
@@ -114,19 +133,41 @@ class Leadership:
         if peer.next < log_end and self._may_reach(peer):
             effects.append(self._send(peer, now_ms))
             self._wake_by(now_ms + RETRANSMIT_MS)
-        return effects
+        return effects + self._hand_over() if self.transferee else effects
 
     def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
-        if next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
+        if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
             return []  # late: it is about an append that a later answer has overtaken
         peer.probe_from(min(next_offset, peer.next))
         if not self._may_reach(peer):
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
         return [self._send(peer, now_ms)]
+
+    def snapshot_ended(self, peer_id: int, now_ms: int) -> list[Effect]:
+        """The driver is done with a SendSnapshot: find out where the peer's log ends now."""
+        peer = self._by_id[peer_id]
+        if not peer.snapshotting:
+            return []
+        peer.restart()
+        if not self._may_reach(peer):
+            return []
+        self._wake_by(now_ms + RETRANSMIT_MS)
+        return [self._probe(peer, now_ms)]
+
+    def level(self) -> int:
+        """What every voter whose node is up has fsynced."""
+        up = self._machine.up
+        return min([self.match, *(peer.match for peer in self.peers if peer.bit & up)])
+
+    def forget_match(self, peer_id: int) -> None:
+        """The peer's node went down: when it is up again, it may be with another disk."""
+        peer = self._by_id[peer_id]
+        peer.restart()
+        peer.match = 0
 
     def announce(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The peer's node came up, or the peer asks for votes: it does not know, or forgot, who leads."""
@@ -135,7 +176,29 @@ class Leadership:
         if peer.reading:
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
-        return [self._send(peer, now_ms)]
+        return [self._probe(peer, now_ms)]
+
+    # --- handing over ---------------------------------------------------------------------------------------
+
+    def transfer(self, target: int, now_ms: int) -> list[Effect]:
+        """Hand leadership to `target`; without effect where that cannot be begun now."""
+        peer = self._by_id.get(target)
+        if peer is None or self.transferee or not self.serving or not peer.bit & self._machine.up:
+            return []
+        self.transferee = target
+        self._transfer_told = False
+        self._transfer_until_ms = now_ms + ELECTION_TIMEOUT_MS
+        self._wake_by(self._transfer_until_ms)
+        return self._hand_over()
+
+    def _hand_over(self) -> list[Effect]:
+        """Tell the target, once, as soon as it holds everything and nobody waits for a commit any more."""
+        machine = self._machine
+        log_end = self._log.log_end
+        if self._transfer_told or machine.commit < log_end or self._by_id[self.transferee].match < log_end:
+            return []
+        self._transfer_told = True
+        return [Send(self.transferee, TimeoutNow(machine.partition, machine.epoch), False)]
 
     # --- time -----------------------------------------------------------------------------------------------
 
@@ -155,6 +218,12 @@ class Leadership:
         machine = self._machine
         effects: list[Effect] = []
         deadlines = [self.quorum_until_ms] if self.quorum_until_ms else []
+        if self.transferee:
+            if self._transfer_until_ms <= now_ms:
+                effects.append(TransferEnded(self.transferee))
+                self.transferee = 0
+            else:
+                deadlines.append(self._transfer_until_ms)
         for peer in self.peers:
             if not peer.bit & machine.up:
                 continue
@@ -162,7 +231,9 @@ class Leadership:
             if due_ms and due_ms <= now_ms:
                 if peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms:
                     peer.restart()
-                effects.append(self._send(peer, now_ms))
+                    effects.append(self._probe(peer, now_ms))
+                else:
+                    effects.append(self._send(peer, now_ms))
                 due_ms = now_ms + RETRANSMIT_MS
             if due_ms:
                 deadlines.append(due_ms)
@@ -171,6 +242,8 @@ class Leadership:
 
     def _due_ms(self, peer: Progress, now_ms: int) -> int:
         """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
+        if peer.snapshotting:
+            return 0
         if peer.reading:
             return now_ms + RETRANSMIT_MS
         if peer.told < self._machine.commit and peer.may_send():
@@ -189,9 +262,19 @@ class Leadership:
     def _may_reach(self, peer: Progress) -> bool:
         return bool(peer.bit & self._machine.up) and peer.may_send()
 
-    def _send(self, peer: Progress, now_ms: int) -> SendEntries:
+    def _probe(self, peer: Progress, now_ms: int) -> SendEntries | SendSnapshot:
+        """Ask where the logs meet before anything large is sent: the follower may have what `next` does not know of."""
+        if peer.next < self._log.whole_from:
+            peer.next = self._log.log_end
+        return self._send(peer, now_ms)
+
+    def _send(self, peer: Progress, now_ms: int) -> SendEntries | SendSnapshot:
         machine = self._machine
         next_offset = peer.next
+        if next_offset < self._log.whole_from:
+            peer.probe_from(next_offset)
+            peer.snapshotting = True
+            return SendSnapshot(peer.node_id, machine.epoch)
         peer.reading = True
         peer.asked = next_offset
         peer.waiting = True

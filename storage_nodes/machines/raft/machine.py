@@ -6,8 +6,8 @@ of roles and inputs, `leadership.py` what a leader does, `following.py` how a fo
 
 **Elections.** A replica without a leader asks for *pre-votes*, which change nothing anywhere; with a majority of
 them it raises the epoch, votes for itself (durably, before anyone hears of it, R1) and asks for votes. Both are
-refused to a less complete log, and while a live leader is known (R10). The winner appends an epoch-start entry and
-serves once that is committed (R13).
+refused to a less complete log, and while a live leader is known (R10), unless that leader itself hands over. The
+winner appends an epoch-start entry and serves once that is committed (R13).
 
 **Liveness of a leader is the liveness of its node**: heartbeats are per pair of nodes and say nothing about groups,
 so an idle group costs nothing: a follower whose leader's node is up has no timer at all. That a replica never waits
@@ -30,7 +30,8 @@ hears of it; or follows N in a higher epoch. Then either N leads, and by rule 3 
 down for F alone, and does so when it is up again), or the same argument holds for L and N, with a higher epoch. If
 N's node goes down, L has no leader: the first case. Epochs are finitely many, so the chain ends. A replica that is
 ahead in epoch of a working leader (it was a candidate while cut off) cannot be led by it; it asks for pre-votes,
-the leader answers by rule 3, is refused with the higher epoch, steps down, and campaigns.
+the leader answers by rule 3, is refused with the higher epoch, steps down, and campaigns. A hand-over changes none
+of this: its target becomes a candidate, which keeps a timer, and whoever voted for it has no leader, and keeps one.
 
 **What the driver owes**: peer_up for every voter whose node is up right after construction, and on each change; for
 a new incarnation of a node peer_down, peer_up, and no message of the old incarnation after that; `sent` after each
@@ -58,12 +59,21 @@ from storage_nodes.machines.raft.effects import (
     Send,
     SendEntries,
     SteppedDown,
+    TakeSnapshot,
     Truncate,
 )
 from storage_nodes.machines.raft.following import judge
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    RaftMessage,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 
 # The value of the timer before the machine has been told the time: the first tick sets it.
 UNARMED = 1
@@ -73,9 +83,9 @@ class RaftMachine:
     """See the module. Attributes are for reading; only inputs change them."""
 
     __slots__ = (
-        "_attempts", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader", "leader_reason",
-        "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms", "up",
-        "voted_for", "voters",
+        "_attempts", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader",
+        "leader_reason", "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms",
+        "up", "voted_for", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -117,6 +127,8 @@ class RaftMachine:
         self._attempts = 0
         self._votes = 0
         self._lead: Leadership | None = None
+        # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
+        self._installing = False
 
     # --- inputs: the own node -------------------------------------------------------------------------------
 
@@ -124,6 +136,7 @@ class RaftMachine:
         """Leader: own entries up to end_offset were staged to the log."""
         lead = self._lead
         assert lead is not None, "only a leader proposes"
+        assert not lead.transferee, "a leader that hands over does not propose"
         assert end_offset == self.log.log_end, "what is proposed ends where the log ends"
         return lead.proposed(now_ms)
 
@@ -143,7 +156,43 @@ class RaftMachine:
 
     def campaign(self, now_ms: int) -> list[Effect]:
         """Stand for election now, not when the timer ends; without effect where there is a leader already."""
-        return [] if self._has_live_leader() or self.role is not Role.FOLLOWER else self._ask_pre_votes(now_ms)
+        may_stand = self.role is Role.FOLLOWER and not self._installing and not self._has_live_leader()
+        return self._ask_pre_votes(now_ms) if may_stand else []
+
+    def transfer(self, target: int, now_ms: int) -> list[Effect]:
+        """Leader: hand over to voter `target`. From here on, nothing is proposed until TransferEnded: `transferee`
+        says whether it was begun. Without effect where it cannot be: not serving, not up, under way already."""
+        lead = self._lead
+        return [] if lead is None else lead.transfer(target, now_ms)
+
+    @property
+    def transferee(self) -> int:
+        """To whom this leader is handing over; 0 = to nobody."""
+        return 0 if self._lead is None else self._lead.transferee
+
+    def snapshot_ended(self, peer: int, now_ms: int) -> list[Effect]:
+        """Leader: a SendSnapshot is over: installed, given up, or refused."""
+        lead = self._lead
+        return [] if lead is None else lead.snapshot_ended(peer, now_ms)
+
+    def installing(self) -> None:
+        """Follower: all of a snapshot is here; from now until `installed` the log is being replaced."""
+        assert self._lead is None, "a leader's log is never replaced"
+        self._installing = True
+
+    def installed(self, end_offset: int, now_ms: int) -> list[Effect]:
+        """The snapshot is the log now, durably, and folded: both end at end_offset, or the log goes on from there."""
+        assert self._installing and end_offset == self.log.log_end
+        self._installing = False
+        assert end_offset > self.commit, "a snapshot never replaces newer committed state (R18)"
+        self.commit = end_offset
+        if not self.leader:
+            return []
+        return [Send(self.leader, AppendReply(self.partition, self.epoch, True, end_offset), True)]
+
+    def level(self) -> int:
+        """Up to where dead entries may go when they are no longer kept for voters that are away."""
+        return self.commit if self._lead is None else self._lead.level()
 
     def next_tick_ms(self) -> int:
         """When to call `tick`; 0 = no need."""
@@ -159,6 +208,9 @@ class RaftMachine:
             return lead.tick(now_ms)
         if self.timer_ms == UNARMED and self.quorum > 1:
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+            return []
+        if self._installing:
+            self.timer_ms = now_ms + self._retry_ms()
             return []
         return self._ask_pre_votes(now_ms)
 
@@ -193,6 +245,7 @@ class RaftMachine:
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
+            lead.forget_match(peer)
         elif self.leader == peer:
             self._forget_leader(now_ms, f"node {peer} went down")
         return []
@@ -211,8 +264,12 @@ class RaftMachine:
             return self._on_append_reply(sender, message, now_ms)
         if type(message) is VoteRequest:
             return self._on_vote_request(sender, message, now_ms)
-        assert type(message) is VoteReply
-        return self._on_vote_reply(sender, message, now_ms)
+        if type(message) is VoteReply:
+            return self._on_vote_reply(sender, message, now_ms)
+        if type(message) is SnapshotChunk:
+            return self._on_snapshot(sender, message, now_ms)
+        assert type(message) is TimeoutNow
+        return self._on_timeout_now(sender, message, now_ms)
 
     def status(self) -> RaftStatus:
         lead = self._lead
@@ -241,6 +298,8 @@ class RaftMachine:
                 # The answer deposes a leader that does not know of this epoch yet.
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
             effects = self._follow(sender, message.epoch, now_ms)
+        if self._installing:
+            return effects  # the leader asks again
         verdict = judge(self.log, self.commit, message, headers)
         if not verdict.ok:
             reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch)
@@ -261,6 +320,24 @@ class RaftMachine:
         if committed > self.commit:
             self.commit = committed
             effects.append(Committed(committed))
+        return effects
+
+    def _on_snapshot(self, sender: int, chunk: SnapshotChunk, now_ms: int) -> list[Effect]:
+        """Fenced like an append (R14), and refused where the log holds what it brings (R18). Raises SafetyViolation."""
+        effects: list[Effect] = []
+        if chunk.epoch != self.epoch or self.leader != sender:
+            if chunk.epoch < self.epoch:
+                return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
+            effects = self._follow(sender, chunk.epoch, now_ms)
+        end = chunk.end_offset
+        if self._installing:
+            return effects
+        if end <= self.log.log_end and self.log.epoch_at(end) == chunk.last_epoch:
+            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end), True))
+            return effects
+        if end <= self.commit:
+            raise SafetyViolation(f"a snapshot up to {end} does not match what is committed up to {self.commit}")
+        effects.append(TakeSnapshot(sender, chunk))
         return effects
 
     def _follow(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
@@ -312,7 +389,8 @@ class RaftMachine:
     def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
         if sender == self.leader and message.epoch > self.epoch:
             self._forget_leader(now_ms, f"node {sender} gave up leading")
-        if self._has_live_leader():
+        by_leader = message.transfer and message.epoch > self.epoch
+        if self._has_live_leader() and not by_leader:
             refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
             effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
             if self._lead is not None and self.up & self._bit(sender):
@@ -332,6 +410,15 @@ class RaftMachine:
             self.timer_ms = now_ms + self._retry_ms()
         effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted), True))
         return effects
+
+    def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
+        """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
+        if message.epoch != self.epoch or sender != self.leader or self._installing:
+            return []
+        self.leader = 0
+        self.leader_since_ms = now_ms
+        self.leader_reason = f"node {sender} handed over"
+        return self._ask_votes(now_ms, transfer=True)
 
     def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
         if not message.granted:
@@ -359,19 +446,21 @@ class RaftMachine:
         self.role = Role.PRE_CANDIDATE
         return self._request_all(self.epoch + 1, True)
 
-    def _ask_votes(self, now_ms: int) -> list[Effect]:
+    def _ask_votes(self, now_ms: int, transfer: bool = False) -> list[Effect]:
         self.role = Role.CANDIDATE
         self.epoch += 1
         self.voted_for = self.node_id
         self._votes = self._own_bit
         self.timer_ms = now_ms + self._retry_ms()
         effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
-        return effects + (self._win(now_ms) if self.quorum == 1 else self._request_all(self.epoch, False))
+        return effects + (
+            self._win(now_ms) if self.quorum == 1 else self._request_all(self.epoch, False, transfer)
+        )
 
-    def _request_all(self, epoch: int, pre_vote: bool) -> list[Effect]:
+    def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
         """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""
         log = self.log
-        request = VoteRequest(self.partition, epoch, log.last_epoch, log.log_end, pre_vote)
+        request = VoteRequest(self.partition, epoch, log.last_epoch, log.log_end, pre_vote, transfer)
         return [Send(voter, request, not pre_vote) for voter in self.voters if voter != self.node_id]
 
     def _is_complete(self, request: VoteRequest) -> bool:

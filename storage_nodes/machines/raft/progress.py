@@ -3,9 +3,11 @@
     probing       where the logs meet is not known: one append at a time from `next`, which only moves back (to a
                   conflict) or is proved by an answer
     replicating   the logs meet: `next` runs ahead of the answers by at most APPEND_IN_FLIGHT_BYTES_MAX
+    snapshotting  `next` lies before what the leader's log still has in whole: the driver sends a snapshot, and
+                  nothing else is sent until that has ended, or an answer shows that it is not needed
 
 `match` <= `next` <= log end of the leader. `match` is what the follower said it had fsynced and only rises within
-an epoch.
+an epoch, while its node stays up: one that comes up again has to prove it anew, its disk may be another one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class Progress:
 
     __slots__ = (
         "asked", "bit", "in_flight", "in_flight_bytes", "last_sent_ms", "match", "next", "node_id", "reading",
-        "replicating", "told", "waiting",
+        "replicating", "snapshotting", "told", "waiting",
     )  # fmt: skip
 
     def __init__(self, node_id: int, bit: int, next_offset: int) -> None:
@@ -28,6 +30,7 @@ class Progress:
         self.match = 0
         self.next = next_offset
         self.replicating = False
+        self.snapshotting = False
         # The driver was asked to send from `asked` and has not said yet what it sent.
         self.reading = False
         self.asked = 0
@@ -40,7 +43,7 @@ class Progress:
         self.in_flight_bytes = 0
 
     def may_send(self) -> bool:
-        if self.reading:
+        if self.reading or self.snapshotting:
             return False
         return self.in_flight_bytes < APPEND_IN_FLIGHT_BYTES_MAX if self.replicating else not self.waiting
 
@@ -64,6 +67,7 @@ class Progress:
     def probe_from(self, offset: int) -> None:
         """Forget what is on its way and find out again where the logs meet, from `offset` down."""
         self.replicating = False
+        self.snapshotting = False
         self.waiting = False
         self.next = offset
         self.in_flight.clear()

@@ -37,12 +37,19 @@ class Input(enum.Enum):
     VOTE_GRANTED = "vote granted"
     REFUSED = "vote or pre-vote refused, not newer"
     REFUSED_NEWER = "vote or pre-vote refused, newer"
+    TRANSFER = "transfer"
+    SNAPSHOT_ENDED = "snapshot ended"
+    INSTALLED = "installed"
+    SNAPSHOT_STALE = "snapshot, stale"
+    SNAPSHOT_CURRENT = "snapshot, current"
+    SNAPSHOT_NEWER = "snapshot, newer"
+    TIMEOUT_NOW = "timeout now"
 
 
 ILLEGAL: frozenset[Role] = frozenset()
 
 # A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at a LEADER raises
-# SafetyViolation: two leaders in one epoch.
+# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER.
 TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PROPOSED: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.DURABLE: {role: frozenset({role}) for role in Role},
@@ -60,11 +67,18 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PRE_VOTE_REQUEST: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_STALE: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_CURRENT: {role: frozenset({role}) for role in Role},
-    Input.VOTE_REQUEST_NEWER: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({L})},
+    Input.VOTE_REQUEST_NEWER: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: frozenset({L, F})},
     Input.PRE_VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P, C}), C: frozenset({C}), L: frozenset({L})},
     Input.VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C, L}), L: frozenset({L})},
     Input.REFUSED: {role: frozenset({role}) for role in Role},
     Input.REFUSED_NEWER: {role: frozenset({F}) for role in Role},
+    Input.SNAPSHOT_ENDED: {role: frozenset({role}) for role in Role},
+    Input.INSTALLED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C}), L: ILLEGAL},
+    Input.SNAPSHOT_STALE: {role: frozenset({role}) for role in Role},
+    Input.SNAPSHOT_CURRENT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: ILLEGAL},
+    Input.SNAPSHOT_NEWER: {role: frozenset({F}) for role in Role},
+    Input.TRANSFER: {role: frozenset({role}) for role in Role},
+    Input.TIMEOUT_NOW: {F: frozenset({F, C}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }
 
 assert all(set(row) == set(Role) for row in TRANSITIONS.values()) and set(TRANSITIONS) == set(Input)

@@ -43,11 +43,17 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], []), "94a4706b2d3101919501a16801a17ac290"),
     (m.Empty(), "90"),
     (m.PeerHello("pk-1", 2, 5), "93a4706b2d310205"),
-    (m.Heartbeat(2, 5, 1_000, 999, 4), "950205cd03e8cd03e704"),
+    (m.Heartbeat(2, 5, 1_000, 999, 4, True), "960205cd03e8cd03e704c3"),
     (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80), "9801070302645a91c405656e74727950"),
     (m.AppendReply(7, 3, False, 64, 1), "96020703c24001"),
-    (m.VoteRequest(7, 4, 3, 120, True), "960307040378c3"),
+    (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
     (m.VoteReply(7, 4, True), "95040704c3c2"),
+    (m.TimeoutNow(7, 4), "93050704"),
+    (
+        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64]),
+        "9b060704640300c405737461746591c405656e747279c3920103920040",
+    ),
+    (m.SnapshotReply(7, 4, 100, 2), "950707046402"),
     (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059195040704c2c3"),
 ]
 NAMES = [type(message).__name__ for message, _ in GOLDEN]
@@ -88,7 +94,7 @@ def test_message_of_a_newer_sender_with_more_fields_is_understood(message: msgsp
 
 def test_raft_frame_keeps_the_kinds_of_its_messages_apart() -> None:
     frame = m.RaftFrame(7, [message for message, _ in GOLDEN if isinstance(message, m.RaftMessage)])
-    assert len({type(message) for message in frame.messages}) == 4
+    assert len({type(message) for message in frame.messages}) == 7
     assert msgspec.msgpack.decode(m.encode_message(frame), type=m.RaftFrame) == frame
 
 

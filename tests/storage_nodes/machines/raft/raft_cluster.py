@@ -24,16 +24,19 @@ from storage_nodes.machines.raft.effects import (
     SaveVote,
     Send,
     SendEntries,
+    SendSnapshot,
     SteppedDown,
+    TakeSnapshot,
     Truncate,
 )
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.protocol.messages import AppendEntries, RaftMessage
+from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
 from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry
 from tests.storage_nodes.machines.raft.raft_oracle import Oracle
 
 PARTITION = 7
 APPEND_ENTRIES_MAX = 3
+SNAPSHOT_MS_MAX = 1_500
 
 
 @dataclass
@@ -84,6 +87,8 @@ class Cluster:
         self.steps = 0
         self.acked: list[str] = []
         self.proposals = 0
+        self.snapshots_sent = 0
+        self.snapshots_installed = 0
         self.append_entries_max = APPEND_ENTRIES_MAX
         self.on_leave: Callable[[int, int, RaftMessage], bool] | None = None
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
@@ -119,7 +124,9 @@ class Cluster:
         self.incarnations[node_id] += 1
         log = SimLog(self.images[node_id])
         spread = self.random
-        machine = RaftMachine(PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, 0, spread.randrange)
+        machine = RaftMachine(
+            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange
+        )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
 
@@ -221,9 +228,39 @@ class Cluster:
                 case BecameLeader():
                     node.serving = True
                     self.oracle.serves(node)
+                case SendSnapshot(peer, epoch):
+                    self._send_snapshot(node, peer, epoch)
+                case TakeSnapshot(_, chunk):
+                    self._take_snapshot(node, chunk)
                 case SteppedDown():
                     node.serving = False
                     node.pending.clear()
+
+    def _send_snapshot(self, node: Node, peer: int, epoch: int) -> None:
+        """One chunk; what becomes of it, the machine is told some time later."""
+        self.snapshots_sent += 1
+        end = node.machine.commit
+        entries = node.log.prefix(end)
+        last_epoch = node.log.epoch_at(end)
+        chunk = SnapshotChunk(PARTITION, epoch, end, last_epoch, 0, b"", entries, True)
+        self._leave(node, peer, chunk)
+
+        def ended() -> None:
+            if node.machine.role is Role.LEADER and node.machine.epoch == epoch:
+                self.input(node, "snapshot_ended", peer, self.now_ms)
+
+        self.at(self.random.randint(20, SNAPSHOT_MS_MAX), lambda: self._when_awake(node, ended))
+
+    def _take_snapshot(self, node: Node, chunk: SnapshotChunk) -> None:
+        node.machine.installing()
+
+        def install() -> None:
+            self.snapshots_installed += 1
+            self.oracle.installs(node, chunk)
+            node.log.install(chunk.entries)
+            self.input(node, "installed", chunk.end_offset, self.now_ms)
+
+        self.at(node.fsync_ms or self.random.randint(*self.faults.fsync_ms), lambda: self._when_awake(node, install))
 
     def _send_entries(self, node: Node, effect: SendEntries) -> None:
         if self.random.random() < self.faults.slow_read:
@@ -236,7 +273,8 @@ class Cluster:
         if not node.machine.is_current(effect):
             return
         peer, prev_offset, prev_epoch, commit, epoch, replicated = effect
-        entries = node.log.read(prev_offset, self.append_entries_max)
+        trimmed = prev_offset < node.log.whole_from  # since it was asked for
+        entries = [] if trimmed else node.log.read(prev_offset, self.append_entries_max)
         end = header_of(entries[-1]).end_offset if entries else prev_offset
         message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated)
         self._leave(node, peer, message)

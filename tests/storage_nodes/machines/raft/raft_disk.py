@@ -26,6 +26,8 @@ class Image(NamedTuple):
     entries: tuple[bytes, ...] = ()
     epoch: int = 0
     voted_for: int = 0
+    # Entries below are only handed out as part of a snapshot (they are all kept, so that whole logs compare).
+    whole_from: int = 0
 
     def end(self) -> int:
         return header_of(self.entries[-1]).end_offset if self.entries else 0
@@ -45,6 +47,7 @@ class SimLog:
         self._headers = [header_of(entry) for entry in self.entries]
         self.epoch = image.epoch
         self.voted_for = image.voted_for
+        self.whole_from = image.whole_from
         self.durable_end = self.log_end
         self.writing: Image | None = None
         self.dirty = False
@@ -93,7 +96,22 @@ class SimLog:
         self.durable_end = min(self.durable_end, offset)
         self.dirty = True
 
+    def trim(self, offset: int) -> None:
+        """Dead entries below `offset` go, with the next group."""
+        self.whole_from = max(self.whole_from, offset)
+        self.dirty = True
+
+    def install(self, entries: list[bytes]) -> None:
+        """The log is these entries now, durably; a group that is being written no longer counts but for the vote."""
+        self.entries = list(entries)
+        self._headers = [header_of(entry) for entry in entries]
+        self.durable_end = self.whole_from = self.log_end
+        self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from)
+        if self.writing is not None:
+            self.writing = Image(tuple(entries), self.writing.epoch, self.writing.voted_for, self.whole_from)
+
     def read(self, offset: int, entries_max: int) -> list[bytes]:
+        assert offset >= self.whole_from, "what was trimmed is not read"
         at = next((i for i, header in enumerate(self._headers) if header.end_offset > offset), len(self._headers))
         return self.entries[at : at + entries_max]
 
@@ -109,7 +127,7 @@ class SimLog:
 
     def begin_write(self) -> None:
         assert self.writing is None
-        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for)
+        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for, self.whole_from)
         self.after_writing, self.after_gathering = self.after_gathering, []
         self.dirty = False
 

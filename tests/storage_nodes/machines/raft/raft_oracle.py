@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.transitions import TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    RaftMessage,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_disk import header_of
 
 if TYPE_CHECKING:
@@ -39,6 +47,17 @@ _PLAIN = {
     "tick": Input.TICK,
     "peer_up": Input.PEER_UP,
     "peer_down": Input.PEER_DOWN,
+    "transfer": Input.TRANSFER,
+    "snapshot_ended": Input.SNAPSHOT_ENDED,
+    "installed": Input.INSTALLED,
+}
+
+
+_AGED = {
+    AppendEntries: "APPEND",
+    AppendReply: "APPEND_REPLY",
+    VoteRequest: "VOTE_REQUEST",
+    SnapshotChunk: "SNAPSHOT",
 }
 
 
@@ -53,8 +72,10 @@ def classify(machine: RaftMachine, name: str, arguments: tuple[object, ...]) -> 
         if message.granted:
             return Input.PRE_VOTE_GRANTED if message.pre_vote else Input.VOTE_GRANTED
         return Input.REFUSED_NEWER if message.epoch > machine.epoch else Input.REFUSED
-    assert isinstance(message, AppendEntries | AppendReply | VoteRequest)
-    kind = {AppendEntries: "APPEND", AppendReply: "APPEND_REPLY", VoteRequest: "VOTE_REQUEST"}[type(message)]
+    if isinstance(message, TimeoutNow):
+        return Input.TIMEOUT_NOW
+    assert isinstance(message, AppendEntries | AppendReply | VoteRequest | SnapshotChunk)
+    kind = _AGED[type(message)]
     age = "STALE" if message.epoch < machine.epoch else "NEWER" if message.epoch > machine.epoch else "CURRENT"
     return Input[f"{kind}_{age}"]
 
@@ -141,6 +162,13 @@ class Oracle:
         arrive, need not have what later epochs committed: it can commit nothing itself.
         """
         return next(((count, end) for by, count, end in reversed(self._growth) if by < epoch), (0, 0))
+
+    def installs(self, node: Node, chunk: SnapshotChunk) -> None:
+        """R18: what a snapshot brings is committed, and it takes nothing away that was."""
+        if chunk.end_offset <= node.machine.commit:
+            self._fail("R18", f"node {node.node_id} goes back from {node.machine.commit} to {chunk.end_offset}")
+        if chunk.entries != self.committed_entries[: len(chunk.entries)]:
+            self._fail("snapshot", f"node {node.node_id} installs what is not committed")
 
     def committed(self, node: Node, offset: int) -> None:
         entries = node.log.prefix(offset)

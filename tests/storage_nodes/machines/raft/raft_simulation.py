@@ -9,6 +9,7 @@ import random
 
 from storage_nodes.machines.raft.effects import Role
 from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Faults
+from tests.storage_nodes.machines.raft.raft_disk import header_of
 from tests.storage_nodes.machines.raft.raft_oracle import BrokenPromise
 
 SAFETY_MS = 12_000
@@ -42,11 +43,16 @@ class Simulation:
         self._cut_rate = self.random.choice([0.0, 0.02, 0.05])
         self._pause_rate = self.random.choice([0.0, 0.01])
         self._propose_rate = self.random.choice([0.1, 0.5, 1.0])
+        self._trims = random.Random(f"trims-{seed}")
+        self._trim_rate = self._trims.choice([0.0, 0.0, 0.01, 0.1])
+        self._transfers = random.Random(f"transfers-{seed}")
+        self._transfer_rate = self._transfers.choice([0.0, 0.0, 0.01, 0.1])
 
     def run(self) -> Cluster:
         for _ in range(SAFETY_MS // STEP_MS):
             self._fault()
             self._propose()
+            self._trim()
             self.cluster.run(STEP_MS)
         self._heal()
         return self.cluster
@@ -86,10 +92,22 @@ class Simulation:
             alone = spread.choice(ids)
             self.cluster.faults.cut |= {(alone, b) for b in ids if b != alone} | {(b, alone) for b in ids if b != alone}
 
+    def _trim(self) -> None:
+        """Nodes drop dead entries that are committed, without waiting for anyone who is behind."""
+        for node in self.cluster.nodes.values():
+            if self._trims.random() < self._trim_rate and node.paused_until_ms <= self.cluster.now_ms:
+                committed = [header_of(entry).end_offset for entry in node.log.prefix(node.machine.commit)]
+                durable = [end for end in committed if end <= node.log.durable_end]
+                if durable:
+                    node.log.trim(durable[-1])
+
     def _propose(self) -> None:
         for node in list(self.cluster.nodes.values()):
             leads = node.machine.role is Role.LEADER and node.paused_until_ms <= self.cluster.now_ms
-            if leads and self.random.random() < self._propose_rate:
+            if leads and self._transfers.random() < self._transfer_rate:
+                target = self._transfers.choice(self.cluster.ids)
+                self.cluster.input(node, "transfer", target, self.cluster.now_ms)
+            if leads and not node.machine.transferee and self.random.random() < self._propose_rate:
                 self.cluster.propose(node.node_id)
 
     # --- the phase of healing -------------------------------------------------------------------------------

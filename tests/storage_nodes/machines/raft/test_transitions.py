@@ -8,8 +8,16 @@ import pytest
 
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, VoteReply
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of
+from tests.storage_nodes.machines.raft.raft_disk import make_entry
 
 Act = Callable[[Bench], object]
 
@@ -24,6 +32,21 @@ def append(ahead: int, sender: int = 3) -> Act:
 
 def append_reply(ahead: int, ok: bool) -> Act:
     return lambda b: b.step(3, AppendReply(PARTITION, b.machine.epoch + ahead, ok, 0))
+
+
+def snapshot(ahead: int, sender: int = 3) -> Act:
+    def act(b: Bench) -> object:
+        entry = make_entry(0, 50, b.machine.epoch, "snapshot")
+        epoch = b.machine.epoch
+        return b.step(sender, SnapshotChunk(PARTITION, epoch + ahead, 50, epoch, 0, b"", [entry], True))
+
+    return act
+
+
+def install(b: Bench) -> None:
+    b.machine.installing()
+    b.log.install([make_entry(0, 50, b.machine.epoch, "snapshot")])
+    b.machine.installed(50, b.now_ms)
 
 
 def ask(ahead: int, pre_vote: bool = False, last: tuple[int, int] = (99, 99)) -> Act:
@@ -54,7 +77,11 @@ WAYS: dict[Input, list[Act]] = {
     Input.PRE_VOTE_REQUEST: [ask(-1, True), ask(0, True), ask(1, True), ask(1, True, (0, 0))],
     Input.VOTE_REQUEST_STALE: [ask(-1)],
     Input.VOTE_REQUEST_CURRENT: [ask(0), ask(0, last=(0, 0))],
-    Input.VOTE_REQUEST_NEWER: [ask(1), ask(3, last=(0, 0))],
+    Input.VOTE_REQUEST_NEWER: [
+        ask(1),
+        ask(3, last=(0, 0)),
+        lambda b: b.step(3, VoteRequest(PARTITION, b.machine.epoch + 1, 99, 99, False, True)),
+    ],
     Input.PRE_VOTE_GRANTED: [
         lambda b: b.grant(2, True),
         lambda b: b.step(2, VoteReply(PARTITION, b.machine.epoch + 9, True, True)),
@@ -65,6 +92,16 @@ WAYS: dict[Input, list[Act]] = {
     ],
     Input.REFUSED: [refusal(0, False), refusal(-1, False), refusal(0, True)],
     Input.REFUSED_NEWER: [refusal(1, False), refusal(2, True)],
+    Input.SNAPSHOT_ENDED: [lambda b: b.machine.snapshot_ended(2, b.now_ms)],
+    Input.INSTALLED: [install],
+    Input.SNAPSHOT_STALE: [snapshot(-1)],
+    Input.SNAPSHOT_CURRENT: [snapshot(0)],
+    Input.SNAPSHOT_NEWER: [snapshot(1), snapshot(5, sender=2)],
+    Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
+    Input.TIMEOUT_NOW: [
+        lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
+        lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch - 1)),
+    ],
 }
 
 
@@ -91,6 +128,10 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         reached.add(single.machine.role)
         following = bench_in(role).follow(2)
         following.machine.campaign(following.now_ms)
+        reached.add(following.machine.role)
+    if row is Input.TIMEOUT_NOW and role is Role.FOLLOWER:
+        following = bench_in(role).follow(2)
+        following.step(2, TimeoutNow(PARTITION, following.machine.epoch))
         reached.add(following.machine.role)
     if row is Input.VOTE_GRANTED and role is Role.CANDIDATE:
         five = bench_in(role, 5)

@@ -1,0 +1,107 @@
+"""Replicas that cannot be fed from the log any more, on real nodes: a wiped one, and one that was away too long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+
+import pytest
+
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.limits import LAGGARD_BYTES_MAX, MIB, WAL_FILE_BYTES
+from storage_nodes.model import Acks, PartitionKind
+from storage_nodes.protocol.records import decode_body, encode_body
+from tests.storage_nodes.node.test_cluster_of_nodes import drain, run
+
+BODY_BYTES = 512 * 1024
+
+
+async def churn(client: StorageClient, partition: int, total_bytes: int) -> None:
+    """Send and delete, so that dead entries fill whole WAL files."""
+    filler = encode_body(os.urandom(BODY_BYTES))
+    for _ in range(total_bytes // (4 * BODY_BYTES)):
+        await asyncio.gather(*(client.send(partition, [filler]) for _ in range(4)))
+        while (await client.stats(partition)).waiting > 0:
+            reply = await client.acquire(partition, 10, 30_000, 100)
+            dead = [(m.offset, m.delivery) for m in reply.messages if len(m.body) > BODY_BYTES]
+            kept = [(m.offset, m.delivery) for m in reply.messages if len(m.body) <= BODY_BYTES]
+            assert not kept, "what is to be kept was leased before"
+            await client.delete(partition, dead)
+
+
+async def lease_some(client: StorageClient, partition: int, values: list[bytes]) -> list[tuple[int, int]]:
+    """Send messages that stay live, and take them out of the way of `churn`."""
+    for start in range(0, len(values), 10):
+        await client.send(partition, [encode_body(value) for value in values[start : start + 10]])
+    leased: list[tuple[int, int]] = []
+    while len(leased) < len(values):
+        reply = await client.acquire(partition, 100, 600_000, 1_000)
+        leased += [(message.offset, message.delivery) for message in reply.messages]
+    return leased
+
+
+async def all_hold(client: StorageClient, partition: int) -> None:
+    """With acks of every voter a send is only answered once all hold everything before it too."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            await client.send(partition, [encode_body(b"everybody")], acks=Acks.ALL)
+            return
+        except Exception:
+            if time.monotonic() > deadline:
+                raise
+
+
+@pytest.mark.parametrize("how", ["wiped", "away"])
+def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(cluster: StorageCluster, how: str) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        values = [b"keep-%d" % number for number in range(50)]
+        leased = await lease_some(client, partition, values)
+        leader = (await client.describe([partition])).partitions[0].leader
+        follower = next(node for node in (1, 2, 3) if node != leader)
+        if how == "wiped":
+            await churn(client, partition, 2 * WAL_FILE_BYTES)
+            cluster.kill(follower)
+            shutil.rmtree(cluster.directory / f"node-{follower}")
+        else:
+            cluster.kill(follower)
+            await churn(client, partition, LAGGARD_BYTES_MAX + 3 * WAL_FILE_BYTES)
+        await client.send(partition, [encode_body(b"before")])
+        cluster.start(follower)
+        await all_hold(client, partition)
+        assert "snapshot installed" in cluster.log_of(follower)
+        # It must be able to carry the partition: with the leader gone, it is one of the two that are left.
+        third = next(node for node in (1, 2, 3) if node not in (leader, follower))
+        await asyncio.sleep(0.2)
+        cluster.kill(leader)
+        await client.change_visibility(partition, [(offset, delivery, 0) for offset, delivery in leased])
+        cluster.kill(third)
+        cluster.start(leader)
+        received = await drain(client, partition)
+        assert sorted(received) == sorted([*values, b"before", b"everybody"])
+        await client.close()
+
+    run(scenario())
+
+
+def test_disk_space_of_a_leader_with_a_follower_away_stays_bounded(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        leader = (await client.describe([partition])).partitions[0].leader
+        cluster.kill(next(node for node in (1, 2, 3) if node != leader))
+        await churn(client, partition, LAGGARD_BYTES_MAX + 4 * WAL_FILE_BYTES)
+        await asyncio.sleep(1)
+        segments = cluster.directory / f"node-{leader}" / "segments"
+        held = sum(path.stat().st_size for path in segments.iterdir())
+        assert held < LAGGARD_BYTES_MAX + 2 * WAL_FILE_BYTES + MIB
+        reply = await client.acquire(partition, 1, 1_000, 0)
+        assert [decode_body(message.body) for message in reply.messages] == []
+        await client.close()
+
+    run(scenario())
