@@ -7,9 +7,12 @@ import sys
 import time
 import traceback
 
-from tests.simulation.world import STEPS_DEFAULT, Outcome, run_seed
+from tests.simulation.planted import PLANTED
+from tests.simulation.world import STEPS_DEFAULT, Outcome, hunt, run_seed
 
 PROGRESS_EVERY_S = 5.0
+# Away from the seeds that sweeps start with.
+BUG_SEEDS_FROM = 50_000
 
 
 def say(text: str) -> None:
@@ -61,15 +64,32 @@ def sweep(first: int, count: int, steps: int) -> int:
     return 1 if failed else 0
 
 
+def bugs(seeds_max: int) -> int:
+    missed = 0
+    say(f"{'bug':<5}{'rule':<5}{'seed':>7}{'seeds':>7}{'steps':>10}  what was noticed")
+    for planted in PLANTED:
+        caught = hunt(planted, BUG_SEEDS_FROM, seeds_max)
+        missed += not caught.rule
+        what = (planted.plant.__doc__ or "").partition(": ")[2]
+        noticed = caught.rule or "NOT CAUGHT"
+        seen = f"{caught.seed:>7}{caught.seeds:>7}{caught.steps:>10,}"
+        say(f"{planted.number:<5}{planted.rule:<5}{seen}  {noticed}: {what}")
+    return 1 if missed else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--steps", type=int, default=STEPS_DEFAULT, help="of the phase with faults")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--sweep", type=int, nargs=2, metavar=("FROM", "COUNT"))
+    parser.add_argument("--bugs", action="store_true", help="run every planted bug until it is noticed")
+    parser.add_argument("--seeds", type=int, default=300, help="most seeds a planted bug may take")
     arguments = parser.parse_args()
     if arguments.sweep is not None:
-        return sweep(*arguments.sweep, arguments.steps)
+        return sweep(arguments.sweep[0], arguments.sweep[1], arguments.steps)
+    if arguments.bugs:
+        return bugs(arguments.seeds)
     if arguments.seed is None:
         parser.error("name a seed, or --sweep FROM COUNT, or --bugs")
     return one(arguments.seed, arguments.steps, arguments.trace)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 RETRY_US = 100_000
+# By how much the clock of a node may run ahead over a lease.
+LEASE_SLACK_US = 20_000
 _REPLIES: dict[int, type[Any]] = {
     Opcode.SEND: SendReply,
     Opcode.ACQUIRE: AcquireReply,
@@ -52,7 +54,7 @@ _REPLIES: dict[int, type[Any]] = {
 class Operation:
     """One request. `outcome` ends as ok, fail or unknown."""
 
-    __slots__ = ("applied", "arrived_us", "done", "node_id", "opcode", "outcome", "request", "reply")
+    __slots__ = ("applied", "arrived_us", "done", "node_id", "opcode", "outcome", "reply", "request")
 
     def __init__(self, opcode: int, node_id: int, request: Any, done: Callable[[Operation], None]) -> None:
         self.opcode = opcode
@@ -249,7 +251,9 @@ class Sender(Client):
         headers = [(HEADER_DELAY_MS, b"%d" % self.random.choice([1, 200, 1_500]))] if delayed else []
         filler = b"x" * self.random.randrange(self._size)
         bodies = [
-            encode_body(b"%d/%d/%d/%d|%b" % (self.process_id, self._message, index, self._attempt, filler), None, headers)
+            encode_body(
+                b"%d/%d/%d/%d|%b" % (self.process_id, self._message, index, self._attempt, filler), None, headers
+            )
             for index in range(self._count)
         ]
         request = SendRequest(self._partition, bodies, not delayed, acks)
@@ -326,7 +330,8 @@ class Referee:
         self.promised: dict[int, bytes] = {}  # offset -> body, acknowledged with quorum
         self.deleted_us: dict[int, int] = {}  # offset -> when its effective delete was acknowledged
         self.delivered = 0
-        self._leases: dict[tuple[int, int], int] = {}  # (epoch, offset) -> when it ends at the earliest
+        # (node, epoch, offset) -> when it ends at the earliest, delivery
+        self._leases: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._changed: set[int] = set()
 
     # --- sends --------------------------------------------------------------------------------------------------
@@ -366,7 +371,7 @@ class Referee:
                 oracle.check_not_stale(process, self._world.partition)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
-                self.check_lease(operation, reply.epoch, message)
+                self.check_lease(process.process_id, operation, reply.epoch, message)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(operation.request, reply)
 
@@ -392,14 +397,19 @@ class Referee:
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
 
-    def check_lease(self, operation: Operation, epoch: int, message: Any) -> None:
-        """LEASE: one leader does not hand out a message again while its lease holds."""
-        key = (epoch, message.offset)
+    def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
+        """LEASE: one leader does not hand out a message again while its lease holds.
+
+        An answer that waited for the disk may come after the next delivery of its message: its number is lower.
+        """
+        key = (node_id, epoch, message.offset)
         now_us = self._world.scheduler.now_us
-        until_us = self._leases.get(key, 0)
-        if now_us < until_us - 20_000 and message.offset not in self._changed:
+        until_us, delivery = self._leases.get(key, (0, 0))
+        if message.delivery < delivery:
+            return
+        if now_us < until_us - LEASE_SLACK_US and message.offset not in self._changed:
             self._world.oracle.fail("LEASE", f"offset {message.offset}, {(until_us - now_us) // 1000} ms too early")
-        self._leases[key] = operation.arrived_us + operation.request.visibility_ms * 1_000
+        self._leases[key] = operation.arrived_us + operation.request.visibility_ms * 1_000, message.delivery
 
     def check_delete_committed(self, request: DeleteRequest, reply: CodesReply) -> None:
         """I2: an acknowledged delete with a receipt that was current is in the committed log."""

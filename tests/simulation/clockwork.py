@@ -1,8 +1,8 @@
 """Simulated time: one heap of events for the whole world, and an asyncio event loop per process that runs on it.
 
-Events are ordered by (time, tie-break drawn from the seed), so a seed is one interleaving. A process has a loop of its
-own: callbacks posted to it run in order, like those of a real loop, and what they put off with `call_soon` runs a turn
-later, so other processes come between. A loop may be paused (everything waits) or dead (nothing of it happens any more).
+Events are ordered by (time, tie-break drawn from the seed), so a seed is one interleaving. A process has its own loop:
+callbacks posted to it run in order, like those of a real loop, and what they put off with `call_soon` runs a turn
+later, so other processes come between. A loop may be paused (everything waits) or dead (nothing happens any more).
 
 The code under test runs on real asyncio tasks and futures; only the loop below them is this one.
 """
@@ -143,9 +143,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not handle.cancelled:
             handle.callback(*handle.args)
 
+    # Signatures are narrower than asyncio's: only what the node and the asyncio module itself pass.
     # --- asyncio ----------------------------------------------------------------------------------------------
 
-    def call_soon(self, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: object = None
+    ) -> Any:
         handle = SimHandle(callback, args)
         if not self.dead:
             self._ready.append(handle)
@@ -153,12 +156,16 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._book(self.scheduler.now_us + TURN_US)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: object = None
+    ) -> Any:
         return self.call_at(self.time() + delay, callback, *args)
 
-    def call_at(self, when: float, callback: Callable[..., object], *args: Any, context: object = None) -> Any:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: object = None
+    ) -> Any:
         handle = SimHandle(callback, args, when)
         if not self.dead:
             self.scheduler.at(max(round(when * 1e6), self.scheduler.now_us + TURN_US), self._ring, handle)
@@ -170,7 +177,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro: Coroutine[Any, Any, Any], **_: object) -> Any:
+    def create_task(self, coro: Coroutine[Any, Any, Any], **_: object) -> Any:  # type: ignore[override]
         task = asyncio.Task(coro, loop=self)
         task.add_done_callback(self._task_done)
         return task

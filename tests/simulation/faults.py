@@ -1,4 +1,4 @@
-"""What goes wrong in a seed: every seed draws its own kinds of faults and rates, so some are quiet and some are wild."""
+"""What goes wrong in a seed: each draws its own kinds of faults and rates, so some are quiet and some are wild."""
 
 from __future__ import annotations
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 from unittest import mock
@@ -38,7 +40,12 @@ def guarded() -> Iterator[None]:
         yield
 
 
-def _drop(*_: object) -> NoReturn:
+# Why nodes said they stopped something, newest last; the oracle quotes it.
+complaints: deque[str] = deque(maxlen=10)
+
+
+def _drop(_logger: Any, _name: str, event: MutableMapping[str, Any]) -> NoReturn:
+    complaints.append(f"{event.get('event')} {sys.exc_info()[1]!r}")
     raise structlog.DropEvent
 
 

@@ -19,6 +19,7 @@ from storage_nodes.machines.queue.commands import (
     FIRST_FIELD,
     KIND,
     PURGED,
+    Command,
     decode_command,
 )
 from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
@@ -160,7 +161,7 @@ class QueueBook:
             if command is not None:
                 self._fold(command, gone)
 
-    def _fold(self, command: list, gone: Gone) -> None:  # type: ignore[type-arg]
+    def _fold(self, command: Command, gone: Gone) -> None:
         kind = command[KIND]
         if kind == ACQUIRED:
             for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:

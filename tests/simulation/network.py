@@ -105,7 +105,9 @@ class Network:
         self._open: dict[SimTransport, None] = {}
         self._stalled: list[tuple[SimTransport, bytes]] = []
 
-    def dial(self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]) -> None:
+    def dial(
+        self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+    ) -> None:
         """Connect; `answer(None)` says whether the caller still wants it. No answer at all where the link is cut."""
         self._scheduler.after(self._delay_us(), self._dialled, caller, node_id, make, answer)
 
@@ -131,7 +133,9 @@ class Network:
             there.protocol = accept()
             there.protocol.connection_made(there)
 
-    def _connected(self, here: SimTransport, make: Callable[[], Any], answer: Callable[[Exception | None], bool]) -> None:
+    def _connected(
+        self, here: SimTransport, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+    ) -> None:
         def connected() -> None:
             if here.closed or here.peer.protocol is None or not answer(None):
                 self.close(here, RESET_DELAY_US)

@@ -19,6 +19,7 @@ from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from tests.simulation.guards import complaints
 from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger, QueueBook
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 CHECK_EVERY_STEPS = 64
-# A leader that lost its majority notices by heartbeats (one timeout), waits (another), and may be held up by its timer.
-STALE_LEADER_MS_MAX = 10 * ELECTION_TIMEOUT_MS
+# A leader that lost its majority notices by heartbeats (one timeout) and waits (another). One whose links work hears of
+# the next leader, whose appends may be lost a few times.
+STALE_LEADER_MS_MAX = 6 * ELECTION_TIMEOUT_MS
 WAL_FILES_MAX = 200
 _READ_ALL = 1 << 30
 
@@ -189,10 +191,12 @@ class Oracle:
             if seen is None or seen.replica is not replica:
                 seen = self._seen[key] = Seen(replica)
             raft = replica.raft
-            if raft.epoch != seen.epoch or raft.role is not seen.role:
-                self._role_changed(node_id, partition, seen, replica)
+            if replica.closed:
+                self.fail("REPLICA STOPPED", f"node {node_id}, partition {partition}: {list(complaints)[-1:]}")
             if raft.commit != seen.commit:
                 self._commit_changed(node_id, partition, seen, replica)
+            if raft.epoch != seen.epoch or raft.role is not seen.role:
+                self._role_changed(node_id, partition, seen, replica)
             if replica.serving != seen.serving:
                 seen.serving = replica.serving
                 if replica.serving:
@@ -246,21 +250,28 @@ class Oracle:
             self.fail("I4 committed logs match", f"node {node_id}, partition {partition}, up to {raft.commit}")
         if count > len(truth.ends):
             fresh = mirror.batches[len(truth.ends) : count]
-            self.check_own_epoch(node_id, raft, fresh[-1])
+            epoch = self.check_own_epoch(node_id, seen, raft, fresh[-1])
             truth.ends += mirror.ends[len(truth.ends) : count]
             truth.batches += fresh
-            truth.growth.append((raft.epoch, count, truth.end, self._world.scheduler.now_us))
+            truth.growth.append((epoch, count, truth.end, self._world.scheduler.now_us))
             self.check_majority(partition, count, raft.voters)
             if isinstance(replica, QueueReplica):
                 book = self.books.setdefault(partition, QueueBook())
                 for batch in fresh:
-                    book.fold(batch, raft.epoch)
+                    book.fold(batch, epoch)
         seen.commit, seen.counted = raft.commit, count
 
-    def check_own_epoch(self, node_id: int, raft: Any, last: bytes) -> None:
-        """R6: only an entry of the leader's own epoch is committed by counting."""
-        if read_header(last).epoch != raft.epoch or raft.role is not Role.LEADER:
-            self.fail("R6 commit in the own epoch", f"node {node_id}, {raft.role.name} of epoch {raft.epoch}")
+    def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
+        """R6: only a leader commits by counting, and only an entry of its own epoch, which is returned.
+
+        It may have been deposed later in the same turn.
+        """
+        epoch = read_header(last).epoch
+        led = (raft.role is Role.LEADER and raft.epoch == epoch) or (seen.role is Role.LEADER and seen.epoch == epoch)
+        if not led:
+            text = f"node {node_id}, {raft.role.name} of epoch {raft.epoch}, committed an entry of epoch {epoch}"
+            self.fail("R6 commit in the own epoch", text)
+        return epoch
 
     def check_majority(self, partition: int, count: int, voters: tuple[int, ...]) -> None:
         """I2, I5: what is committed is on the synced disks of a majority."""
@@ -284,7 +295,7 @@ class Oracle:
             staged = self.ledgers[process.process_id].staged[message.partition]
             if message.epoch == staged.epoch:
                 self.fail("R5 acknowledged after fsync", f"node {process.process_id}: {message} has {mirror.end}")
-        elif (kind is VoteReply and message.granted or kind is VoteRequest) and not message.pre_vote:  # type: ignore[union-attr]
+        elif ((kind is VoteReply and message.granted) or kind is VoteRequest) and not message.pre_vote:  # type: ignore[union-attr]
             voted_for = peer if kind is VoteReply else process.process_id
             if mirror.epoch < message.epoch or (mirror.epoch == message.epoch and mirror.voted_for != voted_for):
                 self.fail("R1 vote after fsync", f"node {process.process_id}: {message}")
@@ -355,7 +366,7 @@ class Oracle:
             if size > most:
                 self.fail("I14 bounded", f"node {process.process_id}: {name} {size} > {most}")
 
-    # --- leaders that should know better --------------------------------------------------------------------------------
+    # --- leaders that should know better ----------------------------------------------------------------------
 
     def check_not_stale(self, process: SimProcess, partition: int) -> None:
         """R8: a leader that was replaced long ago answers no more."""
@@ -372,7 +383,7 @@ class Oracle:
         if late_ms > STALE_LEADER_MS_MAX:
             self.fail("R8 stale leader serves", f"node {process.process_id}, epoch {epoch}, {late_ms} ms too late")
 
-    # --- bugs the node itself finds -------------------------------------------------------------------------------------
+    # --- bugs the node itself finds ---------------------------------------------------------------------------
 
     def stopped_by_bug(self, process: SimProcess, error: BaseException) -> NoReturn:
         raise BrokenInvariant("NODE STOPPED", f"node {process.process_id}: {type(error).__name__}: {error}") from error

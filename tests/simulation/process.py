@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,8 @@ from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.messages import RaftMessage
 from tests.simulation.clockwork import SimLoop
+from tests.simulation.guards import NotDeterministic
+from tests.simulation.oracle import BrokenInvariant
 from tests.simulation.sim_disk import PowerLost, SimDisk, SyncFailed
 
 if TYPE_CHECKING:
@@ -110,7 +112,9 @@ class NodeLoop(SimLoop):
         self.process.world.network.servers[port] = (self.process, accept)
         return SimpleNamespace(close=lambda: None)
 
-    def run_in_executor(self, executor: object, work: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(  # type: ignore[override]
+        self, executor: object, work: Callable[..., Any], *args: Any
+    ) -> Any:
         future = self.create_future()
 
         def done(result: object, error: Exception | None) -> None:
@@ -150,11 +154,11 @@ class SimProcess:
         assert not self.is_up
         self.is_up = True
         self.lives += 1
-        self.loop = NodeLoop(self)
+        self.loop = NodeLoop(self)  # type: ignore[abstract]
         self._jobs = {}
         if self.world.faults.crash_rate and self.random.random() < 0.05:
             self.disk.crash_after = self.random.randrange(1, 15)
-        self.loop.post(self.loop.create_task, self._boot())
+        self.loop.post(lambda: self.loop.create_task(self._boot()))
 
     def crash(self, power_lost: bool) -> None:
         """Stop now, jobs in the middle; with `power_lost` the disk loses what was not synced."""
@@ -165,10 +169,8 @@ class SimProcess:
         for job in list(self._jobs.values()):
             if self.random.random() < 0.8:
                 self.disk.crash_after = self.random.randrange(1, 12)
-                try:
+                with suppress(PowerLost, OSError, CorruptionError, DiskFailedError):
                     job()
-                except (PowerLost, OSError, CorruptionError, DiskFailedError):
-                    pass
                 if self.disk.crash_after is not None and self.disk.crash_after > 0 and not power_lost:
                     continue
                 break
@@ -190,7 +192,7 @@ class SimProcess:
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
     def rot(self, chance: random.Random) -> None:
-        """A synced byte of a WAL group changes that is not of the last group: that one could be taken for a torn tail."""
+        """A synced byte changes in a WAL group before the last one, which could be taken for a torn tail."""
         groups = self.confirmed_groups[:-1]
         if groups:
             number, position, length = chance.choice(groups)
@@ -240,6 +242,8 @@ class SimProcess:
         """As the node's own handler: the process ends. Only what a fault explains is no bug."""
         if isinstance(error, ConnectionError | TimeoutError):
             return
+        if isinstance(error, BrokenInvariant | NotDeterministic):
+            raise error
         if isinstance(error, PowerLost):
             self.crash(power_lost=True)
         elif isinstance(error, SyncFailed | DiskFailedError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import NamedTuple
 
 from storage_nodes.model import CLUSTER_PARTITION
@@ -17,10 +17,11 @@ from storage_nodes.protocol.messages import PartitionInfo
 from tests.simulation.clients import Client, Creator, Receiver, Referee, Sender
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.faults import FaultInjector, describe, draw_faults, tiny_bounds
-from tests.simulation.guards import guarded
+from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.network import Network
 from tests.simulation.oracle import BrokenInvariant, Oracle
+from tests.simulation.planted import Planted
 from tests.simulation.process import SimProcess, node_in
 
 STEPS_DEFAULT = 4_000
@@ -194,3 +195,40 @@ class World:
 def run_seed(seed: int, steps: int = STEPS_DEFAULT, trace: Callable[[str], None] | None = None) -> Outcome:
     """The same seed, the same run. Raises BrokenInvariant."""
     return World(seed, trace).run(steps)
+
+
+class Catch(NamedTuple):
+    seed: int  # that caught it
+    seeds: int  # that were run
+    steps: int  # over all of them
+    rule: str  # that was found broken; empty when nothing was
+
+
+def hunt(planted: Planted, first: int, seeds_max: int) -> Catch:
+    """Run seeds with a planted bug until one fails that passes without it: then the bug was noticed, and nothing else.
+
+    A node that stops by an assertion of its own counts as noticing.
+    """
+    total = 0
+    for seed in range(first, first + seeds_max):
+        rule, steps = _verdict(seed, planted, planted.plant())
+        total += steps
+        if rule and not _verdict(seed, planted, nullcontext())[0]:
+            return Catch(seed, seed - first + 1, total, rule)
+    return Catch(-1, seeds_max, total, "")
+
+
+def _verdict(seed: int, planted: Planted, bug: AbstractContextManager[object]) -> tuple[str, int]:
+    """(rule that was broken, empty where none was; steps)."""
+    world = World(seed)
+    planted.provoke(world.faults)
+    try:
+        with bug:
+            world.run(planted.steps)
+    except NotDeterministic:
+        raise
+    except BrokenInvariant as error:
+        return error.rule, world.scheduler.steps
+    except Exception as error:
+        return type(error).__name__, world.scheduler.steps
+    return "", world.scheduler.steps

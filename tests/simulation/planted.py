@@ -1,0 +1,275 @@
+"""Planted bugs: each breaks the product in one way that is known from other systems, and the simulation must notice.
+
+Test-only switches: every one patches the product's code while a context is open, nothing of them is in the product.
+Numbers are those of the list of known bugs in docs/simulation.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any, NamedTuple
+from unittest import mock
+
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.recovery import WalWalk
+from storage_nodes.machines.queue.effects import Answer
+from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.raft import machine as raft_machine
+from storage_nodes.machines.raft.effects import BecameLeader, EpochStart
+from storage_nodes.machines.raft.following import Verdict
+from storage_nodes.machines.raft.leadership import Leadership
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.node.appends import Appends
+from storage_nodes.node.committer import Committer
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import VoteReply, VoteRequest
+from tests.simulation.faults import Faults
+from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
+from tests.storage_nodes.log.faulty_disk import FaultyDisk
+
+
+def _always(value: object) -> Callable[..., Any]:
+    return lambda *_: value
+
+
+@contextmanager
+def truncates_on_stale_append() -> Iterator[None]:
+    """B1: what a repeated, shorter append does not hold is cut away."""
+    real = raft_machine.judge
+
+    def judge(log: Any, commit: int, message: Any, headers: Any) -> Verdict:
+        verdict = real(log, commit, message, headers)
+        if verdict.ok and verdict.cut < 0 and verdict.end < log.log_end and headers and verdict.last == verdict.first:
+            return verdict._replace(cut=max(verdict.end, log.flushed_end))
+        return verdict
+
+    with mock.patch.object(raft_machine, "judge", judge):
+        yield
+
+
+def commits_older_epochs() -> AbstractContextManager[Any]:
+    """B2: a majority is enough, whatever epoch the entry is of (figure 8 of the Raft paper)."""
+    return mock.patch.object(Leadership, "_is_own", _always(True))
+
+
+@contextmanager
+def votes_before_durable() -> Iterator[None]:
+    """B3: votes leave before the disk has them."""
+    real = Committer.send_after_sync
+
+    def send_after_sync(self: Committer, peer: int, message: Any) -> None:
+        if isinstance(message, VoteReply | VoteRequest):
+            self._send(peer, message)
+        else:
+            real(self, peer, message)
+
+    with mock.patch.object(Committer, "send_after_sync", send_after_sync):
+        yield
+
+
+def votes_for_anyone() -> AbstractContextManager[Any]:
+    """B4: the vote goes to less complete logs too."""
+    return mock.patch.object(RaftMachine, "_is_complete", _always(True))
+
+
+def no_check_quorum() -> AbstractContextManager[Any]:
+    """B8: a leader without a majority goes on."""
+    return mock.patch.object(Leadership, "quorum_lost", _always(False))
+
+
+def no_fsync() -> AbstractContextManager[Any]:
+    """B10: what was written counts as durable."""
+    return mock.patch.object(SimFile, "sync", lambda self: None)
+
+
+def no_directory_fsync() -> AbstractContextManager[Any]:
+    """B11: new and renamed files are not made durable."""
+    return mock.patch.object(SimDisk, "sync_directory", lambda self, path: FaultyDisk.change(self))
+
+
+@contextmanager
+def retries_fsync() -> Iterator[None]:
+    """B12: fsync failed? Once more; it succeeds, and the pages are gone."""
+    real = SimFile.sync
+
+    def sync(self: SimFile) -> None:
+        with suppress(SyncFailed):
+            real(self)
+
+    with mock.patch.object(SimFile, "sync", sync):
+        yield
+
+
+def corruption_is_the_end() -> AbstractContextManager[Any]:
+    """B13: the log ends at the first block that is not valid."""
+    return mock.patch.object(WalWalk, "_check_tail", _always(None))
+
+
+@contextmanager
+def obeys_old_leaders() -> Iterator[None]:
+    """B15: appends of deposed leaders are taken."""
+    real = RaftMachine._on_append
+
+    def on_append(self: RaftMachine, sender: int, message: Any, now_ms: int, headers: Any) -> Any:
+        if message.epoch < self.epoch and self._lead is None:
+            kept = (self.epoch, self.leader)
+            self.epoch, self.leader = message.epoch, sender
+            try:
+                return real(self, sender, message, now_ms, headers)
+            finally:
+                self.epoch, self.leader = kept
+        return real(self, sender, message, now_ms, headers)
+
+    with mock.patch.object(RaftMachine, "_on_append", on_append):
+        yield
+
+
+@contextmanager
+def serves_when_elected() -> Iterator[None]:
+    """B16: a new leader serves at once, by the commit position it happens to know."""
+    real = RaftMachine._win
+
+    def win(self: RaftMachine, now_ms: int) -> Any:
+        effects = real(self, now_ms)
+        assert self._lead is not None
+        self._lead.serving = True
+        return [*effects, BecameLeader()]
+
+    with mock.patch.object(RaftMachine, "_win", win):
+        yield
+
+
+@contextmanager
+def no_epoch_start() -> Iterator[None]:
+    """B17: no entry of the own epoch is appended before serving."""
+    real = RaftMachine._win
+
+    def win(self: RaftMachine, now_ms: int) -> Any:
+        effects = [effect for effect in real(self, now_ms) if not isinstance(effect, EpochStart)]
+        assert self._lead is not None
+        self._lead.serving = True
+        return [*effects, BecameLeader()]
+
+    with mock.patch.object(RaftMachine, "_win", win):
+        yield
+
+
+@contextmanager
+def counts_late_votes() -> Iterator[None]:
+    """B21: a late or repeated vote counts in a later election."""
+    real = RaftMachine._on_vote_reply
+
+    def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> Any:
+        if message.granted and not message.pre_vote and message.epoch < self.epoch:
+            message = VoteReply(message.partition, self.epoch, True)
+        return real(self, sender, message, now_ms)
+
+    with mock.patch.object(RaftMachine, "_on_vote_reply", on_vote_reply):
+        yield
+
+
+@contextmanager
+def answers_sends_before_commit() -> Iterator[None]:
+    """B26: a send with quorum is answered once the leader's own disk has it."""
+    real = Appends.progressed
+
+    def progressed(self: Appends, durable_end: int, commit: int, replicated: int) -> None:
+        real(self, durable_end, durable_end, replicated)
+
+    with mock.patch.object(Appends, "progressed", progressed):
+        yield
+
+
+@contextmanager
+def answers_deletes_before_commit() -> Iterator[None]:
+    """B27: a delete is answered when it is staged."""
+    real = Leader.delete
+
+    def delete(self: Leader, token: Any, receipts: Any) -> Any:
+        return [Answer(token, [ErrorCode.OK] * len(receipts)), *real(self, None, receipts)]
+
+    with mock.patch.object(Leader, "delete", delete):
+        yield
+
+
+@contextmanager
+def flushes_what_is_not_committed() -> Iterator[None]:
+    """B28: the flush takes everything durable for committed."""
+    real = NodeLog.plan_flush
+
+    def plan_flush(self: NodeLog, facts: Any) -> Any:
+        return real(self, lambda partition: facts(partition)._replace(commit=self.partitions[partition].durable_end))
+
+    with mock.patch.object(NodeLog, "plan_flush", plan_flush):
+        yield
+
+
+@contextmanager
+def recycles_wal_too_early() -> Iterator[None]:
+    """B29: WAL files go before the manifest that replaces them is durable."""
+    real = NodeLog.run_flush
+
+    def run_flush(self: NodeLog, plan: Any) -> None:
+        self._wal.release_before(plan.first_file)
+        real(self, plan)
+
+    with mock.patch.object(NodeLog, "run_flush", run_flush):
+        yield
+
+
+@contextmanager
+def forgets_the_vote() -> Iterator[None]:
+    """B30: who was voted for is not written down."""
+    real = NodeLog.save_vote
+
+    def save_vote(self: NodeLog, partition: int, epoch: int, voted_for: int) -> None:
+        log = self.partitions[partition]
+        real(self, partition, epoch, 0)
+        log.voted_for = voted_for
+
+    with mock.patch.object(NodeLog, "save_vote", save_vote):
+        yield
+
+
+def _more_faults(**least: float) -> Callable[[Faults], None]:
+    def apply(faults: Faults) -> None:
+        for name, value in least.items():
+            setattr(faults, name, max(getattr(faults, name), value))
+
+    return apply
+
+
+def _long_cuts(faults: Faults) -> None:
+    faults.cut_rate, faults.heal_rate, faults.crash_rate, faults.power_failure_rate = 0.02, 0.0, 0.0, 0.0
+
+
+class Planted(NamedTuple):
+    number: str
+    rule: str
+    plant: Callable[[], AbstractContextManager[Any]]
+    # Without the fault that the bug answers wrongly there is nothing to see.
+    provoke: Callable[[Faults], None] = lambda faults: None
+    steps: int = 4_000
+
+
+PLANTED = [
+    Planted("B1", "R17", truncates_on_stale_append),
+    Planted("B2", "R6", commits_older_epochs),
+    Planted("B3", "R1", votes_before_durable),
+    Planted("B4", "R10", votes_for_anyone),
+    Planted("B8", "R8", no_check_quorum, _long_cuts, 12_000),
+    Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
+    Planted("B11", "R5", no_directory_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
+    Planted("B12", "R21", retries_fsync, _more_faults(eio_rate=0.01, crash_rate=0.01, power_share=0.5)),
+    Planted("B13", "R20", corruption_is_the_end, _more_faults(rot_rate=0.5, crash_rate=0.02)),
+    Planted("B15", "R14", obeys_old_leaders),
+    Planted("B16", "R9", serves_when_elected),
+    Planted("B17", "R13", no_epoch_start),
+    Planted("B21", "R14", counts_late_votes),
+    Planted("B26", "R6", answers_sends_before_commit),
+    Planted("B27", "R25", answers_deletes_before_commit),
+    Planted("B28", "R24", flushes_what_is_not_committed),
+    Planted("B29", "R22", recycles_wal_too_early),
+    Planted("B30", "R1", forgets_the_vote),
+]

@@ -1,0 +1,50 @@
+"""A short walk through the simulation; the long ones are `python -m tests.simulation --sweep` and `--bugs`."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.simulation.guards import NotDeterministic, guarded
+from tests.simulation.planted import PLANTED, Planted
+from tests.simulation.world import hunt, run_seed
+
+SEEDS_FROM = 1
+SEEDS = 40
+STEPS = 3_000
+# Every seed that ever failed, with the steps it failed at: it stays.
+REGRESSIONS = [200, 237, 250, 281, 289, 325, 357, 1027, 1118, 1148, 1223, 1257, 1355, 1384]
+# Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
+QUICK = ("B1", "B3", "B10", "B11", "B12", "B16", "B17", "B26", "B27", "B29")
+QUICK_SEEDS_FROM = 50_000
+QUICK_SEEDS_MAX = 20
+
+
+@pytest.mark.parametrize("first", range(SEEDS_FROM, SEEDS_FROM + SEEDS, 10))
+def test_seeds_keep_every_promise(first: int) -> None:
+    outcomes = [run_seed(seed, STEPS) for seed in range(first, first + 10)]
+    assert sum(outcome.acked for outcome in outcomes) > 100, "the clients hardly got through: nothing was tested"
+    assert sum(outcome.flushes for outcome in outcomes) > 10
+    assert sum(outcome.recoveries for outcome in outcomes) > 30
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_seed_that_failed_once_holds(seed: int) -> None:
+    run_seed(seed)
+
+
+@pytest.mark.parametrize("planted", [bug for bug in PLANTED if bug.number in QUICK], ids=lambda bug: bug.number)
+def test_planted_bug_is_noticed(planted: Planted) -> None:
+    assert hunt(planted, QUICK_SEEDS_FROM, QUICK_SEEDS_MAX).rule
+
+
+def test_same_seed_twice_gives_the_same_run() -> None:
+    first, other, again = run_seed(7, STEPS), run_seed(8, STEPS), run_seed(7, STEPS)
+    assert first == again
+    assert first.digest != other.digest
+
+
+def test_clock_of_the_machine_is_refused_during_a_run() -> None:
+    with guarded(), pytest.raises(NotDeterministic):
+        time.time()
