@@ -9,6 +9,7 @@ python -m tests.blackbox check FILE --queue P --stream P      judge a stored his
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,8 @@ Run = Callable[[str, float, int, Path | None], Outcome]
 
 
 def main() -> int:
+    # What the runs made on the machine (namespaces, mounts, processes) is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     arguments = _parser().parse_args()
     if arguments.list:
         for name in (*SCENARIOS, *http_target.SCENARIOS):

@@ -83,7 +83,7 @@ class Bench:
         since_s = time.monotonic() if since_s is None else since_s
         for partition, operation in ((self.load.queue, SEND), (self.load.stream, APPEND)):
             end = time.monotonic() + RECOVERY_TIMEOUT_S
-            while not self._acked_since(partition, operation, since_s):
+            while not self.acked_since(partition, operation, since_s):
                 self.load.raise_failures()
                 if time.monotonic() > end:
                     raise BenchError(f"partition {partition}: no write acknowledged in {RECOVERY_TIMEOUT_S:.0f} s")
@@ -95,7 +95,7 @@ class Bench:
             if not await self.load.barrier(self.barriers, operation, CATCH_UP_TIMEOUT_S):
                 raise BenchError(f"{operation}: not all replicas caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
 
-    def _acked_since(self, partition: int, operation: str, since_s: float) -> bool:
+    def acked_since(self, partition: int, operation: str, since_s: float) -> bool:
         begun: set[int] = set()
         for event in self.recorder.events[self._index_at(since_s) :]:
             if event.partition == partition and event.operation == operation:

@@ -177,10 +177,10 @@ class ImageCluster(NodeCluster):
         super().remove()
 
 
-class SmallImageCluster(ImageCluster):
-    """Images that a minute of load fills."""
+class LargeImageCluster(ImageCluster):
+    """Room for large messages (the images are sparse); what makes the disk full is a ballast file."""
 
-    image_mib = 400
+    image_mib = 4_000
 
 
 def read_copy(directory: Path, partition: int) -> dict[int, Value]:

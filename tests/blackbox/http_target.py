@@ -1,8 +1,8 @@
 """The second target: a whole installation, through its public HTTP API.
 
-Values travel as REST messages; a place is the message's id. The front end's own storage client repeats what has an
-unknown outcome, so a standard queue may hold a value twice: duplicates are counted here and are no violation (at
-least once).
+Values travel as REST messages. A place is the message's id, with a number where the same id is delivered for a first
+time again: the front end seals a message once, and its storage client repeats what has an unknown outcome, so that a
+standard queue may hold a message twice. These duplicates are counted and are no violation (at least once).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,7 @@ class HttpBench:
         headers = {"Authorization": f"Bearer {key['bearer_token']}"}
         self._http = httpx2.AsyncClient(base_url=key["endpoint"], headers=headers, timeout=REQUEST_TIMEOUT_S)
         self._writing = self._consuming = True
+        self._first_deliveries: Counter[str] = Counter()
 
     async def run(self, cycle: Callable[[HttpBench], Awaitable[None]], seconds: float) -> None:
         writers = [asyncio.create_task(self._write(f"w{number}")) for number in range(WRITERS)]
@@ -137,11 +139,19 @@ class HttpBench:
                 continue
             messages = answer["messages"]
             values = [value_of(message["body"]) for message in messages]
-            places = [message["id"] for message in messages]
+            places = [self._place(message["id"], message["delivery_count"]) for message in messages]
             counts = " ".join(str(message["delivery_count"]) for message in messages)
             self.recorder.complete(invoked, OK, values, places, note=f"deliveries {counts}" if messages else "")
             if messages:
                 await self._delete(name, values, places, [message["receipt"] for message in messages])
+
+    def _place(self, message_id: str, delivery: int) -> str:
+        """The id does not tell copies of a repeated send apart; a first delivery that was there before does."""
+        if delivery == 1:
+            self._first_deliveries[message_id] += 1
+            copy = self._first_deliveries[message_id]
+            return message_id if copy == 1 else f"{message_id}#{copy}"
+        return message_id
 
     async def _delete(self, name: str, values: list[Value], places: list[str], receipts: list[str]) -> None:
         invoked = self.recorder.invoke(DELETE, name, 0, values)
@@ -167,6 +177,11 @@ async def _kill(bench: HttpBench, role: str, number: int) -> None:
     bench.recorder.mark(HEALED, f"kill {role}")
 
 
+async def quiet(bench: HttpBench) -> None:
+    await asyncio.sleep(1.0)
+    await bench.recovered()
+
+
 async def kill_leading_node(bench: HttpBench) -> None:
     """Our queue is the newest of the installation and has one partition: the one with the highest number."""
     rows = (await asyncio.to_thread(bench.installation.status))["partitions"]
@@ -179,6 +194,7 @@ async def kill_front_end(bench: HttpBench) -> None:
 
 
 SCENARIOS: dict[str, Callable[[HttpBench], Awaitable[None]]] = {
+    "http-quiet": quiet,
     "http-kill-leader": kill_leading_node,
     "http-kill-front-end": kill_front_end,
 }

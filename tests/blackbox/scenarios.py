@@ -13,13 +13,13 @@ from storage_nodes.protocol.errors import StorageError
 from tests.blackbox import nemeses
 from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, Verdict, availability, check_queue, check_stream, failover_times_s
-from tests.blackbox.clusters import ImageCluster, NetworkCluster, NodeCluster, SmallImageCluster
+from tests.blackbox.clusters import ImageCluster, LargeImageCluster, NetworkCluster, NodeCluster
 from tests.blackbox.faults import disks, network
 from tests.blackbox.history import Event, Recorder
 
 BODY_BYTES = 120
 # Fills write-ahead log files fast enough for a disk to become full within a cycle.
-LARGE_BODY_BYTES = 24_000
+LARGE_BODY_BYTES = 12_000
 RUN_OVERTIME_S = 240.0
 
 
@@ -45,7 +45,7 @@ SCENARIOS: dict[str, Scenario] = {
     "bridge": Scenario(nemeses.bridge, NetworkCluster, network.missing),
     "power-one": Scenario(nemeses.power_one, ImageCluster, disks.missing),
     "power-all": Scenario(nemeses.power_all, ImageCluster, disks.missing),
-    "disk-full": Scenario(nemeses.disk_full, SmallImageCluster, disks.missing, LARGE_BODY_BYTES),
+    "disk-full": Scenario(nemeses.disk_full, LargeImageCluster, disks.missing, LARGE_BODY_BYTES),
     "flip-bits": Scenario(nemeses.flip_bits),
     "truncate-files": Scenario(nemeses.truncate_files),
 }

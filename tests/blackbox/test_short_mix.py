@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
+from storage_nodes.model import Acks
 from tests.blackbox import nemeses
 from tests.blackbox.bench import Bench
+from tests.blackbox.checkers import SEND
+from tests.blackbox.clusters import NODES
 from tests.blackbox.scenarios import SCENARIOS, Scenario, run_scenario
+from tests.blackbox.workload import RETRY_PAUSE_S
 
 pytestmark = pytest.mark.slow
 LEASES_PAUSED = 4
 SECONDS_MAX = 20.0
+# A leader that lost its followers keeps answering for a moment: longer than this and it never will.
+STEP_DOWN_S = 5.0
 
 
 async def one_of_each(bench: Bench) -> None:
@@ -19,6 +28,35 @@ async def one_of_each(bench: Bench) -> None:
     await nemeses.pause_leader(bench, LEASES_PAUSED)
     await nemeses.kill_leader(bench)
     await nemeses.kill_leader(bench)
+
+
+async def lose_what_only_the_leader_has(bench: Bench) -> None:
+    """Writes that are acknowledged by the leader's disk alone, on a leader that never comes back in time."""
+    bench.load.acks = Acks.LEADER
+    leader = await bench.leader(bench.load.queue)
+    followers = [node for node in NODES if node != leader]
+    for node in followers:
+        bench.cluster.kill(node)
+    since_s = time.monotonic()
+    while not bench.acked_since(bench.load.queue, SEND, since_s):
+        assert time.monotonic() < since_s + STEP_DOWN_S, "the leader acknowledged nothing alone"
+        await asyncio.sleep(RETRY_PAUSE_S)
+    bench.cluster.kill(leader)
+    for node in followers:
+        bench.cluster.start(node)
+    bench.load.acks = Acks.QUORUM
+    await bench.recovered()
+    bench.cluster.start(leader)
+
+
+def test_messages_that_are_really_lost_are_reported_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole way from process to verdict can fail: with too few acknowledgements a loss is made, and found."""
+    monkeypatch.setitem(SCENARIOS, "planted-loss", Scenario(lose_what_only_the_leader_has))
+    outcome = run_scenario("planted-loss", SECONDS_MAX, seed=1, cycles_max=1)
+    assert not outcome.failure
+    assert not outcome.passed
+    violations = outcome.verdicts["queue"].violations
+    assert violations["lost-middle"] or violations["lost-postfix"]
 
 
 def test_kills_and_a_paused_leader_lose_nothing_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ class Load:
         self.positions: dict[str, int] = {}
         # Leases may be lost in a failover (the message comes again); how often is worth knowing.
         self.deletes_refused = 0
+        # What the writers ask for. Only the test that wants acknowledged messages to be lost lowers it.
+        self.acks = Acks.QUORUM
         self.writers: list[asyncio.Task[None]] = []
         self.consumers: list[asyncio.Task[None]] = []
 
@@ -96,10 +98,11 @@ class Load:
         return [(name, first + number) for number in range(count)]
 
     async def send(
-        self, client: StorageClient, name: str, operation: str, values: Sequence[Value], acks: Acks = Acks.QUORUM
+        self, client: StorageClient, name: str, operation: str, values: Sequence[Value], acks: Acks | None = None
     ) -> Event:
         """One attempt; its completion."""
         partition = self.queue if operation == SEND else self.stream
+        acks = self.acks if acks is None else acks
         invoked = self.recorder.invoke(operation, name, partition, values)
         bodies = [body_of(value, self._body_bytes) for value in values]
         try:
