@@ -87,6 +87,13 @@ class NodeLedger:
         self.gathering: list[Change] = []
         self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
         self.incarnation = 0
+        # Partitions whose log is being replaced by a snapshot, and by what.
+        self.installing: dict[int, Mirror] = {}
+
+    def installed(self, partition: int) -> None:
+        new = self.installing.pop(partition)
+        for mirrors in (self.staged, self.synced):
+            _replace(mirrors, partition, new)
 
     def change(self, change: Change) -> None:
         play(self.staged, change)
@@ -101,7 +108,14 @@ class NodeLedger:
             play(self.synced, change)
 
     def possible(self) -> Iterator[dict[int, Mirror]]:
-        """What a restart may find: all that was synced, with or without the group under way."""
+        """What a restart may find: all that was synced, with or without the group and the snapshot under way."""
+        yield from self._with_groups()
+        for partition, new in self.installing.items():
+            for mirrors in self._with_groups():
+                _replace(mirrors, partition, new)
+                yield mirrors
+
+    def _with_groups(self) -> Iterator[dict[int, Mirror]]:
         mirrors = {partition: mirror.copy() for partition, mirror in self.synced.items()}
         yield mirrors
         for sequence in sorted(self.groups):
@@ -109,6 +123,14 @@ class NodeLedger:
             for change in self.groups[sequence]:
                 play(mirrors, change)
             yield mirrors
+
+
+def _replace(mirrors: dict[int, Mirror], partition: int, new: Mirror) -> None:
+    """The log becomes the snapshot's; the hard state stays."""
+    mirror = new.copy()
+    old = mirrors.setdefault(partition, Mirror())
+    mirror.epoch, mirror.voted_for = old.epoch, old.voted_for
+    mirrors[partition] = mirror
 
 
 class CommittedLog:
@@ -174,7 +196,8 @@ class QueueBook:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 2):
                 offset, delivery = flat[at], flat[at + 1]
-                if offset in self.bodies and self.delivery.get(offset, delivery) == delivery:
+                # A receipt is old only if the log knows a later delivery; a newer one outlived its lease's leader.
+                if offset in self.bodies and delivery >= max(self.delivery.get(offset, 0), 1):
                     self.gone.setdefault(offset, gone)
         elif kind == EXPIRED:
             flat = command[FIRST_FIELD + 1]

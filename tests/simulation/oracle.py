@@ -126,7 +126,7 @@ class Oracle:
         """Hear of everything that is staged, taken and confirmed."""
         real_append, real_truncate, real_vote = log.append, log.truncate, log.save_vote
         real_take, real_written, real_create = log.take_group, log.group_written, log.create
-        real_done = log.flush_done
+        real_done, real_plan, real_installed = log.flush_done, log.plan_install, log.install_done
 
         def append(partition: int, batch: bytes) -> None:
             real_append(partition, batch)
@@ -161,12 +161,36 @@ class Oracle:
             self.flushes += 1
             real_done(plan)
 
+        def plan_install(partition: int, image: Any, *more: Any) -> Any:
+            plan = real_plan(partition, image, *more)
+            if plan is not None:
+                ledger.installing[partition] = self.check_snapshot(node_id, partition, image)
+            return plan
+
+        def install_done(plan: Any) -> None:
+            real_installed(plan)
+            ledger.installed(plan.log.partition)
+
         followed: dict[str, Callable[..., Any]] = {
             "append": append, "truncate": truncate, "save_vote": save_vote, "create": create,
             "take_group": take_group, "group_written": group_written, "flush_done": flush_done,
+            "plan_install": plan_install, "install_done": install_done,
         }  # fmt: skip
         for name, call in followed.items():
             setattr(log, name, call)
+
+    def check_snapshot(self, node_id: int, partition: int, image: Any) -> Mirror:
+        """R18: a snapshot holds nothing that is not committed and replaces nothing newer. Returns the log it makes."""
+        truth = self.committed.get(partition) or CommittedLog()
+        if image.end_offset > truth.end:
+            self.fail("R18 snapshot is committed", f"node {node_id}: up to {image.end_offset} of {truth.end}")
+        installed = Mirror()
+        count = bisect_right(truth.ends, image.end_offset)
+        installed.ends, installed.batches = truth.ends[:count], truth.batches[:count]
+        seen = self._seen.get((node_id, partition))
+        if seen is not None and seen.commit > image.end_offset:
+            self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")
+        return installed
 
     def check_truncation(self, node_id: int, partition: int, offset: int, mirror: Mirror) -> None:
         """I3: a committed entry is never cut away."""
@@ -390,9 +414,10 @@ class Oracle:
 
     def sent_bodies(self, partition: int) -> list[bytes]:
         """Every message body that is committed, in order."""
+        truth = self.committed.get(partition)
         return [
             body
-            for batch in self.committed[partition].batches
+            for batch in (truth.batches if truth is not None else ())
             if partition != CLUSTER_PARTITION and not read_header(batch).is_control
             for _, body in iterate_bodies(batch)
         ]

@@ -214,8 +214,8 @@ class SimProcess:
         node.links.send = send  # type: ignore[method-assign]
         await node.start()
 
-    def open_log(self) -> NodeLog:
-        self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk)
+    def open_log(self, **more: Any) -> NodeLog:
+        self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk, **more)
         self.disk.crash_after = None
         self.disk.eio_rate = self.world.faults.eio_rate
         self.world.oracle.opened(self, self.log)
@@ -285,7 +285,7 @@ def node_in(world: World) -> Iterator[None]:
 
     replaced: list[tuple[Any, str, Any]] = [
         (node_module, "NodeClock", lambda: SimClock(world.current)),
-        (node_module, "NodeLog", SimpleNamespace(open=lambda directory: world.current.open_log())),
+        (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
         (node_module, "ThreadPoolExecutor", lambda *_: None),
         (replica_module, "random", CurrentRandom()),
