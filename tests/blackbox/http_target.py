@@ -33,6 +33,8 @@ WRITERS = 4
 CONSUMERS = 2
 BATCH = 5
 RETRY_PAUSE_S = 0.05
+# Slower than the consumers, so that the drain at the end is short.
+SEND_PAUSE_S = 0.1
 RECOVERY_TIMEOUT_S = 60.0
 DRAIN_TIMEOUT_S = 60.0
 REQUEST_TIMEOUT_S = 15.0
@@ -129,6 +131,7 @@ class HttpBench:
             sent = [(value, row["id"]) for value, row in zip(values, answer["messages"], strict=True) if "id" in row]
             kind = OK if sent else UNKNOWN
             self.recorder.complete(invoked, kind, [value for value, _ in sent], [place for _, place in sent])
+            await asyncio.sleep(SEND_PAUSE_S)
 
     async def _consume(self, name: str) -> None:
         while self._consuming:
@@ -166,12 +169,12 @@ class HttpBench:
 
 
 async def _kill(bench: HttpBench, role: str, number: int) -> None:
-    pid = await asyncio.to_thread(
-        lambda: next(row["pid"] for row in bench.installation.processes(role) if row["id"] == number)
-    )
+    rows = await asyncio.to_thread(bench.installation.processes, role)
+    pids = [row["pid"] for row in rows if row["id"] == number]
+    assert len(pids) == 1, f"{role} {number} is not in the status: {rows}"
     bench.recorder.mark(FAULT, f"kill {role}", [0], f"number {number}")
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pids[0], signal.SIGKILL)
     await bench.recovered()
     await asyncio.to_thread(bench.installation.wait_healthy)
     bench.recorder.mark(HEALED, f"kill {role}")
@@ -190,7 +193,7 @@ async def kill_leading_node(bench: HttpBench) -> None:
 
 
 async def kill_front_end(bench: HttpBench) -> None:
-    await _kill(bench, "front-end", 1)
+    await _kill(bench, "frontend", 1)
 
 
 SCENARIOS: dict[str, Callable[[HttpBench], Awaitable[None]]] = {
