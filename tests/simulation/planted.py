@@ -244,6 +244,13 @@ def _long_cuts(faults: Faults) -> None:
     faults.cut_rate, faults.heal_rate, faults.crash_rate, faults.power_failure_rate = 0.02, 0.0, 0.0, 0.0
 
 
+def _late_votes(faults: Faults) -> None:
+    faults.links.duplicate, faults.links.late, faults.links.loss = 0.5, 0.2, 0.2
+    faults.links.late_us = 4_000_000
+    faults.crash_rate = faults.power_failure_rate = 0.0
+    faults.pause_rate, faults.cut_rate, faults.heal_rate = 0.01, 0.03, 0.1
+
+
 class Planted(NamedTuple):
     number: str
     rule: str
@@ -266,7 +273,7 @@ PLANTED = [
     Planted("B15", "R14", obeys_old_leaders),
     Planted("B16", "R9", serves_when_elected),
     Planted("B17", "R13", no_epoch_start),
-    Planted("B21", "R14", counts_late_votes),
+    Planted("B21", "R14", counts_late_votes, _late_votes),
     Planted("B26", "R6", answers_sends_before_commit),
     Planted("B27", "R25", answers_deletes_before_commit),
     Planted("B28", "R24", flushes_what_is_not_committed),

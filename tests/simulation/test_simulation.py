@@ -11,27 +11,50 @@ from tests.simulation.planted import PLANTED, Planted
 from tests.simulation.world import hunt, run_seed
 
 SEEDS_FROM = 1
-SEEDS = 40
-STEPS = 3_000
-# Every seed that ever failed, with the steps it failed at: it stays.
-REGRESSIONS = [200, 237, 250, 281, 289, 325, 357, 1027, 1118, 1148, 1223, 1257, 1355, 1384]
+SEEDS = 24
+STEPS = 2_000
+# Every seed that ever failed: it stays.
+REGRESSIONS = [
+    19,
+    200,
+    237,
+    250,
+    281,
+    289,
+    325,
+    357,
+    1027,
+    1118,
+    1148,
+    1223,
+    1257,
+    1355,
+    1384,
+    2017,
+    2046,
+    2195,
+    3094,
+    3119,
+    3182,
+    3388,
+]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
 QUICK = ("B1", "B3", "B10", "B11", "B12", "B16", "B17", "B26", "B27", "B29")
 QUICK_SEEDS_FROM = 50_000
 QUICK_SEEDS_MAX = 20
 
 
-@pytest.mark.parametrize("first", range(SEEDS_FROM, SEEDS_FROM + SEEDS, 10))
+@pytest.mark.parametrize("first", range(SEEDS_FROM, SEEDS_FROM + SEEDS, 8))
 def test_seeds_keep_every_promise(first: int) -> None:
-    outcomes = [run_seed(seed, STEPS) for seed in range(first, first + 10)]
+    outcomes = [run_seed(seed, STEPS) for seed in range(first, first + 8)]
     assert sum(outcome.acked for outcome in outcomes) > 100, "the clients hardly got through: nothing was tested"
     assert sum(outcome.flushes for outcome in outcomes) > 10
-    assert sum(outcome.recoveries for outcome in outcomes) > 30
+    assert sum(outcome.recoveries for outcome in outcomes) >= 20
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_seed_that_failed_once_holds(seed: int) -> None:
-    run_seed(seed)
+    run_seed(seed, STEPS)
 
 
 @pytest.mark.parametrize("planted", [bug for bug in PLANTED if bug.number in QUICK], ids=lambda bug: bug.number)
