@@ -219,7 +219,12 @@ def _map(key_field: str, read_value: Reader) -> Reader:
 
 
 def _numbered(node: Node, name: str) -> list[Node]:
-    """The items in the order of their indices, which may have gaps. A single item may stand without an index."""
+    """The items in the order of their indices, which may have gaps. A single item may stand without an index.
+
+    An empty list is written as an empty field.
+    """
+    if node == "":
+        return []
     if isinstance(node, str) or not any(_INDEX.fullmatch(key) for key in node):
         return [node]
     items: dict[int, Node] = {}

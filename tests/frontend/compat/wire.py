@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import botocore.parsers
 import botocore.serialize
@@ -38,15 +38,19 @@ def _parts(protocol: str) -> tuple[Any, Any, Any]:
 async def speak(
     front: Installation, protocol: str, action: str, params: dict[str, Any], key: MintedKey | None = None
 ) -> Answered:
-    model, serializer, _ = _parts(protocol)
-    made = serializer.serialize_to_request(params, model.operation_model(action))
-    body = made["body"]
     if protocol == "json":
-        raw, target, content_type = body, made["headers"]["X-Amz-Target"], "application/x-amz-json-1.0"
+        made = _serialized(protocol, action, params)
+        raw, target, content_type = made["body"], made["headers"]["X-Amz-Target"], "application/x-amz-json-1.0"
     else:
-        raw, target, content_type = urlencode(body).encode(), "", FORM
+        raw, target, content_type = urlencode(form_fields(action, params)).encode(), "", FORM
     headers = sign(key or front.key, "POST", "/", raw, target, front.clock.now_s, content_type)
     return read_answer(protocol, action, await front.call("POST", "/", headers, raw))
+
+
+def form_fields(action: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a form, not encoded yet."""
+    fields: dict[str, Any] = _serialized("query", action, params)["body"]
+    return fields
 
 
 def read_answer(protocol: str, action: str, reply: Reply) -> Answered:
@@ -64,5 +68,7 @@ def read_answer(protocol: str, action: str, reply: Reply) -> Answered:
     return Answered(reply.status, code, error.get("Message", ""), parsed, reply)
 
 
-def path_of(url: str) -> str:
-    return urlsplit(url).path
+def _serialized(protocol: str, action: str, params: dict[str, Any]) -> dict[str, Any]:
+    model, serializer, _ = _parts(protocol)
+    made: dict[str, Any] = serializer.serialize_to_request(params, model.operation_model(action))
+    return made
