@@ -275,6 +275,7 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
 
     Not ok: the logs differ at prev_offset; (conflict_epoch, offset) = the last epoch at or below the asked one and
     where it ends in the follower's log, so that the leader backs off an epoch at a time (R16).
+    `commit` is what the follower knows to be committed: only an answer proves that a commit notice arrived.
     """
 
     partition: int
@@ -282,6 +283,7 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
     ok: bool
     offset: int
     conflict_epoch: int = 0
+    commit: int = 0
 
 
 class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):

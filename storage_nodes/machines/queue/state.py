@@ -113,7 +113,8 @@ class QueueState:
         for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is not None:
-                if entry[1] == delivery > 0:
+                # A higher number than ours is no old receipt: its lease was lost in a failover (0: before the first).
+                if delivery > 0 and delivery >= entry[1]:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:

@@ -116,6 +116,8 @@ class Leadership:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset
         log_end = self._log.log_end
+        if reply.commit > peer.told:
+            peer.told = reply.commit
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
         if peer.snapshotting and offset >= self._log.whole_from:
@@ -246,10 +248,10 @@ class Leadership:
             return 0
         if peer.reading:
             return now_ms + RETRANSMIT_MS
-        if peer.told < self._machine.commit and peer.may_send():
-            return peer.last_sent_ms + COMMIT_NOTICE_MS
         if peer.waiting:
             return peer.last_sent_ms + RETRANSMIT_MS
+        if peer.told < self._machine.commit:
+            return peer.last_sent_ms + COMMIT_NOTICE_MS
         return now_ms if peer.next < self._log.log_end else 0
 
     def _wake_by(self, deadline_ms: int) -> None:
@@ -279,7 +281,6 @@ class Leadership:
         peer.asked = next_offset
         peer.waiting = True
         peer.last_sent_ms = now_ms
-        peer.told = machine.commit
         prev_epoch = machine.epoch if next_offset > self.own_from else self._log.epoch_at(next_offset)
         return SendEntries(peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated)
 

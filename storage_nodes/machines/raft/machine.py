@@ -188,7 +188,7 @@ class RaftMachine:
         self.commit = end_offset
         if not self.leader:
             return []
-        return [Send(self.leader, AppendReply(self.partition, self.epoch, True, end_offset), True)]
+        return [Send(self.leader, AppendReply(self.partition, self.epoch, True, end_offset, 0, self.commit), True)]
 
     def level(self) -> int:
         """Up to where dead entries may go when they are no longer kept for voters that are away."""
@@ -312,13 +312,15 @@ class RaftMachine:
             whole = verdict.last - verdict.first == len(entries)
             effects.append(Append(entries if whole else entries[verdict.first : verdict.last]))
         end = verdict.end
+        committed = message.commit if message.commit < end else end
+        is_news = committed > self.commit
+        if is_news:
+            self.commit = committed
         # In this order: whoever stages the answer has staged what it promises.
-        effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end), True))
+        effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end, 0, self.commit), True))
         if message.replicated > self.replicated:
             self.replicated = min(message.replicated, end)
-        committed = message.commit if message.commit < end else end
-        if committed > self.commit:
-            self.commit = committed
+        if is_news:
             effects.append(Committed(committed))
         return effects
 
@@ -333,7 +335,7 @@ class RaftMachine:
         if self._installing:
             return effects
         if end <= self.log.log_end and self.log.epoch_at(end) == chunk.last_epoch:
-            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end), True))
+            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end, 0, self.commit), True))
             return effects
         if end <= self.commit:
             raise SafetyViolation(f"a snapshot up to {end} does not match what is committed up to {self.commit}")

@@ -37,7 +37,7 @@ class Progress:
         # Something was sent and no answer covers it yet.
         self.waiting = False
         self.last_sent_ms = 0
-        # The commit position that the last append carried.
+        # The commit position that the follower's answers say it knows.
         self.told = 0
         self.in_flight: list[tuple[int, int]] = []
         self.in_flight_bytes = 0

@@ -45,7 +45,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.PeerHello("pk-1", 2, 5), "93a4706b2d310205"),
     (m.Heartbeat(2, 5, 1_000, 999, 4, True), "960205cd03e8cd03e704c3"),
     (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80), "9801070302645a91c405656e74727950"),
-    (m.AppendReply(7, 3, False, 64, 1), "96020703c24001"),
+    (m.AppendReply(7, 3, False, 64, 1, 5), "97020703c2400105"),
     (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
     (m.VoteReply(7, 4, True), "95040704c3c2"),
     (m.TimeoutNow(7, 4), "93050704"),

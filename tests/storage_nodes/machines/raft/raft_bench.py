@@ -85,8 +85,10 @@ class Bench:
         """An append after prev = (epoch, offset)."""
         return self.step(sender, AppendEntries(PARTITION, epoch, prev[0], prev[1], commit, list(entries)))
 
-    def answer(self, sender: int, offset: int) -> list[Effect]:
-        return self.step(sender, AppendReply(PARTITION, self.machine.epoch, True, offset))
+    def answer(self, sender: int, offset: int, known: int | None = None) -> list[Effect]:
+        """A follower has fsynced up to offset, and knows that `known` is committed (by default: all it can know)."""
+        known = min(self.machine.commit, offset) if known is None else known
+        return self.step(sender, AppendReply(PARTITION, self.machine.epoch, True, offset, 0, known))
 
     def ask(self, sender: int, epoch: int, last: tuple[int, int] = (99, 99), pre_vote: bool = False) -> list[Effect]:
         """A request for a vote from a log that ends at last = (epoch, offset)."""

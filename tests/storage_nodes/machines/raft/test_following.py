@@ -18,7 +18,7 @@ def test_append_that_continues_the_log_is_appended_and_answered_after_the_fsync(
     """R5, B10."""
     bench = Bench(log_of(1)).follow(2)
     new = entry(1, 1, 3)
-    ok = AppendReply(PARTITION, 1, True, 4)
+    ok = AppendReply(PARTITION, 1, True, 4, 0, 1)
     assert bench.append(2, 1, (1, 1), [new], commit=1) == [Append([new]), Send(2, ok, True), Committed(1)]
 
 

@@ -21,7 +21,7 @@ from tests.storage_nodes.machines.raft.raft_simulation import run_seed
 
 SEEDS_PER_TEST = 20
 # A planted bug that needs more seeds than this would slip through the seeds that run with every change.
-SEEDS_TO_CATCH_MAX = 100
+SEEDS_TO_CATCH_MAX = 250
 
 Patch = pytest.MonkeyPatch
 
