@@ -83,7 +83,8 @@ def test_follower_that_cannot_be_fed_from_the_log_catches_up_by_snapshot(cluster
         cluster.kill(third)
         cluster.start(leader)
         received = await drain(client, partition)
-        assert sorted(received) == sorted([*values, b"before", b"everybody"])
+        # A send that is retried because its answer was lost may be there twice.
+        assert set(received) == {*values, b"before", b"everybody"}
         await client.close()
 
     run(scenario())
