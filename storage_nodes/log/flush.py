@@ -202,18 +202,18 @@ class Flusher:
                 file.touched = set()
         self._running = False
 
-    def plan_install(self, log: PartitionLog, image: ImportedLog) -> InstallPlan | None:
+    def plan_install(self, log: PartitionLog, image: ImportedLog, suspect: bool) -> InstallPlan | None:
         """None while a flush runs, or entries of the partition are staged but not on their way to the disk."""
         wal = self._store.wal
         if self._running or log.partition in wal.gathering.ends:
             return None
         self._running = True
-        inline = len(image.checkpoint) <= self._bounds.checkpoint_inline_bytes_max
+        inline = image.checkpoint is None or len(image.checkpoint) <= self._bounds.checkpoint_inline_bytes_max
         log_start = image.segments[0][1].base if image.segments else image.end_offset
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
             tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
-            image.end_offset, wal.gathering.sequence - 1,
+            image.end_offset, wal.gathering.sequence - 1, suspect,
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
@@ -260,7 +260,7 @@ class Flusher:
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
-            log.void_sequence,
+            log.void_sequence, log.suspect,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None
@@ -305,9 +305,10 @@ class Flusher:
             refs.append(ref._replace(number=number))
             number += 1
         checkpoint_number = 0
-        if plan.row.checkpoint is None:
+        checkpoint = plan.image.checkpoint
+        if plan.row.checkpoint is None and checkpoint is not None:
             checkpoint_number, number = number, number + 1
-            self._store.checkpoints.write(partition, checkpoint_number, plan.row.flushed_end, plan.image.checkpoint)
+            self._store.checkpoints.write(partition, checkpoint_number, plan.row.flushed_end, checkpoint)
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
         self._garbage += [(path, False) for path in self._files_of(plan.log)]

@@ -27,8 +27,11 @@ class ImportedLog(NamedTuple):
     end_offset: int
     epochs: list[int]
     starts: list[int]
-    checkpoint: bytes
+    checkpoint: bytes | None
     segments: list[tuple[str, SegmentRef]]  # path, and what it holds; the number is given at the switch
+
+
+EMPTY = ImportedLog(0, [], [], None, [])
 
 
 class InstallPlan:

@@ -67,6 +67,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     segments: tuple[SegmentRef, ...]
     whole_from: int = -1  # every entry from here on is there; -1 = not known below flushed_end
     void_sequence: int = 0  # a snapshot replaced all entries in WAL groups up to this one: they mean nothing
+    suspect: bool = False  # may lack what it acknowledged
 
 
 class Manifest:

@@ -24,7 +24,7 @@ from storage_nodes.log.checkpoint import CheckpointStore
 from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
-from storage_nodes.log.install import ImportedLog, InstallPlan, LogImport
+from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
 from storage_nodes.log.manifest import Head, Manifest, write_manifest
 from storage_nodes.log.memtable import PayloadCache
 from storage_nodes.log.partition_log import LogStore, PartitionLog
@@ -41,6 +41,7 @@ from storage_nodes.log.wal import (
     RECORD_CREATE,
     RECORD_DROP,
     RECORD_ENTRY,
+    RECORD_SUSPECT,
     RECORD_TRUNCATE,
     RECORD_VOTE,
     VOTE,
@@ -77,6 +78,8 @@ class NodeLog:
         self.bounds = bounds
         self.partitions: dict[int, PartitionLog] = {}
         self.incarnation = 0
+        # No group was ever written here before this process: the directory is new, or another one was lost.
+        self.is_new = loaded.newest.head.incarnation == 0
         self._lock = lock
         self._cache = PayloadCache(bounds.memtable_bytes_max)
         self._wal = Wal(disk, os.path.join(directory, WAL_DIRECTORY), bounds, identity, 0)
@@ -177,6 +180,11 @@ class NodeLog:
         log.epoch = epoch
         log.voted_for = voted_for
 
+    def set_suspect(self, partition: int, suspect: bool) -> None:
+        """Stage that this replica may lack what it acknowledged, or no longer does (R12)."""
+        self._wal.add(RECORD_SUSPECT, partition, bytes([suspect]))
+        self.partitions[partition].suspect = suspect
+
     # --- group commit ------------------------------------------------------------------------------------------
 
     def take_group(self) -> Group | None:
@@ -223,7 +231,12 @@ class NodeLog:
 
     def plan_install(self, partition: int, image: ImportedLog) -> InstallPlan | None:
         """Replace the partition's log by `image`. None = not now: a flush runs, or entries are staged; try again."""
-        return self._flusher.plan_install(self.partitions[partition], image)
+        log = self.partitions[partition]
+        return self._flusher.plan_install(log, image, log.suspect)
+
+    def plan_reset(self, partition: int) -> InstallPlan | None:
+        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays."""
+        return self._flusher.plan_install(self.partitions[partition], EMPTY, True)
 
     def run_install(self, plan: InstallPlan) -> None:
         """BLOCKING, any thread, like `run_flush` and never beside it."""
@@ -345,6 +358,9 @@ class _Replay:
             epoch, voted_for = VOTE.unpack(payload)
             if epoch > log.epoch or (epoch == log.epoch and not log.voted_for):
                 log.epoch, log.voted_for = epoch, voted_for
+        elif kind == RECORD_SUSPECT:
+            if sequence > self._partitions[partition].void_sequence:
+                self._partitions[partition].suspect = bool(payload[0])
         elif kind == RECORD_CREATE:
             if partition not in self._partitions:
                 self._partitions[partition] = PartitionLog(self._store, partition, payload[0], payload[1:].decode())

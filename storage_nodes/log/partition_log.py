@@ -68,6 +68,7 @@ class PartitionLog:
         "log_end",
         "log_start",
         "partition",
+        "suspect",
         "tag",
         "void_sequence",
         "voted_for",
@@ -85,6 +86,7 @@ class PartitionLog:
         self.flushed_end = 0
         self.whole_from = 0
         self.void_sequence = 0
+        self.suspect = False  # may lack what it acknowledged (R12)
         self.epoch = 0
         self.voted_for = 0
         self.last_epoch = 0
@@ -110,6 +112,7 @@ class PartitionLog:
         self.log_end = self.durable_end = self.flushed_end = row.flushed_end
         self.whole_from = row.flushed_end if row.whole_from < 0 else row.whole_from
         self.void_sequence = row.void_sequence
+        self.suspect = row.suspect
         self._epochs = row.epochs
         self._starts = row.starts
         self.last_epoch = row.epochs[-1] if row.epochs else 0

@@ -67,6 +67,14 @@ def segment_name(partition: int, number: int) -> str:
     return f"{partition:016x}-{number:016x}.seg"
 
 
+def segment_partition(name: str) -> int:
+    """Whose segment a file is, by its name; 0 for any other file."""
+    partition, dash, rest = name.partition("-")
+    if not dash or len(partition) != 16 or not rest.endswith(".seg"):
+        return 0
+    return int(partition, 16)
+
+
 def partition_seed(identity: bytes, partition: int) -> int:
     """What the checksum of every entry of a partition starts from."""
     return google_crc32c.extend(google_crc32c.value(identity), _PARTITION.pack(partition))

@@ -17,7 +17,7 @@ numbers are never reused, so bytes of an earlier life of the file never validate
         40        body: records back to back
 
     record
-         0     1  type                       1 entry, 2 truncate, 3 vote, 4 create, 5 drop
+         0     1  type                       1 entry, 2 truncate, 3 vote, 4 create, 5 drop, 6 suspect
          1     8  partition                  unsigned
          9     4  length of what follows     unsigned, bytes
         13        entry: one record batch
@@ -25,6 +25,7 @@ numbers are never reused, so bytes of an earlier life of the file never validate
                   vote: int64 epoch, int64 voted for
                   create: uint8 kind, tag in UTF-8
                   drop: nothing
+                  suspect: uint8, 1 = from here on, 0 = no longer
 
 The store identity (16 random bytes made with the store, kept in the manifest) seeds the checksum, so that a file of
 another node, or a block that a client wrapped in a message, is not taken for a group of this one.
@@ -62,6 +63,7 @@ RECORD_TRUNCATE = 2
 RECORD_VOTE = 3
 RECORD_CREATE = 4
 RECORD_DROP = 5
+RECORD_SUSPECT = 6
 
 OFFSET = struct.Struct(">q")
 VOTE = struct.Struct(">qq")

@@ -7,6 +7,7 @@ partition before its group has elected a leader and folded what is committed.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -22,7 +23,9 @@ from storage_nodes.limits import (
     HAND_OVERS_AT_ONCE_MAX,
     RETIRE_MS_MAX,
 )
+from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
+from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
@@ -51,6 +54,7 @@ from storage_nodes.protocol.messages import (
 
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
+RESET_RETRY_S = 0.01
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -86,6 +90,8 @@ class StorageNode:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
         self._stopped = False
+        # Partitions whose damaged log is being replaced by an empty one.
+        self._resetting: set[int] = set()
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
 
@@ -113,7 +119,7 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing:
+        while self._flushing or self.snapshots.installing or self._resetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self._stopped = True
@@ -153,11 +159,18 @@ class StorageNode:
         return self.links.is_up(peer)
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
-        """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21)."""
+        """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
+        unless it is damage to one partition's segment that the other voters can make good."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: done(finished.result()))
+        future.add_done_callback(lambda finished: self._cold_done(finished, done))
+
+    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
+        error = finished.exception()
+        if isinstance(error, CorruptionError) and self._set_aside(error):
+            return
+        done(finished.result())
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
@@ -221,6 +234,8 @@ class StorageNode:
             voters = sorted(node.node_id for node in self.config.nodes)[:CLUSTER_VOTERS_MAX]
             meta = PartitionMeta("cluster", voters)
             self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
+            # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
+            self.log.set_suspect(CLUSTER_PARTITION, True)
             self.committer.wake()
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
@@ -246,6 +261,9 @@ class StorageNode:
             return
         meta = PartitionMeta(plan.tag, list(plan.replicas), plan.config)
         log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
+        if self.cluster.log.suspect:
+            # Made while this node still learns what it once knew: it may have held this replica before.
+            self.log.set_suspect(plan.partition, True)
         self.committer.wake()
         replica = self._open_replica(log)
         replica.start(campaign=plan.replicas[0] == self.node_id)
@@ -257,8 +275,49 @@ class StorageNode:
         replica = self.replicas.pop(plan.partition, None)
         if replica is not None:
             replica.close()
+        if plan.partition in self.log.partitions:
             self.log.drop(plan.partition)
             self.committer.wake()
+
+    # --- damage -----------------------------------------------------------------------------------------------
+
+    def _set_aside(self, error: CorruptionError) -> bool:
+        """Replace the replica whose segment is damaged by an empty, suspect one, which is fed again by its group.
+
+        Only where the other voters are a majority that is up: otherwise what is left here may be needed, and the node
+        stops, for somebody to look at it.
+        """
+        partition = segment_partition(os.path.basename(error.path))
+        replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
+        if replica is None:
+            return partition in self._resetting
+        voters = replica.meta.replicas
+        if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
+            return False
+        _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
+        del self.replicas[partition]
+        replica.close()
+        self._resetting.add(partition)
+        self._reset(replica.log)
+        return True
+
+    def _reset(self, log: PartitionLog) -> None:
+        partition = log.partition
+        if self.log.partitions.get(partition) is not log:
+            self._resetting.discard(partition)  # deleted meanwhile
+            return
+        plan = self.log.plan_reset(partition)
+        if plan is None:
+            self.loop.call_later(RESET_RETRY_S, self._reset, log)
+            return
+
+        def done(_: None) -> None:
+            self.log.install_done(plan)
+            self._resetting.discard(partition)
+            if self.log.partitions.get(partition) is log:
+                self._open_replica(log).start(campaign=False)
+
+        self.run_cold(lambda: self.log.run_install(plan), done)
 
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -293,5 +352,6 @@ class StorageNode:
         self.log.flush_done(plan)
         self._flushing = False
 
-    def _flush_facts(self, partition: int) -> FlushFacts:
-        return self.replicas[partition].flush_facts()
+    def _flush_facts(self, partition: int) -> FlushFacts | None:
+        replica = self.replicas.get(partition)
+        return None if replica is None else replica.flush_facts()

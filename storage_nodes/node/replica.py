@@ -90,6 +90,7 @@ class Replica:
         self._applying_cold = False
         self._reading_cold: set[int] = set()
         self._lead_at = -1
+        self._trust_at = -1
         self._last_append: AppendEntries | None = None
         # The `replicated` position last seen by a flush, and since when it stands there.
         self._replicated_since = (0, 0)
@@ -102,6 +103,7 @@ class Replica:
             log.voted_for,
             self.applied,
             random.randrange,
+            log.suspect,
         )
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
@@ -316,6 +318,9 @@ class Replica:
             LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
+        elif isinstance(effect, raft_effects.Trusted):
+            self._trust_at = self.raft.commit
+            self._maybe_trust()
         elif isinstance(effect, raft_effects.SendSnapshot):
             self.host.snapshots.send(self, effect)
         elif isinstance(effect, raft_effects.TakeSnapshot):
@@ -398,6 +403,7 @@ class Replica:
                 self.host.run_cold(partial(self.log.read_cold, self.applied, READ_BYTES_MAX), self._apply_cold)
                 return
             self._fold_all(batches)
+        self._maybe_trust()
         self._maybe_lead()
 
     def _apply_cold(self, batches: list[bytes]) -> None:
@@ -423,6 +429,15 @@ class Replica:
             # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
             self.applied = header.end_offset
             self.fold(header, batch)
+
+    def _maybe_trust(self) -> None:
+        """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
+        the meantime is suspect too (`StorageNode._create`)."""
+        if 0 <= self._trust_at <= self.applied:
+            self._trust_at = -1
+            _log.info("replica is trusted again", partition=self.partition)
+            self.host.log.set_suspect(self.partition, False)
+            self.host.committer.wake()
 
     def _maybe_lead(self) -> None:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:

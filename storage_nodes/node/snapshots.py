@@ -217,10 +217,10 @@ class SnapshotReceiver:
             return
         self.installing = True
         self.replica.raft.installing()
-        image = ImportedLog(self.end_offset, self._epochs, self._starts, b"".join(self._state), segments)
-        self._install(chunk, image)
+        state = b"".join(self._state)
+        self._install(chunk, state, ImportedLog(self.end_offset, self._epochs, self._starts, state, segments))
 
-    def _install(self, chunk: SnapshotChunk, image: ImportedLog) -> None:
+    def _install(self, chunk: SnapshotChunk, state: bytes, image: ImportedLog) -> None:
         replica = self.replica
         log = replica.host.log
         if replica.closed:
@@ -230,7 +230,7 @@ class SnapshotReceiver:
             return
         plan = log.plan_install(replica.partition, image)
         if plan is None:
-            replica.host.loop.call_later(INSTALL_RETRY_S, self._install, chunk, image)
+            replica.host.loop.call_later(INSTALL_RETRY_S, self._install, chunk, state, image)
             return
 
         def done(_: None) -> None:
@@ -240,7 +240,7 @@ class SnapshotReceiver:
             if not replica.closed:
                 SNAPSHOTS_INSTALLED.inc()
                 _log.info("snapshot installed", partition=replica.partition, end_offset=self.end_offset)
-                replica.installed(self.end_offset, image.checkpoint)
+                replica.installed(self.end_offset, state)
                 self._answer(chunk.number)
 
         replica.host.run_cold(lambda: log.run_install(plan), done)

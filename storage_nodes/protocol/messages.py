@@ -284,6 +284,8 @@ class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2)
     offset: int
     conflict_epoch: int = 0
     commit: int = 0
+    # The replica is suspect: its log may end below what it once acknowledged.
+    suspect: bool = False
 
 
 class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
@@ -301,6 +303,8 @@ class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
     epoch: int
     granted: bool
     pre_vote: bool = False
+    # The voter is suspect: its vote counts only where every voter grants one (R12b).
+    suspect: bool = False
 
 
 class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):

@@ -134,6 +134,8 @@ class World:
             look_us += LOOK_EVERY_US
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
+                if self._is_unformed():
+                    return
                 self.check_leaders()
             if self._unsettled() == "":
                 return
@@ -142,6 +144,18 @@ class World:
             for process in self.processes.values():
                 # A fault that was under way when the world healed may end a process a moment later.
                 self._start_one(process)
+
+    def _is_unformed(self) -> bool:
+        """A cluster that never elected anybody, and now lacks a node for good (rotten before its first election).
+
+        Empty directories cannot be told from lost ones, so the very first election needs every voter (R12b): nothing
+        was ever acknowledged, and nothing can be demanded.
+        """
+        nodes = [process.node for process in self.processes.values() if process.node is not None]
+        return len(nodes) < len(self.node_ids) and all(
+            node.replicas[CLUSTER_PARTITION].raft.suspect and node.replicas[CLUSTER_PARTITION].log.log_end == 0
+            for node in nodes
+        )
 
     def check_leaders(self) -> None:
         """L1: every partition is led, by one node."""

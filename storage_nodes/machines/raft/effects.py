@@ -19,6 +19,7 @@ Effects are performed by the driver, in order, before the next input; it decides
                    to what is folded), then call machine.snapshot_ended(peer), whatever became of it
     TakeSnapshot   a chunk came from the leader of the epoch: gather it; once all are there call machine.installing(),
                    put the new log in place of the old one, durably, and call machine.installed(end)
+    Trusted        no longer suspect: log.set_suspect(partition, False), once everything committed is folded
     TransferEnded  the hand-over did not come about: propose again
 """
 
@@ -134,6 +135,10 @@ class TakeSnapshot(NamedTuple):
     chunk: SnapshotChunk
 
 
+class Trusted(NamedTuple):
+    pass
+
+
 class TransferEnded(NamedTuple):
     target: int
 
@@ -150,6 +155,7 @@ Effect = (
     | SteppedDown
     | SendSnapshot
     | TakeSnapshot
+    | Trusted
     | TransferEnded
 )
 

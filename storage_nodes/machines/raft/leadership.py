@@ -37,6 +37,7 @@ from storage_nodes.machines.raft.effects import (
     SendEntries,
     SendSnapshot,
     TransferEnded,
+    Trusted,
 )
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
@@ -122,6 +123,8 @@ class Leadership:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
         if peer.snapshotting and offset >= self._log.whole_from:
             peer.probe_from(offset)
+            peer.told = 0  # a snapshot says nothing of the commit position: an append must
+            self._wake_by(now_ms + COMMIT_NOTICE_MS)
         if not peer.replicating and not peer.snapshotting and offset >= peer.next:
             peer.replicating = True
         risen = offset > peer.match
@@ -139,6 +142,8 @@ class Leadership:
 
     def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
+        if reply.suspect:
+            peer.match = 0  # what it acknowledged is gone
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
         if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
@@ -300,6 +305,9 @@ class Leadership:
         if not self.serving:
             self.serving = True
             effects.append(BecameLeader())
+            if machine.suspect:
+                machine.suspect = False
+                effects.append(Trusted())
         if self.peers:
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
         return effects

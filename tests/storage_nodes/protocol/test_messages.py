@@ -45,16 +45,16 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.PeerHello("pk-1", 2, 5), "93a4706b2d310205"),
     (m.Heartbeat(2, 5, 1_000, 999, 4, True), "960205cd03e8cd03e704c3"),
     (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80), "9801070302645a91c405656e74727950"),
-    (m.AppendReply(7, 3, False, 64, 1, 5), "97020703c2400105"),
+    (m.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
     (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
-    (m.VoteReply(7, 4, True), "95040704c3c2"),
+    (m.VoteReply(7, 4, True), "96040704c3c2c2"),
     (m.TimeoutNow(7, 4), "93050704"),
     (
         m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64]),
         "9b060704640300c405737461746591c405656e747279c3920103920040",
     ),
     (m.SnapshotReply(7, 4, 100, 2), "950707046402"),
-    (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059195040704c2c3"),
+    (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059196040704c2c3c2"),
 ]
 NAMES = [type(message).__name__ for message, _ in GOLDEN]
 

@@ -28,6 +28,7 @@ from storage_nodes.machines.raft.effects import (
     SteppedDown,
     TakeSnapshot,
     Truncate,
+    Trusted,
 )
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
@@ -87,6 +88,7 @@ class Cluster:
         self.steps = 0
         self.acked: list[str] = []
         self.proposals = 0
+        self.wiped: set[int] = set()
         self.snapshots_sent = 0
         self.snapshots_installed = 0
         self.append_entries_max = APPEND_ENTRIES_MAX
@@ -125,7 +127,8 @@ class Cluster:
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange
+            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange,
+            log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
@@ -137,6 +140,12 @@ class Cluster:
         survives = log.writing is not None and self.random.random() < 0.5
         self.images[node_id] = log.writing if survives and log.writing is not None else log.image
         self.oracle.crashed(node_id)
+
+    def wipe(self, node_id: int) -> None:
+        """The node's disk is replaced by an empty one while it is down."""
+        assert node_id not in self.nodes
+        self.wiped.add(node_id)
+        self.images[node_id] = Image(suspect=True)
 
     def image(self, node_id: int) -> Image:
         node = self.nodes.get(node_id)
@@ -232,6 +241,8 @@ class Cluster:
                     self._send_snapshot(node, peer, epoch)
                 case TakeSnapshot(_, chunk):
                     self._take_snapshot(node, chunk)
+                case Trusted():
+                    node.log.trust()
                 case SteppedDown():
                     node.serving = False
                     node.pending.clear()

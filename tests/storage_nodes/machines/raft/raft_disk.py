@@ -28,6 +28,7 @@ class Image(NamedTuple):
     voted_for: int = 0
     # Entries below are only handed out as part of a snapshot (they are all kept, so that whole logs compare).
     whole_from: int = 0
+    suspect: bool = False
 
     def end(self) -> int:
         return header_of(self.entries[-1]).end_offset if self.entries else 0
@@ -48,6 +49,7 @@ class SimLog:
         self.epoch = image.epoch
         self.voted_for = image.voted_for
         self.whole_from = image.whole_from
+        self.suspect = image.suspect
         self.durable_end = self.log_end
         self.writing: Image | None = None
         self.dirty = False
@@ -96,6 +98,10 @@ class SimLog:
         self.durable_end = min(self.durable_end, offset)
         self.dirty = True
 
+    def trust(self) -> None:
+        self.suspect = False
+        self.dirty = True
+
     def trim(self, offset: int) -> None:
         """Dead entries below `offset` go, with the next group."""
         self.whole_from = max(self.whole_from, offset)
@@ -106,9 +112,9 @@ class SimLog:
         self.entries = list(entries)
         self._headers = [header_of(entry) for entry in entries]
         self.durable_end = self.whole_from = self.log_end
-        self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from)
+        self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from, self.image.suspect)
         if self.writing is not None:
-            self.writing = Image(tuple(entries), self.writing.epoch, self.writing.voted_for, self.whole_from)
+            self.writing = self.writing._replace(entries=tuple(entries), whole_from=self.whole_from)
 
     def read(self, offset: int, entries_max: int) -> list[bytes]:
         assert offset >= self.whole_from, "what was trimmed is not read"
@@ -127,7 +133,7 @@ class SimLog:
 
     def begin_write(self) -> None:
         assert self.writing is None
-        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for, self.whole_from)
+        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for, self.whole_from, self.suspect)
         self.after_writing, self.after_gathering = self.after_gathering, []
         self.dirty = False
 

@@ -113,6 +113,8 @@ class Oracle:
     def _check_replicated(self, node: Node) -> None:
         replicated = node.machine.replicated
         for voter in self._cluster.ids:
+            if voter in self._cluster.wiped:
+                continue  # it did, on a disk that is no more
             if self._cluster.image(voter).end() < replicated:
                 self._fail("replicated", f"node {voter} does not hold the log durably up to {replicated}")
 
@@ -187,7 +189,9 @@ class Oracle:
     def _check_majority_holds(self, count: int, when: str) -> None:
         ids = self._cluster.ids
         holders = [i for i in ids if self._cluster.image(i).holds(self.committed_entries[:count])]
-        if len(holders) <= len(ids) // 2:
+        # Whoever lost its disk holds nothing, but neither can it help to elect somebody who does not.
+        suspects = [i for i in ids if self._cluster.image(i).suspect and i not in holders]
+        if len(holders) + len(suspects) <= len(ids) // 2:
             self._fail("a majority holds durably what is committed", f"only nodes {holders} do {when}")
 
     def leaves(self, node: Node, peer: int, message: RaftMessage) -> None:

@@ -43,6 +43,8 @@ class Simulation:
         self._cut_rate = self.random.choice([0.0, 0.02, 0.05])
         self._pause_rate = self.random.choice([0.0, 0.01])
         self._propose_rate = self.random.choice([0.1, 0.5, 1.0])
+        self._wipes = random.Random(f"wipes-{seed}")
+        self._wipe_rate = self._wipes.choice([0.0, 0.0, 0.05]) if size > 1 else 0.0
         self._trims = random.Random(f"trims-{seed}")
         self._trim_rate = self._trims.choice([0.0, 0.0, 0.01, 0.1])
         self._transfers = random.Random(f"transfers-{seed}")
@@ -63,6 +65,8 @@ class Simulation:
         cluster, spread = self.cluster, self.random
         for node_id in cluster.ids:
             if node_id not in cluster.nodes:
+                if self._wipes.random() < self._wipe_rate and not any(cluster.image(i).suspect for i in cluster.ids):
+                    cluster.wipe(node_id)
                 if spread.random() < 0.05:
                     cluster.start(node_id)
             elif spread.random() < self._crash_rate:
@@ -122,6 +126,8 @@ class Simulation:
         down = [node_id for node_id in cluster.ids if node_id not in cluster.nodes]
         spread.shuffle(down)
         stays_down = down[: (len(cluster.ids) - 1) // 2] if spread.random() < 0.3 else []
+        if any(cluster.image(i).suspect for i in cluster.ids):
+            stays_down = []  # who lost its disk is no help in an election
         for node in cluster.nodes.values():
             node.paused_until_ms = min(node.paused_until_ms, cluster.now_ms)
         for node_id in down:
@@ -152,6 +158,9 @@ class Simulation:
         logs = {tuple(node.log.entries) for node in cluster.nodes.values()}
         if len(logs) != 1:
             raise BrokenPromise("liveness: logs differ after healing")
+        suspects = [i for i, node in cluster.nodes.items() if node.machine.suspect or node.log.suspect]
+        if suspects:
+            raise BrokenPromise(f"liveness: nodes {suspects} are still suspect after healing")
         timers = {i: node.machine.next_tick_ms() for i, node in cluster.nodes.items()}
         if any(timers.values()):
             raise BrokenPromise(f"an idle group has no timer: {timers}")

@@ -10,12 +10,27 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from storage_nodes.machines.raft import machine as machine_module
-from storage_nodes.machines.raft.effects import BecameLeader, Effect, EntryHeader, LogPositions, SaveVote, Send
+from storage_nodes.machines.raft.effects import (
+    BecameLeader,
+    Effect,
+    EntryHeader,
+    LogPositions,
+    SaveVote,
+    Send,
+    TakeSnapshot,
+)
 from storage_nodes.machines.raft.following import Verdict, judge
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.progress import Progress
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import (
+    AppendEntries,
+    AppendReply,
+    RaftMessage,
+    SnapshotChunk,
+    VoteReply,
+    VoteRequest,
+)
 from tests.storage_nodes.machines.raft.raft_oracle import BrokenPromise
 from tests.storage_nodes.machines.raft.raft_simulation import run_seed
 
@@ -28,7 +43,10 @@ Patch = pytest.MonkeyPatch
 
 @pytest.mark.parametrize("first", range(0, 120, SEEDS_PER_TEST))
 def test_simulation_with_faults_keeps_all_promises_and_heals(first: int) -> None:
-    """Seed 35 has a paused candidate win its old epoch late, without what newer epochs committed: that is not wrong."""
+    """Crashes, cuts, lost and late messages, transfers, trimmed logs and snapshots, wiped disks.
+
+    Seed 35 has a paused candidate win its old epoch late, without what newer epochs committed: that is not wrong.
+    """
     steps = acked = 0
     for seed in range(first, first + SEEDS_PER_TEST):
         cluster = run_seed(seed)
@@ -194,6 +212,26 @@ def gives_up_after_one_campaign(patch: Patch) -> None:
     patch.setattr(RaftMachine, "_ask_pre_votes", ask)
 
 
+def counts_the_votes_of_suspects(patch: Patch) -> None:
+    """B6, B9, R12: a voter that lost its disk votes as if it had not."""
+    real = RaftMachine._on_vote_reply
+
+    def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
+        message = VoteReply(message.partition, message.epoch, message.granted, message.pre_vote)
+        return real(self, sender, message, now_ms)
+
+    patch.setattr(RaftMachine, "_on_vote_reply", on_vote_reply)
+
+
+def installs_a_snapshot_over_newer_state(patch: Patch) -> None:
+    """B24, R18: a late snapshot replaces what was committed since."""
+
+    def on_snapshot(self: RaftMachine, sender: int, chunk: SnapshotChunk, now_ms: int) -> list[Effect]:
+        return [TakeSnapshot(sender, chunk)] if chunk.epoch == self.epoch and not self._installing else []
+
+    patch.setattr(RaftMachine, "_on_snapshot", on_snapshot)
+
+
 PLANTED: list[Callable[[Patch], None]] = [
     truncates_on_a_shorter_append,
     commits_entries_of_older_epochs,
@@ -209,6 +247,8 @@ PLANTED: list[Callable[[Patch], None]] = [
     never_sends_again,
     believes_a_leader_that_asks_for_votes,
     gives_up_after_one_campaign,
+    counts_the_votes_of_suspects,
+    installs_a_snapshot_over_newer_state,
 ]
 
 
