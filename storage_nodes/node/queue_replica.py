@@ -217,7 +217,9 @@ class QueueReplica(Replica):
 
         def done(found: dict[int, bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
-                self._hand_over(effect, found)
+                # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
+                still_live = {offset: body for offset, body in found.items() if self.machine.is_live(offset, offset)}
+                self._hand_over(effect, still_live)
             else:
                 error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
                 token.connection.refuse(token, error)
@@ -234,7 +236,7 @@ class QueueReplica(Replica):
         for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
             body = bodies.get(offset)
             if body is None:
-                continue  # purged and dropped from the log while it was being read
+                continue  # deleted or purged while it was being read
             size += len(body)
             if index and size > READ_AHEAD_BYTES_MAX:
                 self._give_back(effect.picks[index:])

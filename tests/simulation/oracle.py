@@ -94,6 +94,7 @@ class Oracle:
     def check_recovery(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
         """DURABLE: recovery finds exactly what was synced, or that and the group under way; nothing else."""
         for mirrors in ledger.possible():
+            _adopt_early_votes(mirrors, ledger.staged, log)
             if all(_agrees(mirror, log, partition) for partition, mirror in mirrors.items()) and set(
                 log.partitions
             ) <= set(mirrors):
@@ -421,6 +422,16 @@ class Oracle:
             if partition != CLUSTER_PARTITION and not read_header(batch).is_control
             for _, body in iterate_bodies(batch)
         ]
+
+
+def _adopt_early_votes(mirrors: dict[int, Mirror], staged: dict[int, Mirror], log: NodeLog) -> None:
+    """A manifest may make a staged epoch and vote durable before their group is: early is safe, late would not be."""
+    for partition, part in log.partitions.items():
+        mirror, late = mirrors.get(partition), staged.get(partition)
+        if mirror is None or late is None or part.epoch <= mirror.epoch:
+            continue
+        if (part.epoch, part.voted_for) == (late.epoch, late.voted_for):
+            mirror.epoch, mirror.voted_for = late.epoch, late.voted_for
 
 
 def _agrees(mirror: Mirror, log: NodeLog, partition: int) -> bool:

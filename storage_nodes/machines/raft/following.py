@@ -47,7 +47,7 @@ def judge(log: LogPositions, commit: int, message: AppendEntries, headers: Seque
             return Verdict(True, headers[0].end_offset, NO_CUT, 0, 1)
         last, end = _chained(headers, 0, prev_offset)
         return Verdict(True, end, NO_CUT, 0, last)
-    if prev_offset > log_end or not _agrees(log, commit, prev_offset, message.prev_epoch):
+    if prev_offset > log_end or not agrees(log, commit, prev_offset, message.prev_epoch):
         if prev_offset <= commit:
             raise SafetyViolation(
                 f"epoch at committed offset {prev_offset} is {log.epoch_at(prev_offset)} here and "
@@ -64,7 +64,7 @@ def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[E
     for index, header in enumerate(headers):
         if header.base_offset != end:
             return Verdict(True, end)
-        if header.end_offset <= log_end and _agrees(log, commit, header.end_offset, header.epoch):
+        if header.end_offset <= log_end and agrees(log, commit, header.end_offset, header.epoch):
             end = header.end_offset
             continue
         cut = NO_CUT
@@ -79,7 +79,7 @@ def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[E
     return Verdict(True, end)
 
 
-def _agrees(log: LogPositions, commit: int, offset: int, epoch: int) -> bool:
+def agrees(log: LogPositions, commit: int, offset: int, epoch: int) -> bool:
     """Was the entry that ends at `offset` written in `epoch` here too?
 
     A log that dropped old entries knows their epochs no more (0). They were committed, so whoever leads holds the same.

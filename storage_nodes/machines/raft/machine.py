@@ -71,7 +71,7 @@ from storage_nodes.machines.raft.effects import (
     Truncate,
     Trusted,
 )
-from storage_nodes.machines.raft.following import judge
+from storage_nodes.machines.raft.following import agrees, judge
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.messages import (
@@ -357,7 +357,7 @@ class RaftMachine:
         end = chunk.end_offset
         if self._installing:
             return effects
-        if end <= self.log.log_end and self.log.epoch_at(end) == chunk.last_epoch:
+        if end <= self.log.log_end and agrees(self.log, self.commit, end, chunk.last_epoch):
             effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end, 0, self.commit), True))
             return effects
         if end <= self.commit:
