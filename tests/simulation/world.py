@@ -149,7 +149,7 @@ class World:
         """A node is gone for good (rotten), and of the others too few are above suspicion to elect anybody (R12b).
 
         Empty directories cannot be told from lost ones, so a first election needs every voter: nothing was ever
-        acknowledged there, and nothing can be demanded. A group that lost what it had would have log entries.
+        acknowledged there, and nothing can be demanded. A group that lost what it had would know a commit position.
         """
         replicas = [
             process.node.replicas[partition]
@@ -160,7 +160,7 @@ class World:
         return (
             len(replicas) < len(self.node_ids)
             and above_suspicion <= len(self.node_ids) // 2
-            and all(replica.log.log_end == 0 for replica in replicas)
+            and all(replica.raft.commit == 0 for replica in replicas)
         )
 
     def check_leaders(self) -> None:
