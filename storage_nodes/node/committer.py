@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import structlog
 from prometheus_client import Counter, Histogram
@@ -30,6 +30,12 @@ SYNC_SECONDS = Histogram(
 EXIT_DISK_FAILED = 74  # EX_IOERR
 
 _log = structlog.get_logger()
+
+
+def disk_failed(error: BaseException) -> NoReturn:
+    """R21: one failed write or fsync ends the process, whatever it was. No retry, no clean-up."""
+    _log.critical("disk write failed, stopping", error=repr(error))
+    os._exit(EXIT_DISK_FAILED)
 
 
 class Proposer(Protocol):
@@ -117,9 +123,8 @@ class Committer:
             started = time.perf_counter()
             try:
                 self._log.write_group(group)
-            except BaseException as error:  # R21: one failed write or fsync ends the process, whatever it was
-                _log.critical("disk write failed, stopping", error=repr(error))
-                os._exit(EXIT_DISK_FAILED)
+            except BaseException as error:
+                disk_failed(error)
             elapsed = time.perf_counter() - started
             self._loop.call_soon_threadsafe(self._written, group, elapsed)
 

@@ -23,7 +23,7 @@ from storage_nodes.limits import (
     HAND_OVERS_AT_ONCE_MAX,
     RETIRE_MS_MAX,
 )
-from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.cluster.machine import PartitionPlan
@@ -32,7 +32,7 @@ from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
-from storage_nodes.node.committer import Committer
+from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.peers import PeerLinks
@@ -347,6 +347,8 @@ class StorageNode:
         future.add_done_callback(lambda finished: self._flushed(plan, finished.exception()))
 
     def _flushed(self, plan: FlushPlan, error: BaseException | None) -> None:
+        if isinstance(error, OSError | DiskFailedError):
+            disk_failed(error)
         if error is not None:
             raise error
         self.log.flush_done(plan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,10 @@ import msgspec
 import pytest
 
 from storage_nodes.config import ConfigError, NodeConfig, split_listen
+from storage_nodes.log.errors import DiskFailedError
+from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
+from storage_nodes.node.node import StorageNode
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, VoteRequest, encode_message
@@ -171,3 +175,27 @@ def test_timers_work_on_a_real_loop() -> None:
         return fired
 
     assert asyncio.run(scenario()) == [1]
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), DiskFailedError()])
+def test_flush_that_meets_a_failed_disk_ends_the_process_as_a_failed_group_does(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R21. An error that is none of the disk's is a bug and is raised as one."""
+    ended: list[int] = []
+
+    def end(code: int) -> None:
+        ended.append(code)
+        raise Ended
+
+    monkeypatch.setattr(os, "_exit", end)
+    node = StorageNode.__new__(StorageNode)
+    with pytest.raises(Ended):
+        node._flushed(None, error)  # type: ignore[arg-type]
+    assert ended == [EXIT_DISK_FAILED]
+    with pytest.raises(KeyError):
+        node._flushed(None, KeyError("bug"))  # type: ignore[arg-type]
