@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
@@ -274,6 +274,11 @@ class SimProcess:
             done(result, None)
 
 
+def _raise(error: BaseException) -> NoReturn:
+    """Where the node would end its process: `stopped` of the simulated one hears of the error instead."""
+    raise error
+
+
 @contextmanager
 def node_in(world: World) -> Iterator[None]:
     """The storage node's modules take clock, log, threads and chance from the process that runs at the moment."""
@@ -287,6 +292,7 @@ def node_in(world: World) -> Iterator[None]:
         (node_module, "NodeClock", lambda: SimClock(world.current)),
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
+        (node_module, "disk_failed", _raise),
         (node_module, "ThreadPoolExecutor", lambda *_: None),
         (replica_module, "random", CurrentRandom()),
     ]
