@@ -94,6 +94,13 @@ class NodeLedger:
         new = self.installing.pop(partition)
         for mirrors in (self.staged, self.synced):
             _replace(mirrors, partition, new)
+        # Entries of the old log that are on their way to the disk are void: recovery passes over them.
+        for changes in (self.gathering, *self.groups.values()):
+            changes[:] = [
+                change
+                for change in changes
+                if change.partition != partition or change.kind not in ("append", "truncate")
+            ]
 
     def change(self, change: Change) -> None:
         play(self.staged, change)
