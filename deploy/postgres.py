@@ -110,15 +110,21 @@ def open_to(descriptor: int, identity: Identity | None) -> None:
 
 
 def clear_stale_lock(directory: Path) -> None:
-    """Remove postmaster.pid when its process is gone (or its number was given to somebody else)."""
-    lock = directory / "postmaster.pid"
-    try:
-        pid = int(lock.read_text().split("\n", 1)[0])
-    except (FileNotFoundError, ValueError):
-        lock.unlink(missing_ok=True)
-        return
-    if not is_alive_in(pid, directory):
-        lock.unlink(missing_ok=True)
+    """Remove the lock files of a server that is gone (or whose number was given to somebody else).
+
+    There are two kinds: postmaster.pid, and one beside each socket. PostgreSQL takes the number in them for a server that
+    runs as long as any process has it, one that was killed and not yet reaped included.
+    """
+    for lock in (directory / "postmaster.pid", *directory.glob(".s.PGSQL.*.lock")):
+        try:
+            pid = int(lock.read_text().split("\n", 1)[0])
+        except FileNotFoundError:
+            continue
+        except ValueError:
+            lock.unlink(missing_ok=True)
+            continue
+        if not is_alive_in(pid, directory):
+            lock.unlink(missing_ok=True)
 
 
 def server_spec(found: Found, directory: Path, identity: Identity | None, port: int) -> ChildSpec:

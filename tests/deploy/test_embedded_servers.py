@@ -144,3 +144,18 @@ def test_passage_is_granted_to_the_servers_user_only_where_it_lacked(tmp_path: P
     binaries.make_reachable(open_already / "data", binaries.Identity(65_534, 65_534))
     assert closed.stat().st_mode & 0o777 == 0o701, "passage, not reading"
     assert open_already.stat().st_mode & 0o777 == 0o755
+
+
+def test_socket_lock_of_a_postgresql_that_was_killed_is_cleared(tmp_path: Path) -> None:
+    """A killed server that nobody has reaped yet still has its number; it has no command line any more."""
+    zombie = os.fork()
+    if not zombie:
+        os._exit(0)
+    try:
+        os.waitid(os.P_PID, zombie, os.WEXITED | os.WNOWAIT)
+        lock = tmp_path / ".s.PGSQL.5432.lock"
+        lock.write_text(f"{zombie}\n{tmp_path}\n")
+        postgres.clear_stale_lock(tmp_path)
+        assert not lock.exists()
+    finally:
+        os.waitpid(zombie, 0)
