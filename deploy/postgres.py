@@ -112,8 +112,8 @@ def open_to(descriptor: int, identity: Identity | None) -> None:
 def clear_stale_lock(directory: Path) -> None:
     """Remove the lock files of a server that is gone (or whose number was given to somebody else).
 
-    There are two kinds: postmaster.pid, and one beside each socket. PostgreSQL takes the number in them for a server that
-    runs as long as any process has it, one that was killed and not yet reaped included.
+    There are two kinds: postmaster.pid, and one beside each socket. PostgreSQL takes the number in them for a server
+    that runs as long as any process has it, one that was killed and not yet reaped included.
     """
     for lock in (directory / "postmaster.pid", *directory.glob(".s.PGSQL.*.lock")):
         try:
