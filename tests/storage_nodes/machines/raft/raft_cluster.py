@@ -279,8 +279,13 @@ class Cluster:
                     node.pending.clear()
 
     def _configured(self, node: Node) -> None:
-        if node.log.configurations is not node.machine.history:
-            self.input(node, "configured", self.now_ms)
+        """Amid other effects: what is promised holds again only when all are performed."""
+        machine = node.machine
+        if node.log.configurations is not machine.history:
+            before = self.oracle.before(machine, "configured", ())
+            effects = machine.configured(self.now_ms)
+            self.oracle.after(node, before)
+            self._perform(node, effects)
 
     def _send_snapshot(self, node: Node, peer: int, epoch: int, learner: bool) -> None:
         """One chunk; what becomes of it, the machine is told some time later."""
