@@ -33,6 +33,8 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
 OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
+# Notes of damage that was found; older ones are kept in a second file of at most this length.
+DAMAGE_NOTES_BYTES_MAX = 1 * MIB
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150

@@ -136,7 +136,6 @@ class SimProcess:
         self.drift_ppm = 0
         self.skew_ms = 0
         self.rotted = False
-        self.broken = False
         self.is_up = False
         self.resumed_us = 0
         self.lives = 0
@@ -191,16 +190,25 @@ class SimProcess:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
-    def rot(self, chance: random.Random) -> None:
-        """A synced byte changes in a WAL group before the last one, which could be taken for a torn tail."""
-        groups = self.confirmed_groups[:-1]
+    def rot(self, chance: random.Random, power_lost: bool) -> None:
+        """A synced byte changes, or the file is cut there. After a power loss the mark of the synced end may be behind,
+        so that nothing but a changed byte before the last group can be told from a torn tail."""
+        groups = self.confirmed_groups[:-1] if power_lost else self.confirmed_groups
         if groups:
             number, position, length = chance.choice(groups)
             name = wal_name(number)
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
-                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length))
+                cut = chance.random() < 0.5 and not power_lost
+                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length), cut)
                 self.rotted = True
+
+    @property
+    def doubtful(self) -> bool:
+        """Damaged, and not yet known to be whole again."""
+        if self.rotted and self.is_up and self.node is not None:
+            self.rotted = any(log.suspect for log in self.log.partitions.values())
+        return self.rotted
 
     async def _boot(self) -> None:
         node = StorageNode(self._config())
@@ -248,9 +256,6 @@ class SimProcess:
             self.crash(power_lost=True)
         elif isinstance(error, SyncFailed | DiskFailedError):
             self.exit()
-        elif isinstance(error, CorruptionError) and self.rotted:
-            self.exit()
-            self.broken = True
         else:
             self.world.oracle.stopped_by_bug(self, error)
 
