@@ -66,6 +66,8 @@ class SyncMark:
         if not valid:
             raise CorruptionError(path, 0, "neither slot of the mark is valid")
         mark.sequence, mark.file_number = max(valid)
+        # What it says may be in the page cache only, and a repair that it leads to may be cut short by a power loss.
+        mark._file.sync()
         return mark
 
     def note(self, sequence: int, file_number: int) -> None:

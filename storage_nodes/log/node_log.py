@@ -256,6 +256,10 @@ class NodeLog:
     def install_done(self, plan: InstallPlan) -> None:
         self._flusher.install_done(plan)
 
+    def sync_mark(self) -> None:
+        """BLOCKING, any thread: how far the log is synced is known even after a power loss, as of now."""
+        self._wal.mark.sync()
+
     def note_damage(self, note: bytes) -> None:
         """BLOCKING, a few bytes: a line for `damage.log`."""
         append_notes(self._disk, self.directory, [note])

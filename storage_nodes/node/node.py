@@ -28,6 +28,7 @@ from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer, disk_failed
@@ -91,6 +92,7 @@ class StorageNode:
         self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
+        self._care = NodeCare(self)
 
     async def start(self) -> None:
         self.committer.start()
@@ -100,6 +102,7 @@ class StorageNode:
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self._balancing = self.loop.create_task(self._balance_forever())
+        self._care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -108,6 +111,7 @@ class StorageNode:
         """Hand leadership over, stop serving, write what is staged, close the log."""
         if self._balancing is not None:
             self._balancing.cancel()
+        self._care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -169,6 +173,13 @@ class StorageNode:
         if isinstance(error, CorruptionError) and self.damage.set_aside(error):
             return
         done(finished.result())
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
+        try:
+            return await self.loop.run_in_executor(self._cold, work)
+        except (OSError, DiskFailedError) as error:
+            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
+from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
@@ -200,6 +201,8 @@ class SimProcess:
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
                 cut = chance.random() < 0.5 and not power_lost
+                if cut:
+                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
                 self.disk.rot(os.path.join(directory, name), position + chance.randrange(length), cut)
                 self.rotted = True
 
