@@ -33,6 +33,13 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
 OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
+# How often the mark of the synced end is made to survive a power loss; a WAL roll and a clean stop do so too.
+MARK_SYNC_INTERVAL_MS = 5_000
+# Notes of damage that was found; older ones are kept in a second file of at most this length.
+DAMAGE_NOTES_BYTES_MAX = 1 * MIB
+
+# --- care for the disk ----------------------------------------------------------------------------------------
+CARE_INTERVAL_MS = 1_000
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
