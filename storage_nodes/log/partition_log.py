@@ -313,6 +313,11 @@ class PartitionLog:
         self._index = None
         self._adopt_row(row)
 
+    def adopt_index(self, index: UnflushedIndex) -> None:
+        """The unflushed entries were written anew, elsewhere in the write-ahead log."""
+        assert self._index is not None and len(index) == len(self._index)
+        self._index = index
+
     # --- for the flush -----------------------------------------------------------------------------------------------
 
     @property
@@ -331,6 +336,11 @@ class PartitionLog:
     def configuration_at(self, offset: int) -> ConfigurationEntry | None:
         """The configuration that the log up to `offset` ends with; None where it has none."""
         return next((entry for entry in reversed(self.configurations) if entry.end_offset <= offset), None)
+
+    def committed_configuration(self) -> ConfigurationEntry | None:
+        """What a replica goes on with that loses its log: the one in force at the checkpoint, without an entry."""
+        entry = self.configuration_at(self.checkpoint_offset)
+        return None if entry is None else entry._replace(end_offset=0)
 
     def configurations_below(self, checkpoint_offset: int, end: int) -> tuple[tuple[int, bytes], ...]:
         """For the manifest: the one in force at `checkpoint_offset` and those after it, up to `end`."""
