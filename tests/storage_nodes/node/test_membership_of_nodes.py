@@ -214,8 +214,6 @@ def test_replica_moves_under_traffic_and_no_acknowledged_message_is_lost(
         leader = nodes.leader()
         assert leader is not None
         await nodes.crash(leader.host.node_id)
-        await asyncio.sleep(3)
-        for n,r in [(i,nodes.replica(i)) for i in nodes.nodes]: print("DBG",n,r.serving,r.raft.status(), r.raft.configuration, r.raft.timer_ms, r.raft.alive, nodes.nodes[n].clock.mono_ms())
         await traffic.flow()
         await traffic.stop()
         assert set(traffic.acknowledged) <= set(await drain(client, nodes.partition))
