@@ -40,6 +40,13 @@ DAMAGE_NOTES_BYTES_MAX = 1 * MIB
 
 # --- care for the disk ----------------------------------------------------------------------------------------
 CARE_INTERVAL_MS = 1_000
+# The scrub reads all stored files, this fast at most (F15: damage is found within 24 h), a piece at a time.
+SCRUB_INTERVAL_MS = 24 * 3_600_000
+SCRUB_BYTES_PER_SECOND = 16 * MIB
+SCRUB_PIECE_BYTES = 1 * MIB
+SCRUB_NOTE_INTERVAL_MS = 30_000
+# How often a replica that met damage its group could not repair tries again.
+STOPPED_RETRY_MS = 30_000
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150

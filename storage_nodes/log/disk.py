@@ -43,6 +43,9 @@ class File(Protocol):
     def sync(self) -> None:
         """Return once everything written is on stable storage (fdatasync)."""
 
+    def forget(self, position: int, length: int) -> None:
+        """Let go of what the page cache holds of this range: the next read comes from the disk itself."""
+
     def size(self) -> int:
         """Length of the file in bytes."""
 
@@ -125,6 +128,9 @@ class OsFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def forget(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size

@@ -157,6 +157,15 @@ class Flusher:
         for _ in range(2):
             self._replace_manifest(Manifest(self._next_version, head, rows))
 
+    def begin_restate(self) -> bool:
+        if self._running:
+            return False
+        self._running = True
+        return True
+
+    def end_restate(self) -> None:
+        self._running = False
+
     def restate_same(self) -> None:
         """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
         self.restate(self._manifest.head, self._manifest.rows)

@@ -32,6 +32,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import google_crc32c
@@ -211,16 +212,33 @@ class OpenSegment:
         return batches
 
     def verify(self) -> None:
-        """Read everything and check it, the chain included. Raises CorruptionError."""
+        """BLOCKING: read everything and check it, the chain included. Raises CorruptionError."""
+        for _ in self.verify_pieces(_WRITE_BYTES):
+            pass
+
+    def verify_pieces(self, piece_bytes: int) -> Iterator[int]:
+        """The same from the disk and not from the page cache, which is left as cold as it was: a step reads about
+        `piece_bytes` and says how many. Raises CorruptionError."""
         position = entries = chain = 0
+        self._file.forget(0, self._entries_bytes)
         while position < self._entries_bytes:
-            head = self._file.read(position, _ENTRY_BYTES)
-            batch, crc_ok = self._entry_in(self._window(position, 0), 0)
-            if batch is None or not crc_ok:
-                raise CorruptionError(self._file.path, position, "the checksum of the entry does not match")
-            chain = google_crc32c.extend(chain, head[4:])
-            position += _ENTRY_BYTES + len(batch)
-            entries += 1
+            window = self._window(position, piece_bytes)
+            at = 0
+            while True:
+                batch, crc_ok = self._entry_in(window, at)
+                if batch is None:
+                    break
+                if not crc_ok:
+                    problem = "the checksum of the entry does not match"
+                    raise CorruptionError(self._file.path, position + at, problem)
+                chain = google_crc32c.extend(chain, window[at + 4 : at + _ENTRY_BYTES])
+                at += _ENTRY_BYTES + len(batch)
+                entries += 1
+            if not at:
+                raise CorruptionError(self._file.path, position, "the entry is longer than the file")
+            self._file.forget(position, at)
+            position += at
+            yield at
         if (entries, chain) != (self._entries, self._chain):
             raise CorruptionError(self._file.path, position, "the chain of entry checksums does not match")
 
@@ -276,6 +294,10 @@ class SegmentStore:
     def remove(self, path: str) -> None:
         self._disk.remove(path)
 
+    def open_apart(self, partition: int, ref: SegmentRef) -> OpenSegment:
+        """BLOCKING: as `open`, for one reader that must not push out what others keep open."""
+        return OpenSegment(self._disk.open(self.path(partition, ref.number)), self._identity, partition, ref)
+
     def open(self, partition: int, ref: SegmentRef) -> OpenSegment:
         """BLOCKING. Raises CorruptionError, and FileNotFoundError where the file is gone."""
         with self._lock:
@@ -283,7 +305,7 @@ class SegmentStore:
             if segment is not None:
                 self._open.move_to_end(ref.number)
                 return segment
-        segment = OpenSegment(self._disk.open(self.path(partition, ref.number)), self._identity, partition, ref)
+        segment = self.open_apart(partition, ref)
         with self._lock:
             self._open[ref.number] = segment
             while len(self._open) > self._bounds.open_segment_files_max:

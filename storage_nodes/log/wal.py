@@ -31,8 +31,8 @@ The store identity (16 random bytes made with the store, kept in the manifest) s
 another node, or a block that a client wrapped in a message, is not taken for a group of this one.
 
 A group is written only after the sync of the one before it returned. So at most the last group can be torn, which is
-what lets recovery tell a torn tail from corruption. After each sync the mark (`mark.py`) says so outside of the file, which
-is what lets recovery tell a torn tail from one that somebody cut off.
+what lets recovery tell a torn tail from corruption. After each sync the mark (`mark.py`) says so outside of the file,
+which is what lets recovery tell a torn tail from one that somebody cut off.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from storage_nodes.limits import CARE_INTERVAL_MS, MARK_SYNC_INTERVAL_MS
+from storage_nodes.node.scrub import Scrub
 
 if TYPE_CHECKING:
     from storage_nodes.node.node import StorageNode
@@ -21,6 +22,7 @@ class NodeCare:
         self._node = node
         self._task: asyncio.Task[None] | None = None
         self._mark_synced_ms = 0
+        self.scrub = Scrub(node)
 
     def start(self) -> None:
         self._task = self._node.loop.create_task(self._forever())
@@ -28,6 +30,7 @@ class NodeCare:
     def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        self.scrub.stop()
 
     async def _forever(self) -> None:
         while True:
@@ -41,3 +44,5 @@ class NodeCare:
         if now_ms - self._mark_synced_ms >= MARK_SYNC_INTERVAL_MS:
             self._mark_synced_ms = now_ms
             await node.run_blocking(node.log.sync_mark)
+        await node.damage.restate()
+        await self.scrub.look()

@@ -83,7 +83,6 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = EarlyMessages()
-        self._table = RequestTable(self)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
@@ -92,7 +91,8 @@ class StorageNode:
         self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
-        self._care = NodeCare(self)
+        self.care = NodeCare(self)
+        self._table = RequestTable(self)
 
     async def start(self) -> None:
         self.committer.start()
@@ -102,7 +102,7 @@ class StorageNode:
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self._balancing = self.loop.create_task(self._balance_forever())
-        self._care.start()
+        self.care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -111,7 +111,7 @@ class StorageNode:
         """Hand leadership over, stop serving, write what is staged, close the log."""
         if self._balancing is not None:
             self._balancing.cancel()
-        self._care.stop()
+        self.care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -162,7 +162,7 @@ class StorageNode:
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good."""
+        unless it is damage to a file of one partition (`damage.py`)."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
@@ -170,7 +170,7 @@ class StorageNode:
 
     def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self.damage.set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.met(error):
             return
         done(finished.result())
 

@@ -42,6 +42,7 @@ class RequestTable:
             Opcode.CREATE_PARTITION: lambda token, payload: node.cluster.create(token, payload),
             Opcode.DELETE_PARTITION: lambda token, payload: node.cluster.delete(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
+            Opcode.SCRUB: node.care.scrub.answer,
         }
 
     def dispatch(self, token: Token, payload: bytes) -> None:

@@ -255,8 +255,8 @@ async def truncate_files(bench: Bench) -> None:
 
 
 async def _damage_one(bench: Bench, flipped: bool) -> None:
-    """Nothing is undone. Correct is: the node starts by itself, says what it found, is fed again by the others, and holds
-    what they do; what it did not find changed nothing that it needs (read back at the end)."""
+    """Nothing is undone. Correct is: the node starts by itself, says what it found, is fed again by the others, and
+    holds what they do; what it did not find changed nothing that it needs (read back at the end)."""
     cluster = bench.cluster
     leader = await bench.leader(bench.load.stream)
     victim = bench.rng.choice([node for node in NODES if node != leader])
