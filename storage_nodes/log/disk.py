@@ -84,6 +84,9 @@ class Disk(Protocol):
     def changed_ms(self, path: str) -> int:
         """When the file was last written or renamed, ms since the Unix epoch."""
 
+    def free_bytes(self, path: str) -> int:
+        """What may still be written to the file system of that directory."""
+
     def random_bytes(self, count: int) -> bytes:
         """For the identity of a new store."""
 
@@ -179,6 +182,10 @@ class OsDisk:
 
     def changed_ms(self, path: str) -> int:
         return os.stat(path).st_ctime_ns // 1_000_000
+
+    def free_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)

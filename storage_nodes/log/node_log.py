@@ -32,6 +32,7 @@ from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
 from storage_nodes.log.replay import Replay
+from storage_nodes.log.rewrite import Rewriter
 from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
 from storage_nodes.log.segment import SegmentStore
 from storage_nodes.log.verify import StoredFile, stored_files, verify
@@ -95,6 +96,7 @@ class NodeLog:
         checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
         self._store = LogStore(self._cache, self._wal, segments, checkpoints)
         self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
+        self.rewriter = Rewriter(bounds, self._store, self._flusher)
         self._imports = 0
         self._closed = False
 
@@ -305,9 +307,22 @@ class NodeLog:
         """BLOCKING, a few bytes: a line for `damage.log`."""
         append_notes(self._disk, self.directory, [note])
 
-    def purge_trash(self, older_than_ms: int) -> int:
-        """BLOCKING: remove files of dropped partitions that went to trash before that time; how many."""
-        return self._flusher.purge_trash(older_than_ms)
+    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int = 0, bytes_max: int = 1 << 62) -> int:
+        """BLOCKING: remove what went to trash before that time, damaged files before theirs, and beyond `bytes_max` the
+        oldest; how many files."""
+        return self._flusher.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
+
+    def free_bytes(self) -> int:
+        """BLOCKING: room on the node's disk."""
+        return self._disk.free_bytes(self.directory)
+
+    def roll(self) -> None:
+        """Let the next group be the last of its file, so that a flush can free what is dead before the file is full.
+        Something harmless is staged, for there to be a next group; and again until the next file is begun."""
+        if self.partitions:
+            self._wal.roll_wanted = not self._flusher.due()
+            log = next(iter(self.partitions.values()))
+            self.save_vote(log.partition, log.epoch, log.voted_for)
 
     def close(self) -> None:
         """BLOCKING: write what is staged and let go. No group and no flush may be under way."""

@@ -160,7 +160,7 @@ def _pack_index(bases: array[int], positions: array[int]) -> bytes:
 class OpenSegment:
     """A segment that is being read: its file and its sparse index."""
 
-    __slots__ = ("_chain", "_entries", "_entries_bytes", "_file", "_index_bases", "_index_positions", "_seed")
+    __slots__ = ("_chain", "_end", "_entries", "_entries_bytes", "_file", "_index_bases", "_index_positions", "_seed")
 
     def __init__(self, file: File, identity: bytes, partition: int, ref: SegmentRef) -> None:
         self._file = file
@@ -185,6 +185,7 @@ class OpenSegment:
         self._index_positions = interleaved[1::2]
         self._entries_bytes = index_at
         self._entries = entries
+        self._end = end
         self._chain = chain
 
     def read(self, offset: int, bytes_max: int, at_least_one: bool = True) -> list[bytes]:
@@ -210,6 +211,31 @@ class OpenSegment:
             batches.append(batch)
             taken_bytes += len(batch)
         return batches
+
+    def intervals(self) -> tuple[list[int], list[int]]:
+        """Base offsets and positions of the sparse index, and behind the last one the end of the segment."""
+        return [*self._index_bases, self._end], [*self._index_positions, self._entries_bytes]
+
+    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+        """BLOCKING: (batch, base offset, end offset) of every entry. Raises CorruptionError."""
+        position = 0
+        while position < self._entries_bytes:
+            window = self._window(position, _WRITE_BYTES)
+            at = 0
+            while True:
+                batch, crc_ok = self._entry_in(window, at)
+                if batch is None:
+                    break
+                if not crc_ok:
+                    problem = "the checksum of the entry does not match"
+                    raise CorruptionError(self._file.path, position + at, problem)
+                at += _ENTRY_BYTES + len(batch)
+                header = read_header(batch)
+                yield batch, header.base_offset, header.end_offset
+            if not at:
+                raise CorruptionError(self._file.path, position, "the entry is longer than the file")
+            self._file.forget(position, at)
+            position += at
 
     def verify(self) -> None:
         """BLOCKING: read everything and check it, the chain included. Raises CorruptionError."""

@@ -44,7 +44,7 @@ REPAIRED = {kind: _repaired.labels(kind) for kind in KINDS}
 SUSPECT = Gauge("penstock_node_suspect_replicas", "Replicas that may lack what they acknowledged")
 
 UNREPAIRED = Gauge("penstock_node_damage_unrepaired", "Found damage that is not repaired yet")
-STOPPED = Gauge("penstock_node_replicas_stopped", "Replicas closed because of damage that their group cannot repair now")
+STOPPED = Gauge("penstock_node_replicas_stopped", "Replicas closed for damage that their group cannot repair now")
 
 RESET_RETRY_S = 0.01
 _KIND_OF_DIRECTORY = {"wal": "wal", "segments": "segment", "checkpoints": "checkpoint"}

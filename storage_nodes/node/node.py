@@ -24,6 +24,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
+from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
@@ -43,6 +44,7 @@ from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.messages import (
+    AppendEntries,
     ClusterInfo,
     Heartbeat,
     NodeInfo,
@@ -50,6 +52,7 @@ from storage_nodes.protocol.messages import (
     PeerHello,
     RaftFrame,
     RaftMessage,
+    SnapshotChunk,
 )
 
 COLD_READERS = 2
@@ -91,7 +94,7 @@ class StorageNode:
         self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
-        self.care = NodeCare(self)
+        self.care = NodeCare(self, config.node_disk_reserve_bytes)
         self._table = RequestTable(self)
 
     async def start(self) -> None:
@@ -186,6 +189,9 @@ class StorageNode:
     def request(self, token: Token, payload: bytes) -> None:
         self._table.dispatch(token, payload)
 
+    def gate_sends(self) -> None:
+        self._table.gate_sends(self.links.any_read_only)
+
     def cancelled(self, token: Token, partition: int) -> None:
         replica = self.replicas.get(partition)
         if isinstance(replica, QueueReplica | StreamReplica):
@@ -199,7 +205,10 @@ class StorageNode:
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
         replicas = self.replicas
-        for message in frame.messages:
+        messages = frame.messages
+        if self.care.closed:
+            messages = [message for message in messages if not _brings_messages(message)]
+        for message in messages:
             replica = replicas.get(message.partition)
             if replica is not None:
                 replica.receive(sender, message)
@@ -326,3 +335,10 @@ class StorageNode:
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
         return None if replica is None else replica.flush_facts()
+
+
+def _brings_messages(message: RaftMessage) -> bool:
+    """Commands (deletes, the start of an epoch) are small, and without them nothing could ever be freed."""
+    if type(message) is AppendEntries:
+        return not all(read_header(entry).is_control for entry in message.entries)
+    return type(message) is SnapshotChunk

@@ -90,8 +90,8 @@ class Scrub:
             self.begin()
         note, damage = self._note, self._node.damage
         reply = ScrubReply(
-            self.running, note.started_ms, note.ended_ms, self.files_done, self.files_total, self.bytes_done, self.found,
-            damage.unrepaired, [f"{error.path}: {error.problem}" for error in damage.waiting.values()],
+            self.running, note.started_ms, note.ended_ms, self.files_done, self.files_total, self.bytes_done,
+            self.found, damage.unrepaired, [f"{error.path}: {error.problem}" for error in damage.waiting.values()],
         )  # fmt: skip
         token.connection.answer(token, encode_message(reply))
 
