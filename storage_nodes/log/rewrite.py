@@ -18,6 +18,7 @@ start removes.
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 from typing import NamedTuple
 
 from storage_nodes.log.bounds import LogBounds
@@ -84,7 +85,7 @@ class Rewriter:
         kept: list[tuple[int, int]] = []
         kept_bytes = 0
         for ref, (bases, positions) in zip(refs, indexes, strict=True):
-            lengths = array("I", (end - start for start, end in zip(positions, positions[1:], strict=False)))
+            lengths = array("I", (end - start for start, end in pairwise(positions)))
             found = kept_ranges(array("q", bases), lengths, len(lengths), disposable_end, facts.live, 1)
             kept += [(bases[first], bases[last]) for first, last in found]
             kept_bytes += sum(positions[last] - positions[first] for first, last in found)

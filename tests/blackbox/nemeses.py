@@ -226,7 +226,7 @@ async def power_all(bench: Bench) -> None:
 
 
 async def disk_full(bench: Bench) -> None:
-    """F12 on one node, a leader: its disk is nearly full. It goes on, takes no messages, and leads nothing after a while."""
+    """F12: the disk of a leader is nearly full. It goes on, takes no messages, and leads nothing after a while."""
     cluster = bench.cluster
     assert isinstance(cluster, ImageCluster)
     victim = await bench.leader(bench.load.queue)
