@@ -106,6 +106,12 @@ SNAPSHOTS_SENDING_MAX = 4
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
 LAGGARD_MS_MAX = 600_000
 
+# What is read back from disk for peers that are behind: at least so fast, and at least so many times as fast as the
+# node writes to its own log (measured over the window), so that everybody catches up in the end.
+FEED_BYTES_PER_S_MIN = 32 * MIB
+FEED_SHARE = 1.25
+FEED_WINDOW_MS = 1_000
+
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
 VISIBILITY_MS_MAX = 43_200_000
@@ -139,4 +145,5 @@ assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
+assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

@@ -36,6 +36,7 @@ from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.feeding import Feed
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
@@ -78,7 +79,8 @@ class StorageNode:
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
-        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
+        self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
+        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
@@ -163,17 +165,20 @@ class StorageNode:
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def run_cold(
+        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
+    ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to a file of one partition (`damage.py`)."""
+        unless it is damage to a file of one partition (`damage.py`): then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: self._cold_done(finished, done))
+        future.add_done_callback(lambda finished: self._cold_done(finished, done, damaged))
 
-    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
+    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
         if isinstance(error, CorruptionError) and self.damage.met(error):
+            damaged()
             return
         done(finished.result())
 
@@ -313,6 +318,10 @@ class StorageNode:
         connection = Connection(self, self.loop, self._connections.discard)
         self._connections.add(connection)
         return connection
+
+    def _after_group(self, size_bytes: int) -> None:
+        self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
+        self._flush_if_due()
 
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():
