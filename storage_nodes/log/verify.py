@@ -63,8 +63,12 @@ def verify(
             yield len(store.checkpoints.read(file.partition, file.number, file.checkpoint_offset, from_disk=True))
     except FileNotFoundError as error:
         if _is_named(partitions, file):
-            path = error.filename or os.path.join(directory, manifest_name(file.number))
+            path = error.filename or _path(store, directory, file)
             raise CorruptionError(path, 0, "a file that the manifest names is missing") from error
+    except OSError as error:
+        # A sector that cannot be read is what a scrub looks for.
+        path = error.filename or _path(store, directory, file)
+        raise CorruptionError(path, 0, f"it cannot be read: {error}") from error
     except CorruptionError:
         if _is_named(partitions, file) or file.partition == NO_PARTITION:
             raise
@@ -75,6 +79,14 @@ def _is_named(partitions: Mapping[int, PartitionLog], file: StoredFile) -> bool:
     if log is None:
         return False
     return file.segment in log.segments if file.segment is not None else log.checkpoint_source[2] == file.number
+
+
+def _path(store: LogStore, directory: str, file: StoredFile) -> str:
+    if file.partition == NO_PARTITION:
+        return os.path.join(directory, manifest_name(file.number))
+    if file.segment is not None:
+        return store.segments.path(file.partition, file.number)
+    return store.checkpoints.path(file.partition, file.number)
 
 
 def _place(file: StoredFile) -> tuple[int, int]:

@@ -31,7 +31,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
-from storage_nodes.node.scrub import Scrub
+from storage_nodes.node.scrub import Scrub, raise_error
 from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class NodeCare:
 
     def start(self) -> None:
         self._task = self._node.loop.create_task(self._forever())
+        self._task.add_done_callback(raise_error)
 
     def stop(self) -> None:
         if self._task is not None:

@@ -78,6 +78,7 @@ class Scrub:
         """A pass from now on, unless one is under way."""
         if not self.running:
             self._pass = self._node.loop.create_task(self._run())
+            self._pass.add_done_callback(raise_error)
 
     def stop(self) -> None:
         if self._pass is not None:
@@ -132,6 +133,14 @@ class Scrub:
             self._noted_ms = now_ms
             data = msgspec.json.encode(self._note)
             await self._node.run_blocking(lambda: self._node.log.write_note(NOTE_NAME, data))
+
+
+def raise_error(task: asyncio.Task[None]) -> None:
+    """When a task of the node ends that should not: the error is nobody's but the loop's, which ends the process."""
+    if not task.cancelled():
+        error = task.exception()
+        if error is not None:
+            raise error
 
 
 def _decode(data: bytes, now_ms: int) -> ScrubNote:

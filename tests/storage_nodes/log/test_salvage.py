@@ -14,7 +14,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.salvage import append_notes
 from storage_nodes.log.wal import RECORD_VOTE, VOTE, wal_number
-from tests.storage_nodes.log.faulty_disk import FaultyDisk, PowerLost
+from tests.storage_nodes.log.faulty_disk import FaultyDisk, FaultyFile, PowerLost
 from tests.storage_nodes.log.writing import (
     SMALL,
     append,
@@ -337,6 +337,19 @@ def test_scrub_reads_every_stored_file_and_finds_every_flipped_byte() -> None:
                 list(log.verify(file, 300))
             data[at] ^= 1
         list(log.verify(file, 300))
+
+
+def test_scrub_sector_that_cannot_be_read_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    (file, *_) = [file for file in store.log.stored_files() if file.segment is not None]
+
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(FaultyFile, "read", fail)
+    with pytest.raises(CorruptionError, match="cannot be read") as caught:
+        list(store.log.verify(file, 300))
+    assert caught.value.path.endswith(".seg")
 
 
 def test_scrub_file_that_a_flush_let_go_of_is_no_damage_and_one_that_vanished_is() -> None:
