@@ -38,6 +38,8 @@ from storage_nodes.protocol.messages import (
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
+    ScrubReply,
+    ScrubRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
@@ -53,6 +55,7 @@ RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
@@ -152,6 +155,11 @@ class StorageClient:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
         reply = await self._links.ask(node_id, Opcode.DESCRIBE_CLUSTER, encode_message(DescribeClusterRequest()))
         return _cluster_info.decode(reply)
+
+    async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
+        """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
+        reply = await self._links.ask(node_id, Opcode.SCRUB, encode_message(ScrubRequest(start)))
+        return _scrub_reply.decode(reply)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

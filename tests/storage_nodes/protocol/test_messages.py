@@ -41,9 +41,11 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7]), "919107"),
     (m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], []), "94a4706b2d3101919501a16801a17ac290"),
+    (m.ScrubRequest(True), "91c3"),
+    (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c3050401026301" "0191a178"),
     (m.Empty(), "90"),
     (m.PeerHello("pk-1", 2, 5), "93a4706b2d310205"),
-    (m.Heartbeat(2, 5, 1_000, 999, 4, True), "960205cd03e8cd03e704c3"),
+    (m.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900), "990205cd03e8cd03e704c3c3c3cd0384"),
     (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
     (m.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
     (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
@@ -123,6 +125,7 @@ def test_opcodes_are_frozen() -> None:
         "PEER_HELLO": 40,
         "RAFT": 41,
         "HEARTBEAT": 42,
+        "SCRUB": 50,
     }
 
 
