@@ -29,7 +29,6 @@ from storage_nodes.protocol.messages import (
     CreatePartitionRequest,
     DeletePartitionRequest,
     DeleteRequest,
-    DescribeClusterRequest,
     Empty,
     Opcode,
     PartitionInfo,
@@ -53,7 +52,6 @@ RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
-_cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
@@ -150,8 +148,7 @@ class StorageClient:
 
     async def describe_node(self, node_id: int) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
-        reply = await self._links.ask(node_id, Opcode.DESCRIBE_CLUSTER, encode_message(DescribeClusterRequest()))
-        return _cluster_info.decode(reply)
+        return await self._links.describe_node(node_id, None)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

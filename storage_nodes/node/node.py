@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,6 +21,7 @@ from storage_nodes.config import NodeConfig, split_listen
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
+    DESCRIBE_PARTITIONS_MAX,
     HAND_OVERS_AT_ONCE_MAX,
     RETIRE_MS_MAX,
 )
@@ -27,7 +29,7 @@ from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.cluster.machine import PartitionPlan
-from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
@@ -35,6 +37,7 @@ from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.failover import Failover
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
@@ -42,6 +45,7 @@ from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     ClusterInfo,
     Heartbeat,
@@ -81,6 +85,7 @@ class StorageNode:
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
         )
+        self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = EarlyMessages()
@@ -122,6 +127,7 @@ class StorageNode:
         while self._flushing or self.snapshots.installing or self._resetting:
             await asyncio.sleep(0.01)
         self.timers.close()
+        self.failover.close()
         self._stopped = True
         self._cold.shutdown(wait=True)
         self.log.close()
@@ -205,27 +211,43 @@ class StorageNode:
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def describe(self, partitions: list[int] | None) -> ClusterInfo:
-        """Nodes and partitions as folded here; leaders as far as this node knows them."""
-        machine = self.cluster.machine
-        nodes = [
-            NodeInfo(*address, alive=address.node_id == self.node_id or self.links.is_up(address.node_id))
-            for address in machine.nodes.values()
-        ]
-        plans = (
-            machine.partitions.values() if partitions is None else filter(None, map(machine.partitions.get, partitions))
-        )
-        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in plans]
-        if partitions is None or CLUSTER_PARTITION in partitions:
+    def describe(self, partitions: list[int] | None, first: int = 0) -> ClusterInfo:
+        """Nodes and partitions as folded here; leaders as far as this node knows them. All partitions: one page."""
+        if partitions is not None and len(partitions) > DESCRIBE_PARTITIONS_MAX:
+            text = f"{len(partitions)} partitions are asked for, {DESCRIBE_PARTITIONS_MAX} are told at a time"
+            raise StorageError(ErrorCode.INVALID_REQUEST, text)
+        plans = self.cluster.machine.partitions
+        following = 0
+        if partitions is None:
+            wanted = sorted(partition for partition in plans if partition >= first)
+            if len(wanted) > DESCRIBE_PARTITIONS_MAX:
+                following = wanted[DESCRIBE_PARTITIONS_MAX]
+                del wanted[DESCRIBE_PARTITIONS_MAX:]
+        else:
+            wanted = [partition for partition in partitions if partition in plans]
+        rows = [plans[partition] for partition in wanted]
+        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in rows]
+        if (partitions is None and not first) or (partitions is not None and CLUSTER_PARTITION in partitions):
             meta = self.cluster.meta
             infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta.replicas, meta.tag))
-        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos)
+        nodes = [self._node_info(address) for address in self.cluster.machine.nodes.values()]
+        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following)
+
+    def _node_info(self, address: NodeAddress) -> NodeInfo:
+        if address.node_id == self.node_id:
+            since_ms = self.failover.started_wall_ms
+            return NodeInfo(*address, True, since_ms, "", _free_bytes(self.config.node_dir))
+        since_ms, why = self.failover.peer_words(address.node_id)
+        return NodeInfo(*address, self.links.is_up(address.node_id), since_ms, why)
 
     def _info(self, partition: int, kind: int, replicas: list[int], tag: str) -> PartitionInfo:
         replica = self.replicas.get(partition)
         if replica is None:
             return PartitionInfo(partition, kind, replicas, tag)
-        return PartitionInfo(partition, kind, replicas, tag, replica.raft.leader, replica.raft.epoch)
+        raft = replica.raft
+        since_ms = self.failover.since_wall_ms(raft)
+        reason = self.failover.reason(raft, replicas[0])
+        return PartitionInfo(partition, kind, replicas, tag, raft.leader, raft.epoch, since_ms, reason)
 
     # --- replicas ---------------------------------------------------------------------------------------------
 
@@ -357,3 +379,11 @@ class StorageNode:
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
         return None if replica is None else replica.flush_facts()
+
+
+def _free_bytes(directory: str) -> int:
+    """What is left of the file system; 0 = cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return 0

@@ -18,6 +18,7 @@ import structlog
 from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import (
     AppendEntries,
@@ -58,6 +59,7 @@ class PeerLink(asyncio.Protocol):
         self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
+        self.history = PeerHistory()
 
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
@@ -71,6 +73,7 @@ class PeerLink(asyncio.Protocol):
                 await self._lost.wait()
             except ConnectionRefusedError:
                 self._alive_until_ms = 0
+                self.history.expect(NO_PROCESS)
                 self._links.check(self)
             except (OSError, TimeoutError):
                 pass
@@ -99,6 +102,8 @@ class PeerLink(asyncio.Protocol):
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
+        if beat.retiring and not self.retiring:
+            self.history.retiring(self._links.now_ms())
         self.retiring = beat.retiring
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
@@ -106,6 +111,7 @@ class PeerLink(asyncio.Protocol):
 
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
+        self.history.expect(RESTARTED)
         self.incarnation = incarnation
         self.retiring = False
         self.heard_seq = 0
@@ -208,6 +214,10 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def history_of(self, peer: int) -> PeerHistory | None:
+        link = self._links.get(peer)
+        return None if link is None else link.history
+
     def may_lead(self, peer: int) -> bool:
         """Is it up, and not about to stop?"""
         link = self._links.get(peer)
@@ -244,7 +254,11 @@ class PeerLinks:
         alive = link.is_alive(self._clock.mono_ms())
         if alive != link.up:
             link.up = alive
-            _log.info("peer is up" if alive else "peer is down", peer=link.address.node_id)
+            why = link.history.changed(alive, self._clock.mono_ms())
+            if alive:
+                _log.info("peer is up", peer=link.address.node_id)
+            else:
+                _log.warning("peer is down", peer=link.address.node_id, reason=why)
             self._on_change(link.address.node_id, alive)
 
     async def _beat_forever(self) -> None:

@@ -18,7 +18,6 @@ from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
-from prometheus_client import Counter
 
 from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
@@ -36,13 +35,12 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
-
-LEADER_CHANGES = Counter("penstock_node_leader_changes", "Partitions of which this node became leader")
 
 _log = structlog.get_logger()
 T = TypeVar("T")
@@ -67,6 +65,7 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    failover: Failover
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
@@ -92,6 +91,8 @@ class Replica:
         self._lead_at = -1
         self._trust_at = -1
         self._last_append: AppendEntries | None = None
+        # Whom `failover` was told of.
+        self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
         self._replicated_since = (0, 0)
         self.raft = RaftMachine(
@@ -107,6 +108,10 @@ class Replica:
         )
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
+
+    @property
+    def tag(self) -> str:
+        return self.meta.tag
 
     # --- what subclasses say ----------------------------------------------------------------------------------
 
@@ -210,6 +215,7 @@ class Replica:
     def start(self, campaign: bool) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
         now_ms = self.host.clock.mono_ms()
+        self.host.failover.changed(self)
         for peer in self.meta.replicas:
             if peer != self.host.node_id and self.host.is_up(peer):
                 self.perform(self.raft.peer_up(peer, now_ms))
@@ -224,6 +230,7 @@ class Replica:
         self.closed = True
         self.host.snapshots.drop(self.partition)
         self.host.timers.forget(self.partition)
+        self.host.failover.forget(self.partition)
 
     # --- snapshots --------------------------------------------------------------------------------------------
 
@@ -300,10 +307,15 @@ class Replica:
                 self._perform_rare(effect)
         if self.serving:
             self.progressed()
+        if self.raft.leader != self._leader_told:
+            self._leader_told = self.raft.leader
+            self.host.failover.changed(self)
         self.schedule()
 
     def _perform_rare(self, effect: raft_effects.Effect) -> None:
         if isinstance(effect, raft_effects.SaveVote):
+            if effect.voted_for == self.host.node_id:
+                ELECTIONS.inc()
             self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
             self.host.committer.wake()
         elif isinstance(effect, raft_effects.Truncate):
@@ -315,7 +327,6 @@ class Replica:
             self.host.committer.wake()
             self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
         elif isinstance(effect, raft_effects.BecameLeader):
-            LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
         elif isinstance(effect, raft_effects.Trusted):
@@ -334,7 +345,7 @@ class Replica:
             self._lead_at = -1
             self.handing_over = False
             self.host.snapshots.stop_sending(self.partition)
-            _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+            _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
             if self.serving:
                 self.serving = False
                 self.on_follow()
@@ -443,4 +454,5 @@ class Replica:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
             self._lead_at = -1
             self.serving = True
+            self.host.failover.serves(self.raft)
             self.on_lead()

@@ -59,6 +59,7 @@ from storage_nodes.machines.raft.effects import (
     EntryHeader,
     EpochStart,
     LogPositions,
+    Loss,
     PeerStatus,
     RaftStatus,
     Role,
@@ -73,6 +74,7 @@ from storage_nodes.machines.raft.effects import (
 )
 from storage_nodes.machines.raft.following import agrees, judge
 from storage_nodes.machines.raft.leadership import Leadership
+from storage_nodes.machines.raft.reasons import named, reason_lost, reason_of
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.messages import (
     AppendEntries,
@@ -92,9 +94,9 @@ class RaftMachine:
     """See the module. Attributes are for reading; only inputs change them."""
 
     __slots__ = (
-        "_attempts", "_doubtful", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "epoch",
-        "leader", "leader_reason", "leader_since_ms", "log", "node_id", "partition", "quorum", "replicated", "role",
-        "suspect", "timer_ms", "up", "voted_for", "voters",
+        "_attempts", "_doubtful", "_installing", "_lead", "_own_bit", "_random_ms", "_votes", "commit", "elected_by",
+        "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "node_id", "partition", "quorum",
+        "replicated", "role", "suspect", "timer_ms", "up", "voted_for", "voters",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +125,12 @@ class RaftMachine:
         # Who leads `epoch`, 0 = not known. Unless that node is down, there is no timer.
         self.leader = 0
         self.leader_since_ms = 0
-        self.leader_reason = "started"
+        # Why there was no leader before this one (or is none now), whom that cost, and since when; and, where this
+        # replica leads, who voted for it. `reasons.py` puts it into words.
+        self.loss = Loss.STARTED
+        self.lost_leader = 0
+        self.lost_ms = 0
+        self.elected_by: tuple[int, ...] = ()
         # Never falls, and never beyond what a majority has fsynced.
         self.commit = commit
         # Every voter has fsynced its log up to here; known to be true, not known to be all.
@@ -217,7 +224,7 @@ class RaftMachine:
         lead = self._lead
         if lead is not None:
             if lead.quorum_lost(now_ms):
-                return self._step_down(now_ms, "lost contact with a majority of the voters")
+                return self._step_down(now_ms, Loss.NO_QUORUM)
             return lead.tick(now_ms)
         if self.timer_ms == UNARMED and self.quorum > 1:
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
@@ -233,7 +240,7 @@ class RaftMachine:
         """The peer's node is up, or up again as another incarnation (after peer_down)."""
         if peer not in self.voters:
             return []
-        bit = self._bit(peer)
+        bit = self.bit(peer)
         if self.up & bit:
             return []
         had_quorum = self.quorum_up()
@@ -254,13 +261,13 @@ class RaftMachine:
         """The peer's node went silent, or was replaced by another incarnation."""
         if peer not in self.voters or peer == self.node_id:
             return []
-        self.up &= ~self._bit(peer)
+        self.up &= ~self.bit(peer)
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
             lead.forget_match(peer)
         elif self.leader == peer:
-            self._forget_leader(now_ms, f"node {peer} went down")
+            self._forget_leader(now_ms, Loss.NODE_DOWN)
         return []
 
     def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()) -> list[Effect]:
@@ -292,7 +299,7 @@ class RaftMachine:
             for peer in (lead.peers if lead is not None else ())
         ]
         return RaftStatus(
-            self.role, self.epoch, self.leader, self.leader_since_ms, self.leader_reason, self.commit,
+            self.role, self.epoch, self.leader, self.leader_since_ms, reason_of(self), self.commit,
             self.replicated, log_end, peers,
         )  # fmt: skip
 
@@ -369,15 +376,15 @@ class RaftMachine:
         """`leader` leads `epoch`, which is at least the own one. Raises SafetyViolation."""
         effects: list[Effect] = []
         if epoch > self.epoch:
-            effects = self._adopt(epoch, now_ms, leader, f"node {leader} won epoch {epoch}")
+            effects = self._adopt(epoch, now_ms, leader, Loss.OUTVOTED)
         elif self.role is Role.LEADER or self.leader:
             raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
         self.role = Role.FOLLOWER
         self.leader = leader
         self.leader_since_ms = now_ms
-        self.leader_reason = f"node {leader} won epoch {epoch}"
+        self.elected_by = ()
         self._attempts = 0
-        if self.up & self._bit(leader):
+        if self.up & self.bit(leader):
             self.timer_ms = 0
         elif self.timer_ms <= UNARMED:
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
@@ -390,35 +397,35 @@ class RaftMachine:
             lead = self._lead
             return [] if lead is None else lead.replied(sender, message, now_ms)
         if message.epoch > self.epoch:
-            return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+            return self._adopt(message.epoch, now_ms, 0, Loss.OUTVOTED)
         return []
 
     def _win(self, now_ms: int) -> list[Effect]:
         self.role = Role.LEADER
         self.leader = self.node_id
         self.leader_since_ms = now_ms
-        self.leader_reason = f"won epoch {self.epoch}"
+        self.elected_by = named(self.voters, self._votes)
         self._attempts = 0
         self._lead = Leadership(self, now_ms)
         return [EpochStart(self.epoch)]
 
-    def _step_down(self, now_ms: int, reason: str, leader: int = 0) -> list[Effect]:
+    def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
         """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
         self._lead = None
         self.role = Role.FOLLOWER
-        self._forget_leader(now_ms, reason)
-        return [SteppedDown(leader, reason)]
+        self._forget_leader(now_ms, loss)
+        return [SteppedDown(leader, reason_lost(loss, self.node_id))]
 
     # --- elections ------------------------------------------------------------------------------------------
 
     def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
         if sender == self.leader and message.epoch > self.epoch:
-            self._forget_leader(now_ms, f"node {sender} gave up leading")
+            self._forget_leader(now_ms, Loss.GAVE_UP)
         by_leader = message.transfer and message.epoch > self.epoch
         if self._has_live_leader() and not by_leader:
             refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
             effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
-            if self._lead is not None and self.up & self._bit(sender):
+            if self._lead is not None and self.up & self.bit(sender):
                 effects += self._lead.announce(sender, now_ms)
             return effects
         if message.pre_vote:
@@ -429,7 +436,8 @@ class RaftMachine:
             return [Send(sender, reply, False)]
         effects = []
         if message.epoch > self.epoch:
-            effects = self._adopt(message.epoch, now_ms, 0, f"node {sender} campaigns in epoch {message.epoch}")
+            loss = Loss.HANDED_OVER if message.transfer else Loss.OUTVOTED
+            effects = self._adopt(message.epoch, now_ms, 0, loss)
         granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
         if granted and not self.voted_for:
             self.voted_for = sender
@@ -442,31 +450,30 @@ class RaftMachine:
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
         if message.epoch != self.epoch or sender != self.leader or self._installing:
             return []
-        self.leader = 0
-        self.leader_since_ms = now_ms
-        self.leader_reason = f"node {sender} handed over"
+        self._lost(now_ms, Loss.HANDED_OVER)
         return self._ask_votes(now_ms, transfer=True)
 
     def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
         if not message.granted:
             if message.epoch > self.epoch:
-                return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+                return self._adopt(message.epoch, now_ms, 0, Loss.OUTVOTED)
             return []
         if message.pre_vote:
             if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
                 return []
         elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
             return []
-        self._votes |= self._bit(sender)
+        self._votes |= self.bit(sender)
         if message.suspect:
-            self._doubtful |= self._bit(sender)
+            self._doubtful |= self.bit(sender)
         if (self._votes & ~self._doubtful).bit_count() < self.quorum and self._votes.bit_count() < len(self.voters):
             return []
         return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
 
     def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
         """No leader is known: ask whether an election could be won, and again later if there is no answer."""
-        self.leader = 0
+        if self.leader:
+            self._lost(now_ms, Loss.NODE_DOWN)
         self.timer_ms = now_ms + self._retry_ms()
         self._attempts += 1
         self._votes = self._own_bit
@@ -501,23 +508,29 @@ class RaftMachine:
 
     # --- plain work -----------------------------------------------------------------------------------------
 
-    def _adopt(self, epoch: int, now_ms: int, leader: int, reason: str) -> list[Effect]:
+    def _adopt(self, epoch: int, now_ms: int, leader: int, loss: Loss) -> list[Effect]:
         """Enter a higher epoch as a follower that has not voted in it."""
         self.epoch = epoch
         self.voted_for = 0
         effects: list[Effect] = [SaveVote(epoch, 0)]
         if self._lead is not None:
-            return effects + self._step_down(now_ms, reason, leader)
+            return effects + self._step_down(now_ms, loss, leader)
         self.role = Role.FOLLOWER
         if self.leader:
-            self._forget_leader(now_ms, reason)
+            self._forget_leader(now_ms, loss)
         return effects
 
-    def _forget_leader(self, now_ms: int, reason: str) -> None:
-        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+    def _lost(self, now_ms: int, loss: Loss) -> None:
+        self.lost_leader = self.leader
+        self.lost_ms = now_ms
+        self.loss = loss
         self.leader = 0
         self.leader_since_ms = now_ms
-        self.leader_reason = reason
+        self.elected_by = ()
+
+    def _forget_leader(self, now_ms: int, loss: Loss) -> None:
+        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+        self._lost(now_ms, loss)
         self._attempts = 0
         if self.quorum_up():
             self.timer_ms = now_ms + self._random_ms(ELECTION_JITTER_MS)
@@ -526,12 +539,12 @@ class RaftMachine:
             self._attempts = 1
 
     def _has_live_leader(self) -> bool:
-        return bool(self.leader) and bool(self.up & self._bit(self.leader))
+        return bool(self.leader) and bool(self.up & self.bit(self.leader))
 
     def _retry_ms(self) -> int:
         doublings = min(self._attempts, BACKOFF_DOUBLINGS_MAX) if self.quorum_up() else BACKOFF_DOUBLINGS_MAX
         span_ms = ELECTION_JITTER_MS << doublings
         return span_ms + self._random_ms(span_ms)
 
-    def _bit(self, voter: int) -> int:
+    def bit(self, voter: int) -> int:
         return 1 << self.voters.index(voter)
