@@ -1,0 +1,226 @@
+"""Thousands of queues that nobody uses, on three real nodes: what they cost, and what a crash with them costs.
+
+    ./penstock bench idle_queues [QUEUES]
+
+Client, nodes and disk share the machine. Aims: CPU near zero, under 3 KB of memory for each replica; a leader kill and a
+node restart within 10 s, better 5. Resident memory is the anonymous part (RssAnon), before and after the queues were made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import psutil
+import uvloop
+
+from benchmarks.report import Report
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import ClusterInfo
+from storage_nodes.protocol.records import encode_body
+
+QUEUES = 20_000
+CREATES_IN_FLIGHT = 256
+IDLE_S = 20.0
+SETTLE_S = 3.0
+# Waiting for all to be well gives up after this.
+WAIT_S_MAX = 120.0
+LOOK_S = 0.2
+SAMPLE_SENDS = 200
+DIRTY_SENDS_IN_FLIGHT = 256
+BYTES_PER_REPLICA_MAX = 3 * 1024
+RECOVERY_S_MAX = 10.0
+
+BODY = encode_body(b"x" * 100)
+
+
+async def run(report: Report, queues: int) -> None:
+    cluster = StorageCluster()
+    began = time.monotonic()
+    cluster.start_all()
+    client = await cluster.client()
+    try:
+        await cluster.create_partition(client, PartitionKind.QUEUE, "bench:first")
+        report.add("three empty nodes up, first queue made", time.monotonic() - began, "s")
+        report.add("load of the machine before", os.getloadavg()[0], "")
+        bench = IdleQueues(cluster, client, report, queues)
+        await bench.create()
+        await bench.idle("idle")
+        await bench.kill_and_return()
+        await bench.dirty()
+        await bench.cold_start()
+        await bench.idle("idle after the cold start")
+        report.add("load of the machine after", os.getloadavg()[0], "")
+    finally:
+        await client.close()
+        cluster.stop()
+        cluster.remove()
+
+
+class IdleQueues:
+    def __init__(self, cluster: StorageCluster, client: StorageClient, report: Report, queues: int) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.report = report
+        self.queues = queues
+        self.partitions: list[int] = []
+        self.empty_bytes: dict[int, int] = {}
+
+    async def create(self) -> None:
+        self.empty_bytes = self.resident()
+        began = time.monotonic()
+        tags = iter(range(self.queues))
+
+        async def worker() -> None:
+            for number in tags:
+                tag = f"queue:{number:032x}:0"
+                info = await self.client.create_partition(PartitionKind.QUEUE, tag)
+                self.partitions.append(info.partition)
+
+        await asyncio.gather(*(worker() for _ in range(CREATES_IN_FLIGHT)))
+        self.report.add("queues created", self.queues / (time.monotonic() - began), "1/s")
+        await self.timed("until all of them have a leader", began, self.all_led)
+        await asyncio.sleep(SETTLE_S)
+        self.memory("after creation")
+
+    async def idle(self, label: str) -> None:
+        await asyncio.sleep(SETTLE_S)
+        before = self.cpu()
+        await asyncio.sleep(IDLE_S)
+        after = self.cpu()
+        for node_id, spent in after.items():
+            self.report.add(f"CPU {label}, node {node_id}", (spent - before[node_id]) / IDLE_S * 100, "% of one core")
+        self.memory(label)
+
+    async def kill_and_return(self) -> None:
+        """SIGKILL of the node that leads most; then its return."""
+        view = await self.client.describe()
+        led = Counter(row.leader for row in view.partitions)
+        victim = led.most_common(1)[0][0]
+        orphans = [row.partition for row in view.partitions if row.leader == victim and row.partition in self.known()]
+        self.report.add("led by the node that is killed", len(orphans), "queues")
+        began = time.monotonic()
+        self.cluster.kill(victim)
+        sample = random.sample(orphans, min(SAMPLE_SENDS, len(orphans)))
+        sends = asyncio.create_task(self.sends(sample, 16))
+        await self.timed("killed: until every queue has a live leader", began, self.all_led)
+        await sends
+        self.report.add(f"killed: until {len(sample)} sends to its queues succeeded", time.monotonic() - began, "s")
+        began = time.monotonic()
+        self.cluster.start(victim)
+        await self.timed("restarted: until it is up", began, lambda: self.answers(victim))
+        await self.timed("restarted: until it knows the leader of each queue", began, lambda: self.knows_all(victim))
+
+    async def dirty(self) -> None:
+        """One message into every queue: what the flush of so many small logs costs."""
+        began = time.monotonic()
+        await self.sends(self.partitions, DIRTY_SENDS_IN_FLIGHT)
+        self.report.add("one message into every queue", self.queues / (time.monotonic() - began), "msg/s")
+        self.memory("with a message in every queue")
+
+    async def cold_start(self) -> None:
+        began = time.monotonic()
+        await asyncio.to_thread(self.cluster.stop)
+        self.report.add("clean stop of all three nodes", time.monotonic() - began, "s")
+        began = time.monotonic()
+        self.cluster.start_all()
+        await self.timed("cold start: until every queue has a leader", began, self.all_led)
+
+    # --- measuring --------------------------------------------------------------------------------------------
+
+    def known(self) -> set[int]:
+        return set(self.partitions)
+
+    def resident(self) -> dict[int, int]:
+        return {node_id: _anonymous_bytes(process.pid) for node_id, process in sorted(self.cluster.processes.items())}
+
+    def cpu(self) -> dict[int, float]:
+        return {
+            node_id: sum(psutil.Process(process.pid).cpu_times()[:2])
+            for node_id, process in sorted(self.cluster.processes.items())
+        }
+
+    def memory(self, label: str) -> None:
+        for node_id, now_bytes in self.resident().items():
+            each = (now_bytes - self.empty_bytes[node_id]) / self.queues
+            self.report.add(f"memory per replica, node {node_id}, {label}", each, "bytes")
+
+    async def timed(self, label: str, began: float, is_done: Callable[[], Awaitable[bool]]) -> None:
+        while not await is_done():
+            if time.monotonic() - began > WAIT_S_MAX:
+                raise SystemExit(f"gave up after {WAIT_S_MAX:.0f} s: {label}")
+            await asyncio.sleep(LOOK_S)
+        self.report.add(label, time.monotonic() - began, "s")
+
+    async def sends(self, partitions: list[int], in_flight: int) -> None:
+        waiting = iter(partitions)
+
+        async def worker() -> None:
+            for partition in waiting:
+                await self.client.send(partition, [BODY])
+
+        await asyncio.gather(*(worker() for _ in range(in_flight)))
+
+    async def views(self) -> dict[int, ClusterInfo]:
+        found: dict[int, ClusterInfo] = {}
+        for node_id in self.cluster.processes:
+            try:
+                found[node_id] = await self.client.describe_node(node_id)
+            except StorageError:
+                continue
+        return found
+
+    async def all_led(self) -> bool:
+        """Does each queue have a leader that says so itself?"""
+        led: set[int] = set()
+        for node_id, view in (await self.views()).items():
+            led.update(row.partition for row in view.partitions if row.leader == node_id)
+        return led >= self.known()
+
+    async def answers(self, node_id: int) -> bool:
+        try:
+            await self.client.describe([0])
+            return bool((await self.client.describe_node(node_id)).nodes)
+        except StorageError:
+            return False
+
+    async def knows_all(self, node_id: int) -> bool:
+        """Every replica of the node follows a leader, or leads."""
+        try:
+            view = await self.client.describe_node(node_id)
+        except StorageError:
+            return False
+        return {row.partition for row in view.partitions if row.leader} >= self.known()
+
+
+def _anonymous_bytes(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as status:
+        line = next(line for line in status if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+def main() -> int:
+    queues = int(sys.argv[1]) if len(sys.argv) > 1 else QUEUES
+    report = Report("idle_queues")
+    uvloop.run(run(report, queues))
+    report.print()
+    return 0 if all(map(_is_within_aims, report.figures)) else 1
+
+
+def _is_within_aims(figure: tuple[str, float, str]) -> bool:
+    label, value, _ = figure
+    if label.startswith(("killed:", "restarted:")):
+        return value < RECOVERY_S_MAX
+    return not label.startswith("memory per replica") or "idle" not in label or value < BYTES_PER_REPLICA_MAX
+
+
+if __name__ == "__main__":
+    sys.exit(main())
