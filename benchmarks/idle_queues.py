@@ -1,9 +1,9 @@
 """Thousands of queues that nobody uses, on three real nodes: what they cost, and what a crash with them costs.
 
-    ./penstock bench idle_queues [QUEUES]
+    ./penstock bench idle-queues [QUEUES]
 
-Client, nodes and disk share the machine. Aims: CPU near zero, under 3 KB of memory for each replica; a leader kill and a
-node restart within 10 s, better 5. Resident memory is the anonymous part (RssAnon), before and after the queues were made.
+Client, nodes and disk share the machine. Aims: CPU near zero, under 3 KB of memory for each replica; a leader kill and
+a node restart within 10 s, better 5. Memory is the anonymous resident part (RssAnon) above that of the empty node.
 """
 
 from __future__ import annotations

@@ -49,6 +49,12 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# What one turn of a node's event loop may hold of Raft messages and of partitions whose timers ring, so that heartbeats
+# go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do not wait for their turn.
+INBOX_SLICE_MESSAGES = 256
+INBOX_MESSAGES_MAX = 100_000
+TIMERS_SLICE_PARTITIONS = 64
+
 # A node that stops hands its leaders over first, for at most this long, this many at a time.
 RETIRE_MS_MAX = 2_000
 HAND_OVERS_AT_ONCE_MAX = 256
@@ -91,6 +97,10 @@ BODY_CACHE_BYTES_MAX = 8 * MIB
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7
 PARTITIONS_PER_NODE_MAX = 200_000
+# The manager creates no more while so many new partitions have no leader yet; one that finds none in this time is not
+# waited for, since its nodes may be away.
+CREATING_AT_ONCE_MAX = 256
+CREATING_MS_MAX = 2_000
 # Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
 DESCRIBE_PARTITIONS_MAX = 4_096
 DESCRIBE_ROW_BYTES_MAX = 768

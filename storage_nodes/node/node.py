@@ -7,6 +7,7 @@ partition before its group has elected a leader and folded what is committed.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 from collections.abc import Callable
@@ -38,9 +39,10 @@ from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
+from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import PartitionMeta, Replica
+from storage_nodes.node.replica import PartitionMeta, Replica, shared_meta
 from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
@@ -59,6 +61,9 @@ from storage_nodes.protocol.messages import (
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
 RESET_RETRY_S = 0.01
+# Replicas hold no cycles that die young. A full collection over those of 20,000 groups would stop the event loop for
+# hundreds of milliseconds, so from time to time all there are leave the collector's sight.
+FREEZE_EVERY_REPLICAS = 1_000
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -89,6 +94,7 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = EarlyMessages()
+        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
         self._table = RequestTable(self)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -195,13 +201,14 @@ class StorageNode:
         self.links.heard(beat)
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
-        replicas = self.replicas
-        for message in frame.messages:
-            replica = replicas.get(message.partition)
-            if replica is not None:
-                replica.receive(sender, message)
-            else:
-                self._early.keep(sender, message, self.clock.mono_ms())
+        self._inbox.take(sender, frame.incarnation, frame.messages)
+
+    def _raft_message(self, sender: int, message: RaftMessage) -> None:
+        replica = self.replicas.get(message.partition)
+        if replica is not None:
+            replica.receive(sender, message)
+        else:
+            self._early.keep(sender, message, self.clock.mono_ms())
 
     # --- what the node knows ----------------------------------------------------------------------------------
 
@@ -229,7 +236,7 @@ class StorageNode:
         infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in rows]
         if (partitions is None and not first) or (partitions is not None and CLUSTER_PARTITION in partitions):
             meta = self.cluster.meta
-            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta.replicas, meta.tag))
+            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(meta.replicas), meta.tag))
         nodes = [self._node_info(address) for address in self.cluster.machine.nodes.values()]
         return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following)
 
@@ -254,7 +261,7 @@ class StorageNode:
     def _open_replicas(self) -> None:
         if CLUSTER_PARTITION not in self.log.partitions:
             voters = sorted(node.node_id for node in self.config.nodes)[:CLUSTER_VOTERS_MAX]
-            meta = PartitionMeta("cluster", voters)
+            meta = PartitionMeta("cluster", tuple(voters))
             self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
             # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
             self.log.set_suspect(CLUSTER_PARTITION, True)
@@ -265,32 +272,41 @@ class StorageNode:
         for plan in list(self.cluster.machine.partitions.values()):
             self._create(plan)
 
-    def _open_replica(self, log: PartitionLog) -> Replica:
-        meta = msgspec.json.decode(log.tag, type=PartitionMeta)
+    def _open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
+        meta = meta or shared_meta(log.tag)
         if log.kind == PartitionKind.CLUSTER:
-            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._create, self._drop)
+            replica: Replica = ClusterReplica(
+                self, log, meta, self.config.nodes, self._create, self._drop, self._is_led
+            )
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
         else:
             assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
             replica = StreamReplica(self, log, meta)
         self.replicas[log.partition] = replica
+        if not len(self.replicas) % FREEZE_EVERY_REPLICAS:
+            gc.freeze()
         return replica
 
     def _create(self, plan: PartitionPlan) -> None:
         """The cluster log says that this partition exists."""
         if self.node_id not in plan.replicas or plan.partition in self.replicas:
             return
-        meta = PartitionMeta(plan.tag, list(plan.replicas), plan.config)
+        meta = PartitionMeta(plan.tag, plan.replicas, plan.config)
         log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
         if self.cluster.log.suspect:
             # Made while this node still learns what it once knew: it may have held this replica before.
             self.log.set_suspect(plan.partition, True)
         self.committer.wake()
-        replica = self._open_replica(log)
+        replica = self._open_replica(log, meta)
         replica.start(campaign=plan.replicas[0] == self.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
+
+    def _is_led(self, partition: int) -> bool:
+        """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""
+        replica = self.replicas.get(partition)
+        return replica is None or bool(replica.raft.leader)
 
     def _drop(self, plan: PartitionPlan) -> None:
         """The cluster log says, committed, that this partition is deleted (R23)."""

@@ -214,6 +214,11 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def incarnation_of(self, peer: int) -> int:
+        """The newest one that greeted us; 0 = none."""
+        link = self._links.get(peer)
+        return 0 if link is None else link.incarnation
+
     def history_of(self, peer: int) -> PeerHistory | None:
         link = self._links.get(peer)
         return None if link is None else link.history

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -42,16 +42,32 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
+METAS_SHARED_MAX = 1_024
+
 _log = structlog.get_logger()
 T = TypeVar("T")
+
+
+_NEVER = (0, 0)
 
 
 class PartitionMeta(msgspec.Struct, frozen=True):
     """What a node keeps with each local partition, so that it can serve it without asking anyone."""
 
     tag: str
-    replicas: list[int]
+    replicas: tuple[int, ...]
     config: QueueConfig = QueueConfig()
+
+
+@lru_cache(METAS_SHARED_MAX)
+def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, ...], QueueConfig]:
+    return replicas, config
+
+
+def shared_meta(text: str) -> PartitionMeta:
+    """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
+    meta = msgspec.json.decode(text, type=PartitionMeta)
+    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config))
 
 
 class Host(Protocol):
@@ -87,18 +103,19 @@ class Replica:
         self.closed = False
         self._staging = False
         self._applying_cold = False
-        self._reading_cold: set[int] = set()
+        # Followers that wait for a read of older entries.
+        self._reading_cold: tuple[int, ...] = ()
         self._lead_at = -1
         self._trust_at = -1
         self._last_append: AppendEntries | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
-        self._replicated_since = (0, 0)
+        self._replicated_since = _NEVER
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
-            tuple(meta.replicas),
+            meta.replicas,
             log,
             log.epoch,
             log.voted_for,
@@ -185,8 +202,12 @@ class Replica:
             self.perform(self.raft.durable(end_offset, self.host.clock.mono_ms()))
 
     def peer_changed(self, peer: int, up: bool) -> None:
+        """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        raft = self.raft
         now_ms = self.host.clock.mono_ms()
-        self.perform(self.raft.peer_up(peer, now_ms) if up else self.raft.peer_down(peer, now_ms))
+        effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)
+        if effects or raft.leader != self._leader_told or raft.next_tick_ms():
+            self.perform(effects)
 
     def tick(self) -> None:
         if self.closed:
@@ -361,10 +382,10 @@ class Replica:
         if entries is not None:
             self._send_append(effect, entries)
         elif effect.peer not in self._reading_cold:
-            self._reading_cold.add(effect.peer)
+            self._reading_cold += (effect.peer,)
 
             def done(cold: list[bytes]) -> None:
-                self._reading_cold.discard(effect.peer)
+                self._reading_cold = tuple(peer for peer in self._reading_cold if peer != effect.peer)
                 if not self.closed and self.raft.is_current(effect):
                     self._send_append(effect, cold)
                     self.schedule()
