@@ -22,9 +22,10 @@ import uvloop
 from benchmarks.report import Report
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
+from storage_nodes.limits import DESCRIBE_PARTITIONS_MAX
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import ClusterInfo
+from storage_nodes.protocol.messages import PartitionInfo
 from storage_nodes.protocol.records import encode_body
 
 QUEUES = 20_000
@@ -39,7 +40,8 @@ DIRTY_SENDS_IN_FLIGHT = 256
 BYTES_PER_REPLICA_MAX = 3 * 1024
 RECOVERY_S_MAX = 10.0
 
-BODY = encode_body(b"x" * 100)
+# One into each of 20,000 queues fills a file of the write-ahead log: a flush follows.
+BODY = encode_body(b"x" * 4_096)
 
 
 async def run(report: Report, queues: int) -> None:
@@ -73,6 +75,8 @@ class IdleQueues:
         self.queues = queues
         self.partitions: list[int] = []
         self.empty_bytes: dict[int, int] = {}
+        # What `all_led` has not seen led yet.
+        self.pending: set[int] = set()
 
     async def create(self) -> None:
         self.empty_bytes = self.resident()
@@ -86,6 +90,7 @@ class IdleQueues:
                 self.partitions.append(info.partition)
 
         await asyncio.gather(*(worker() for _ in range(CREATES_IN_FLIGHT)))
+        self.pending = set(self.partitions)
         self.report.add("queues created", self.queues / (time.monotonic() - began), "1/s")
         await self.timed("until all of them have a leader", began, self.all_led)
         await asyncio.sleep(SETTLE_S)
@@ -105,25 +110,36 @@ class IdleQueues:
         view = await self.client.describe()
         led = Counter(row.leader for row in view.partitions)
         victim = led.most_common(1)[0][0]
-        orphans = [row.partition for row in view.partitions if row.leader == victim and row.partition in self.known()]
+        known = set(self.partitions)
+        orphans = [row.partition for row in view.partitions if row.leader == victim and row.partition in known]
         self.report.add("led by the node that is killed", len(orphans), "queues")
         began = time.monotonic()
         self.cluster.kill(victim)
+        self.pending = set(orphans)
         sample = random.sample(orphans, min(SAMPLE_SENDS, len(orphans)))
         sends = asyncio.create_task(self.sends(sample, 16))
         await self.timed("killed: until every queue has a live leader", began, self.all_led)
         await sends
+        self.pending = set(self.partitions)
+        await self.all_led()
+        self.report.add("killed: queues led by the others that lost their leader too", len(self.pending), "queues")
         self.report.add(f"killed: until {len(sample)} sends to its queues succeeded", time.monotonic() - began, "s")
         began = time.monotonic()
         self.cluster.start(victim)
         await self.timed("restarted: until it is up", began, lambda: self.answers(victim))
+        self.pending = set(self.partitions)
         await self.timed("restarted: until it knows the leader of each queue", began, lambda: self.knows_all(victim))
 
     async def dirty(self) -> None:
         """One message into every queue: what the flush of so many small logs costs."""
         began = time.monotonic()
+        began_wall_ms = time.time() * 1000
         await self.sends(self.partitions, DIRTY_SENDS_IN_FLIGHT)
         self.report.add("one message into every queue", self.queues / (time.monotonic() - began), "msg/s")
+        await asyncio.sleep(SETTLE_S)
+        view = await self.client.describe()
+        moved = [row for row in view.partitions if row.leader_since_ms > began_wall_ms]
+        self.report.add("queues whose leader changed meanwhile", len(moved), "queues")
         self.memory("with a message in every queue")
 
     async def cold_start(self) -> None:
@@ -132,12 +148,10 @@ class IdleQueues:
         self.report.add("clean stop of all three nodes", time.monotonic() - began, "s")
         began = time.monotonic()
         self.cluster.start_all()
+        self.pending = set(self.partitions)
         await self.timed("cold start: until every queue has a leader", began, self.all_led)
 
     # --- measuring --------------------------------------------------------------------------------------------
-
-    def known(self) -> set[int]:
-        return set(self.partitions)
 
     def resident(self) -> dict[int, int]:
         return {node_id: _anonymous_bytes(process.pid) for node_id, process in sorted(self.cluster.processes.items())}
@@ -169,36 +183,34 @@ class IdleQueues:
 
         await asyncio.gather(*(worker() for _ in range(in_flight)))
 
-    async def views(self) -> dict[int, ClusterInfo]:
-        found: dict[int, ClusterInfo] = {}
-        for node_id in self.cluster.processes:
-            try:
-                found[node_id] = await self.client.describe_node(node_id)
-            except StorageError:
-                continue
-        return found
-
     async def all_led(self) -> bool:
-        """Does each queue have a leader that says so itself?"""
-        led: set[int] = set()
-        for node_id, view in (await self.views()).items():
-            led.update(row.partition for row in view.partitions if row.leader == node_id)
-        return led >= self.known()
+        """Has each queue a leader that says so itself? Those that have are not asked for again."""
+        for node_id in self.cluster.processes:
+            self.pending -= {row.partition for row in await self.asked(node_id) if row.leader == node_id}
+        return not self.pending
 
     async def answers(self, node_id: int) -> bool:
         try:
-            await self.client.describe([0])
-            return bool((await self.client.describe_node(node_id)).nodes)
+            return bool((await self.client.describe_node(node_id, [0])).nodes)
         except StorageError:
             return False
 
     async def knows_all(self, node_id: int) -> bool:
-        """Every replica of the node follows a leader, or leads."""
+        """Does every replica of the node follow a leader, or lead?"""
+        self.pending -= {row.partition for row in await self.asked(node_id) if row.leader}
+        return not self.pending
+
+    async def asked(self, node_id: int) -> list[PartitionInfo]:
+        """What the node says of the pending queues."""
+        rows: list[PartitionInfo] = []
+        pending = sorted(self.pending)
         try:
-            view = await self.client.describe_node(node_id)
+            for first in range(0, len(pending), DESCRIBE_PARTITIONS_MAX):
+                share = pending[first : first + DESCRIBE_PARTITIONS_MAX]
+                rows += (await self.client.describe_node(node_id, share)).partitions
         except StorageError:
-            return False
-        return {row.partition for row in view.partitions if row.leader} >= self.known()
+            pass
+        return rows
 
 
 def _anonymous_bytes(pid: int) -> int:

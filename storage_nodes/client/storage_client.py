@@ -146,9 +146,9 @@ class StorageClient:
         """Nodes and partitions as any reachable node knows them."""
         return await self._links.describe(partitions)
 
-    async def describe_node(self, node_id: int) -> ClusterInfo:
+    async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
-        return await self._links.describe_node(node_id, None)
+        return await self._links.describe_node(node_id, partitions)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

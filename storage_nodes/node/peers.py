@@ -2,7 +2,9 @@
 
 Liveness is request-response (R33): a heartbeat echoes the highest sequence heard from its receiver. A peer is up
 while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; so a link that is dead in one direction
-is dead for both ends. A peer whose port refuses connections has no process and is down at once.
+is dead for both ends. Time in which this node itself had no turn is not held against a peer: else nodes that are short
+of processors would take each other for dead, elect, and be shorter of them still, for ever. A peer whose port refuses
+connections has no process and is down at once.
 
 What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
 """
@@ -109,6 +111,11 @@ class PeerLink(asyncio.Protocol):
             return
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
 
+    def excuse(self, late_ms: int) -> None:
+        """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""
+        if self.up:
+            self._alive_until_ms += late_ms
+
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
@@ -163,6 +170,8 @@ class PeerLinks:
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
         self._flushing = False
+        # When all links beat last.
+        self._beaten_ms = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -268,11 +277,18 @@ class PeerLinks:
 
     async def _beat_forever(self) -> None:
         while True:
-            now_ms = self._clock.mono_ms()
-            for link in self._links.values():
-                link.beat(now_ms)
-                self.check(link)
+            self.beat_all()
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+
+    def beat_all(self) -> None:
+        now_ms = self._clock.mono_ms()
+        late_ms = now_ms - self._beaten_ms - HEARTBEAT_INTERVAL_MS if self._beaten_ms else 0
+        self._beaten_ms = now_ms
+        for link in self._links.values():
+            if late_ms > HEARTBEAT_INTERVAL_MS:
+                link.excuse(late_ms)
+            link.beat(now_ms)
+            self.check(link)
 
 
 def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:
