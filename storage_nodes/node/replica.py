@@ -36,6 +36,7 @@ from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.failover import ELECTIONS, Failover
+from storage_nodes.node.feeding import Feed
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -82,6 +83,7 @@ class Host(Protocol):
     snapshots: Snapshots
     bodies: BodyCache
     failover: Failover
+    feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
@@ -233,8 +235,9 @@ class Replica:
         if peers:
             self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
-    def start(self, campaign: bool) -> None:
-        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
+    def start(self, campaign: bool, after_ms: int = 0) -> None:
+        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
+        election timer begins to run `after_ms` from now."""
         now_ms = self.host.clock.mono_ms()
         self.host.failover.changed(self)
         for peer in self.meta.replicas:
@@ -242,7 +245,10 @@ class Replica:
                 self.perform(self.raft.peer_up(peer, now_ms))
         if campaign:
             self.perform(self.raft.campaign(now_ms))
-        self.schedule()
+        if after_ms:
+            self.host.timers.wake(self.partition, now_ms + after_ms)
+        else:
+            self.schedule()
 
     def close(self) -> None:
         if self.serving:
@@ -390,7 +396,7 @@ class Replica:
                     self._send_append(effect, cold)
                     self.schedule()
 
-            self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+            self.host.feed.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:
