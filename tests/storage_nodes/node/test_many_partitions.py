@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from storage_nodes.config import NodeConfig
-from storage_nodes.limits import CREATING_AT_ONCE_MAX
+from storage_nodes.limits import CREATING_AT_ONCE_MAX, PEER_UP_SLICE_PARTITIONS
 from storage_nodes.machines.cluster.machine import ClusterMachine, CreatePartition, RegisterNode, encode_command
 from storage_nodes.model import PartitionKind
 from storage_nodes.node import cluster_replica
 from storage_nodes.node.connections import Token
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.replica import shared_meta
+from storage_nodes.node.replica import PartitionMeta, shared_meta
 from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
 
 WAIT_S_MAX = 10.0
@@ -101,3 +101,38 @@ def test_partitions_that_are_alike_share_their_values() -> None:
     one_meta, other_meta = (shared_meta(f'{{"tag":"q{number}","replicas":[1,2,3]}}') for number in range(2))
     assert one_meta.replicas is other_meta.replicas and one_meta.config is other_meta.config
     assert one_meta.replicas == (1, 2, 3) and one_meta.tag == "q0"
+
+
+class Hearing:
+    """Stands for a replica: what it hears of its peers."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.meta = PartitionMeta("t", (1, 2))
+        self.heard: list[tuple[int, bool]] = []
+
+    def peer_changed(self, peer: int, up: bool) -> None:
+        self.heard.append((peer, up))
+
+
+def test_peer_up_is_told_in_slices_and_peer_down_to_all_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = await lone_node(tmp_path)
+        kept, node.replicas = node.replicas, {}
+        hearing = [Hearing() for _ in range(2 * PEER_UP_SLICE_PARTITIONS + 10)]
+        node.replicas = cast(Any, dict(enumerate(hearing)))
+        node._peer_changed(2, True)
+        told = [replica for replica in hearing if replica.heard]
+        assert len(told) == PEER_UP_SLICE_PARTITIONS
+        node._peer_changed(2, False)
+        assert all(replica.heard[-1] == (2, False) for replica in hearing)
+        await asyncio.sleep(0.01)
+        assert all(replica.heard[-1] == (2, False) for replica in hearing), "the rest of the news is void"
+        node._peer_changed(2, True)
+        await until(lambda: all(replica.heard[-1] == (2, True) for replica in hearing))
+        assert not node._rising
+        node.replicas = kept
+        await node.close()
+
+    asyncio.run(scenario())
