@@ -134,8 +134,9 @@ class IdleQueues:
         """One message into every queue: what the flush of so many small logs costs."""
         began = time.monotonic()
         began_wall_ms = time.time() * 1000
-        await self.sends(self.partitions, DIRTY_SENDS_IN_FLIGHT)
+        failed = await self.sends(self.partitions, DIRTY_SENDS_IN_FLIGHT)
         self.report.add("one message into every queue", self.queues / (time.monotonic() - began), "msg/s")
+        self.report.add("  sends of them that failed and were repeated", failed, "sends")
         await asyncio.sleep(SETTLE_S)
         view = await self.client.describe()
         moved = [row for row in view.partitions if row.leader_since_ms > began_wall_ms]
@@ -174,14 +175,23 @@ class IdleQueues:
             await asyncio.sleep(LOOK_S)
         self.report.add(label, time.monotonic() - began, "s")
 
-    async def sends(self, partitions: list[int], in_flight: int) -> None:
+    async def sends(self, partitions: list[int], in_flight: int) -> int:
+        """One message to each; how many sends failed for good and were repeated."""
         waiting = iter(partitions)
+        failed = 0
 
         async def worker() -> None:
+            nonlocal failed
             for partition in waiting:
-                await self.client.send(partition, [BODY])
+                while True:
+                    try:
+                        await self.client.send(partition, [BODY])
+                        break
+                    except StorageError:
+                        failed += 1
 
         await asyncio.gather(*(worker() for _ in range(in_flight)))
+        return failed
 
     async def all_led(self) -> bool:
         """Has each queue a leader that says so itself? Those that have are not asked for again."""

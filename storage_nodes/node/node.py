@@ -381,7 +381,10 @@ class StorageNode:
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():
             return
+        # Planning is one piece however many partitions there are: the peers hear of us just before, and just after.
+        self.links.beat_all()
         plan = self.log.plan_flush(self._flush_facts)
+        self.links.beat_all()
         if plan is None:
             return
         self._flushing = True
