@@ -25,7 +25,7 @@ from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_manifest
+from storage_nodes.log.manifest import Head, Manifest, manifest_name, manifest_version, write_manifest
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
