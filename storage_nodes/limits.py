@@ -86,6 +86,15 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# What one turn of a node's event loop may hold of Raft messages and of partitions whose timers ring, so that heartbeats
+# go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do not wait for their turn.
+INBOX_SLICE_MESSAGES = 256
+INBOX_MESSAGES_MAX = 100_000
+TIMERS_SLICE_PARTITIONS = 64
+PEER_UP_SLICE_PARTITIONS = 256
+# How many groups of a node that starts may begin to wait for their leaders in one millisecond.
+STARTS_PER_MS_MAX = 10
+
 # A node that stops hands its leaders over first, for at most this long, this many at a time.
 RETIRE_MS_MAX = 2_000
 HAND_OVERS_AT_ONCE_MAX = 256
@@ -138,10 +147,18 @@ CLUSTER_VOTERS_MAX = 7
 # Voters and learners of one partition.
 PARTITION_MEMBERS_MAX = 2 * CLUSTER_VOTERS_MAX
 PARTITIONS_PER_NODE_MAX = 200_000
+# The manager creates no more while so many new partitions have no leader yet; one that finds none in this time is not
+# waited for, since its nodes may be away.
+CREATING_AT_ONCE_MAX = 256
+CREATING_MS_MAX = 2_000
+# Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
+DESCRIBE_PARTITIONS_MAX = 4_096
+DESCRIBE_ROW_BYTES_MAX = 768
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
+assert DESCRIBE_PARTITIONS_MAX * DESCRIBE_ROW_BYTES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
 assert DISK_RESERVE_BYTES_MIN <= DISK_RESERVE_BYTES
 assert (SLOW_LOOKS_MIN + 1) * CARE_INTERVAL_MS < 15_000, "a slow leader gives way within 15 s"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from storage_nodes.limits import REPLICATION_FACTOR
+from storage_nodes.limits import CREATING_AT_ONCE_MAX, CREATING_MS_MAX, REPLICATION_FACTOR
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import CONTROL_CLUSTER, BatchHeader, control_key, control_kind, iterate_bodies
 from storage_nodes.machines.cluster.machine import (
@@ -37,6 +37,8 @@ from storage_nodes.protocol.messages import (
 from storage_nodes.protocol.records import decode_body, encode_body
 
 TAG_BYTES_MAX = 256
+# While new partitions wait for their leaders, commands that wait for them are looked at again after this time.
+LOOK_AGAIN_S = 0.005
 _CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
 
 _create_request = msgspec.msgpack.Decoder(CreatePartitionRequest)
@@ -54,6 +56,7 @@ class ClusterReplica(Replica):
         nodes: list[NodeAddress],
         on_created: Callable[[PartitionPlan], None],
         on_deleted: Callable[[PartitionPlan], None],
+        is_led: Callable[[int], bool],
     ) -> None:
         self.machine = ClusterMachine()
         self._configured = nodes
@@ -62,6 +65,9 @@ class ClusterReplica(Replica):
         self._staged: list[tuple[Token | None, Command]] = []
         # Commands of this leadership whose outcome comes with the fold: (offset of the record, token).
         self._proposed: deque[tuple[int, Token | None]] = deque()
+        # New partitions that had no leader yet when looked at last -> when they were made (monotonic).
+        self._creating: dict[int, int] = {}
+        self._is_led = is_led
         super().__init__(host, log, meta)
 
     def create(self, token: Token, payload: bytes) -> None:
@@ -96,7 +102,10 @@ class ClusterReplica(Replica):
             self._on_created(plan)
 
     def propose(self) -> None:
-        staged, self._staged = self._staged, []
+        room = self._room()
+        staged, self._staged = self._staged[:room], self._staged[room:]
+        if self._staged:
+            self.host.loop.call_later(LOOK_AGAIN_S, self.propose_soon)
         if not staged:
             return
         base = self.log.log_end
@@ -104,6 +113,14 @@ class ClusterReplica(Replica):
         bodies = [encode_body(encode_command(command), key) for _, command in staged]
         self.append_own(bodies, self.host.clock.wall_ms(), control=True)
         self._proposed.extend((base + index, token) for index, (token, _) in enumerate(staged))
+
+    def _room(self) -> int:
+        """How many commands may go to the log now. Each may be a new group, and those must not come faster than the
+        nodes can elect: an overloaded node goes silent, which costs the old groups their leaders too."""
+        since_ms = self.host.clock.mono_ms() - CREATING_MS_MAX
+        creating = self._creating.items()
+        self._creating = {new: made_ms for new, made_ms in creating if made_ms > since_ms and not self._is_led(new)}
+        return max(CREATING_AT_ONCE_MAX - len(self._creating) - len(self._proposed), 0)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         for offset, body in iterate_bodies(batch):
@@ -113,6 +130,8 @@ class ClusterReplica(Replica):
             outcome, effects = self.machine.apply(record.value)
             for effect in effects:
                 if isinstance(effect, PartitionCreated):
+                    if self.serving:
+                        self._creating[effect.plan.partition] = self.host.clock.mono_ms()
                     self._on_created(effect.plan)
                 else:
                     self._on_deleted(effect.plan)
@@ -127,6 +146,7 @@ class ClusterReplica(Replica):
                 self._stage(None, RegisterNode(*address))
 
     def on_follow(self) -> None:
+        self._creating = {}
         staged, self._staged = self._staged, []
         for token, _ in staged:
             if token is not None:

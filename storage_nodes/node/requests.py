@@ -101,7 +101,7 @@ class RequestTable:
 
     def _describe(self, token: Token, payload: bytes) -> None:
         request = _describe_request.decode(payload)
-        token.connection.answer(token, encode_message(self._node.describe(request.partitions)))
+        token.connection.answer(token, encode_message(self._node.describe(request.partitions, request.first)))
 
 
 def first_integer(payload: bytes) -> int:

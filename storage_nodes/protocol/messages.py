@@ -182,10 +182,19 @@ class NodeInfo(Message, frozen=True):
     port: int
     zone: str
     alive: bool = True
+    # Up or down since then (ms since the epoch), as the answering node saw it, and in what way it went down.
+    since_ms: int = 0
+    why: str = ""
+    # Of the answering node only: what is left of the file system that holds its directory.
+    disk_free_bytes: int = 0
 
 
 class PartitionInfo(Message, frozen=True):
-    """`leader` and `epoch` are what the answering node knows; 0 = no leader known."""
+    """`leader` and `epoch` are what the answering node knows; 0 = no leader known.
+
+    `leader_since_ms` (ms since the epoch): since when it leads, or since when none is known; 0 = the answering node
+    has no replica. `leader_reason`: how the leader before was lost and this one came, whose voters only itself knows.
+    """
 
     partition: int
     kind: int
@@ -193,6 +202,8 @@ class PartitionInfo(Message, frozen=True):
     tag: str
     leader: int = 0
     epoch: int = 0
+    leader_since_ms: int = 0
+    leader_reason: str = ""
 
 
 class CreatePartitionRequest(Message, frozen=True):
@@ -215,9 +226,10 @@ class DeletePartitionRequest(Message, frozen=True):
 
 
 class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all."""
+    """Only the named partitions; None = all from `first` on, a page of them."""
 
     partitions: list[int] | None = None
+    first: int = 0
 
 
 class ClusterInfo(Message, frozen=True):
@@ -225,6 +237,8 @@ class ClusterInfo(Message, frozen=True):
     manager: int
     nodes: list[NodeInfo]
     partitions: list[PartitionInfo]
+    # Ask again from this partition on; 0 = that was all.
+    next: int = 0
 
 
 class ScrubRequest(Message, frozen=True):
