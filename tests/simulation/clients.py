@@ -196,6 +196,10 @@ class Client:
     def later(self, delay_us: int, call: Callable[[], None]) -> None:
         self.world.scheduler.after(delay_us, call)
 
+    def at_leisure(self, delay_us: int, call: Callable[[], None]) -> None:
+        """The pause of a client that has nothing to wait for."""
+        self.later(delay_us * self.world.faults.leisure, call)
+
     @staticmethod
     def _timed_out(session: Session, operation: Operation) -> None:
         if not operation.outcome:
@@ -264,7 +268,7 @@ class Sender(Client):
         self.world.referee.send_ended(operation)
         if operation.outcome == "ok":
             self.acked += self._count
-            self.later(self.random.randrange(self._pause_us), self.next_message)
+            self.at_leisure(self.random.randrange(self._pause_us), self.next_message)
         else:
             self.elsewhere(operation.reply)
             self.later(RETRY_US, self.send)
@@ -302,7 +306,7 @@ class Receiver(Client):
                 self._change(receipts)
             delay_us = 1_000 if draining else self.random.randrange(self._slow_ms * 1_000)
             self.later(delay_us, lambda: self._delete(receipts))
-        self.later(self.random.randrange(1_000, 60_000), self.receive)
+        self.at_leisure(self.random.randrange(1_000, 60_000), self.receive)
 
     def _change(self, receipts: list[tuple[int, int]]) -> None:
         visibility_ms = self.random.choice([0, 300, 3_000])
@@ -367,8 +371,7 @@ class Referee:
                 oracle.check_not_stale(process, self._world.partition)
                 self.check_send_committed(operation.request, reply)
         elif operation.opcode == Opcode.ACQUIRE:
-            if reply.messages:
-                oracle.check_not_stale(process, self._world.partition)
+            oracle.check_not_stale(process, self._world.partition)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)

@@ -48,11 +48,14 @@ class Faults:
     tiny: bool
     bounds: LogBounds
     links: LinkFaults = field(default_factory=LinkFaults)
+    leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
+    isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
 
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
-        self.eio_rate = 0.0
+        self.eio_rate = self.isolate_rate = 0.0
         self.disk_us = (100, 1_000)
+        self.leisure = 1
         self.links.heal()
 
 
@@ -83,6 +86,7 @@ def draw_faults(chance: random.Random) -> Faults:
         heal_rate=chance.choice([0.002, 0.02, 0.1]), rot_rate=rate(0.2), eio_rate=rate(0.002),
         disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
         drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
+        leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
     )  # fmt: skip
 
 
@@ -118,6 +122,8 @@ class FaultInjector:
                 process.crash(power_lost=True)
         if chance.random() < faults.cut_rate:
             self._cut()
+        if chance.random() < faults.isolate_rate:
+            self._isolate_leader()
         if chance.random() < faults.heal_rate:
             world.network.heal()
         world.scheduler.after(TICK_US, self.tick)
@@ -141,9 +147,21 @@ class FaultInjector:
         elif shape == 1 and len(nodes) > 1:  # one link, one way
             cut.add(tuple(chance.sample(nodes, 2)))  # type: ignore[arg-type]
         else:  # one node cut from the other nodes, clients still reach it
-            alone = chance.choice(nodes)
-            cut.update((alone, b) for b in nodes if b != alone)
-            cut.update((b, alone) for b in nodes if b != alone)
+            cut.update(self._links_of(chance.choice(nodes)))
+
+    def _isolate_leader(self) -> None:
+        """A leader that cannot know that it was replaced: its clients go on asking it."""
+        world = self._world
+        leaders = [node_id for node_id in world.node_ids if world.leads(node_id)]
+        if leaders and len(world.node_ids) > 1:
+            links = self._links_of(self._chance.choice(leaders))
+            world.faults.links.cut.update(links)
+            world.scheduler.after(self._chance.randrange(500_000, 12_000_000), world.network.heal, links)
+
+    def _links_of(self, alone: int) -> set[tuple[int, int]]:
+        """All links of a node to other nodes."""
+        others = [node_id for node_id in self._world.node_ids if node_id != alone]
+        return {(alone, other) for other in others} | {(other, alone) for other in others}
 
 
 def describe(faults: Faults) -> dict[str, Any]:

@@ -188,11 +188,15 @@ class Network:
             self._open.pop(transport.peer, None)
             self._scheduler.after(self._delay_us(), self._reset, transport.peer)
 
-    def heal(self) -> None:
-        """Links carry again; what was stalled arrives."""
-        self.faults.cut.clear()
+    def heal(self, links: set[tuple[int, int]] | None = None) -> None:
+        """These links (None = all) carry again; what was stalled on them arrives."""
+        cut = self.faults.cut
+        cut.difference_update(set(cut) if links is None else links)
         stalled, self._stalled = self._stalled, []
         for sender, data in stalled:
+            if (sender.own.process_id, sender.peer.own.process_id) in cut:
+                self._stalled.append((sender, data))
+                continue
             sender.last_us = max(sender.last_us, self._scheduler.now_us) + 1
             self._scheduler.at(sender.last_us, sender.peer.arrive, data)
 

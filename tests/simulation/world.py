@@ -94,6 +94,12 @@ class World:
             self.scheduler.after(number * 500, client.next_message if isinstance(client, Sender) else client.receive)
             number += 1
 
+    def leads(self, node_id: int) -> bool:
+        """Does this node serve the queue?"""
+        node = self.processes[node_id].node
+        replica = getattr(node, "replicas", {}).get(self.partition)
+        return replica is not None and replica.serving
+
     def book(self) -> QueueBook:
         return self.oracle.books.setdefault(self.partition, QueueBook())
 
