@@ -240,8 +240,7 @@ class StorageNode:
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        for plan in list(self.cluster.machine.partitions.values()):
-            self._create(plan)
+        self.cluster.make_missing()
 
     def _open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)

@@ -26,6 +26,7 @@ TINY = {
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.appends.BATCH_BYTES_MAX": 3_000,
+    "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
 }
 
@@ -49,11 +50,17 @@ class Faults:
     bounds: LogBounds
     links: LinkFaults = field(default_factory=LinkFaults)
     leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
+    managers: int = 0  # clients that create and delete partitions
+    wipe_rate: float = 0.0  # a node comes back with an empty disk
+    stop_rate: float = 0.0  # a node is told to stop
+    full_rate: float = 0.0  # a disk has no room left, for a while
+    segment_rot_rate: float = 0.0  # a byte in a segment changes
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
 
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
-        self.eio_rate = self.isolate_rate = 0.0
+        self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
+        self.segment_rot_rate = 0.0
         self.disk_us = (100, 1_000)
         self.leisure = 1
         self.links.heal()
@@ -87,6 +94,8 @@ def draw_faults(chance: random.Random) -> Faults:
         disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
         drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
         leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
+        managers=chance.choice([0, 0, 1, 2]), wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
+        segment_rot_rate=rate(0.01),
     )  # fmt: skip
 
 
@@ -111,12 +120,17 @@ class FaultInjector:
             return
         for process in world.processes.values():
             if not process.is_up:
+                if self._is_wiped(process):
+                    continue
                 if not process.broken and chance.random() < faults.restart_rate:
                     process.start()
+            elif chance.random() < faults.stop_rate:
+                process.stop()
             elif chance.random() < faults.crash_rate:
                 self._crash(process)
             elif chance.random() < faults.pause_rate:
                 process.pause(chance.randrange(10_000, 4_000_000))
+            self._spoil_disk(process)
         if chance.random() < faults.power_failure_rate:
             for process in world.processes.values():
                 process.crash(power_lost=True)
@@ -131,9 +145,34 @@ class FaultInjector:
     def _crash(self, process: SimProcess) -> None:
         chance = self._chance
         process.crash(power_lost=chance.random() < self._world.faults.power_share)
-        others_fine = not any(other.rotted for other in self._world.processes.values())
-        if others_fine and len(self._world.processes) > 1 and chance.random() < self._world.faults.rot_rate:
+        if chance.random() < self._world.faults.rot_rate and self._may_lose(process):
             process.rot(chance)
+
+    def _may_lose(self, process: SimProcess) -> bool:
+        """May this node lose something? Only while all others hold, beyond doubt, all that they ever acknowledged."""
+        others = [other for other in self._world.processes.values() if other is not process]
+        return bool(others) and not process.damaged and all(map(self._world.oracle.is_sound, others))
+
+    def _is_wiped(self, process: SimProcess) -> bool:
+        """A node that is down gets an empty disk: by chance, or because somebody repairs it."""
+        faults = self._world.faults
+        if not faults.wipe_rate or not process.lives or self._chance.random() > faults.wipe_rate * 5:
+            return False
+        others = [other for other in self._world.processes.values() if other is not process]
+        if not others or not all(map(self._world.oracle.is_sound, others)):
+            return False
+        process.wipe()
+        self._world.wipes += 1
+        return True
+
+    def _spoil_disk(self, process: SimProcess) -> None:
+        chance, faults = self._chance, self._world.faults
+        if process.disk.full:
+            process.disk.full = chance.random() > 0.1
+        elif chance.random() < faults.full_rate:
+            process.disk.full = True
+        if chance.random() < faults.segment_rot_rate and not process.broken and self._may_lose(process):
+            process.rot_segment(chance)
 
     def _cut(self) -> None:
         chance, world = self._chance, self._world

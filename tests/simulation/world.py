@@ -11,18 +11,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import NamedTuple
 
-from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
-from tests.simulation.clients import Client, Creator, Receiver, Referee, Sender
+from tests.simulation.clients import Client
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.faults import FaultInjector, describe, draw_faults, tiny_bounds
 from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.ledger import QueueBook
+from tests.simulation.log_oracle import BrokenInvariant
+from tests.simulation.manager_clients import Creator, Manager
 from tests.simulation.network import Network
-from tests.simulation.oracle import BrokenInvariant, Oracle
+from tests.simulation.oracle import Oracle
 from tests.simulation.planted import Planted
 from tests.simulation.process import SimProcess, node_in
+from tests.simulation.queue_clients import Receiver, Sender
+from tests.simulation.referee import Referee
+from tests.simulation.stream_clients import Appender, Reader
 
 STEPS_DEFAULT = 4_000
 LEADERS_WITHIN_US = 10_000_000
@@ -43,6 +48,12 @@ class Outcome(NamedTuple):
     elections: int
     recoveries: int
     flushes: int
+    installs: int
+    resets: int
+    drops: int
+    wipes: int
+    stops: int
+    read: int
 
 
 class World:
@@ -56,6 +67,9 @@ class World:
         self.node_ids = list(range(1, chance.choice([1, 3, 3, 3, 3, 5]) + 1))
         self.draining = False
         self.partition = -1
+        self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
+        self.wipes = self.stops = 0
+        self._dropped: set[int] = set()
         self.oracle = Oracle(self)
         self.referee = Referee(self)
         self.clients: list[Client] = []
@@ -87,12 +101,38 @@ class World:
     def queue_created(self, info: PartitionInfo) -> None:
         """The queue is there: let the clients loose."""
         self.partition = info.partition
-        number = 1
+        self.partitions[info.partition] = info
         for kind in [Sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
-            client = kind(self, number, self.partition)
-            self.clients.append(client)
-            self.scheduler.after(number * 500, client.next_message if isinstance(client, Sender) else client.receive)
-            number += 1
+            self._let_loose(kind, info.partition)
+        for _ in range(self.faults.managers):
+            manager = Manager(self, len(self.clients))
+            self.clients.append(manager)
+            self.scheduler.after(self._chance.randrange(1_000_000), manager.start)
+
+    def partition_created(self, info: PartitionInfo) -> None:
+        """Another partition is there, perhaps not for the first time, perhaps not any more."""
+        if info.partition not in self.partitions and info.partition not in self._dropped:
+            self.partitions[info.partition] = info
+            kinds = (Sender, Receiver) if info.kind == PartitionKind.QUEUE else (Appender, Reader, Reader)
+            for kind in kinds:
+                self._let_loose(kind, info.partition)
+
+    def dropping(self, partition: int) -> None:
+        """Somebody wants the partition deleted: nothing can be demanded of it any more."""
+        self._dropped.add(partition)
+        del self.partitions[partition]
+
+    def is_dropped(self, partition: int) -> bool:
+        return partition in self._dropped
+
+    def _let_loose(self, kind: type[Sender | Receiver | Reader], partition: int) -> None:
+        number = len(self.clients)
+        client = kind(self, number, partition)
+        self.clients.append(client)
+        if isinstance(client, Sender):
+            self.scheduler.after(number * 500, client.next_message)
+        else:
+            self.scheduler.after(number * 500, client.read if isinstance(client, Reader) else client.receive)
 
     def leads(self, node_id: int) -> bool:
         """Does this node serve the queue?"""
@@ -100,8 +140,10 @@ class World:
         replica = getattr(node, "replicas", {}).get(self.partition)
         return replica is not None and replica.serving
 
-    def book(self) -> QueueBook:
-        return self.oracle.books.setdefault(self.partition, QueueBook())
+    def book(self, partition: int) -> QueueBook:
+        book = self.oracle.books.setdefault(partition, QueueBook())
+        assert isinstance(book, QueueBook)
+        return book
 
     # --- phases -------------------------------------------------------------------------------------------------
 
@@ -124,6 +166,7 @@ class World:
         self.network.heal()
         for process in self.processes.values():
             process.disk.eio_rate = 0.0
+            process.disk.full = False
             if process.is_up:
                 process.loop.paused_until_us = min(process.loop.paused_until_us, self.scheduler.now_us)
             self._start_one(process)
@@ -140,7 +183,7 @@ class World:
             look_us += LOOK_EVERY_US
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
-                if any(self._waits_for_all(partition) for partition in (CLUSTER_PARTITION, self.partition)):
+                if any(self._waits_for_all(partition) for partition in (CLUSTER_PARTITION, *self.partitions)):
                     return
                 self.check_leaders()
             if self._unsettled() == "":
@@ -163,15 +206,16 @@ class World:
             if process.node is not None and partition in process.node.replicas
         ]
         above_suspicion = sum(not replica.raft.suspect for replica in replicas)
+        voters = len(replicas[0].meta.replicas) if replicas else len(self.node_ids)
         return (
-            len(replicas) < len(self.node_ids)
-            and above_suspicion <= len(self.node_ids) // 2
+            len(replicas) < voters
+            and above_suspicion <= voters // 2
             and all(replica.raft.commit == 0 for replica in replicas)
         )
 
     def check_leaders(self) -> None:
         """L1: every partition is led, by one node."""
-        for partition in sorted({CLUSTER_PARTITION, max(self.partition, CLUSTER_PARTITION)}):
+        for partition in (CLUSTER_PARTITION, *self.partitions):
             leaders = [
                 node_id
                 for node_id, process in self.processes.items()
@@ -186,35 +230,56 @@ class World:
         """L2 to L4: what is still missing; empty when all is well."""
         if self.partition < 0:
             return "the queue is not created"
-        if any(isinstance(client, Sender) and not client.is_idle for client in self.clients):
-            return "a sender is not done"
-        book = self.book()
-        left = [offset for offset in book.bodies if offset not in book.gone]
-        if left:
-            return f"messages {left[:10]} ({len(left)}) are still in the queue"
-        for partition in (CLUSTER_PARTITION, self.partition):
+        if any(isinstance(client, Sender | Manager) and not client.is_idle for client in self.clients):
+            return "a sender or manager is not done"
+        for partition in self.partitions:
+            book = self.oracle.books.get(partition)
+            left = [o for o in book.bodies if o not in book.gone] if isinstance(book, QueueBook) else []
+            if left:
+                return f"messages {left[:10]} ({len(left)}) are still in queue {partition}"
+        for client in self.clients:
+            if isinstance(client, Reader) and client.partition in self.partitions and not client.is_level():
+                return f"a reader of stream {client.partition} has come to {client.offset}"
+        return self._not_level()
+
+    def _not_level(self) -> str:
+        """L3: every replica that can be there is there, holds the same, and what was deleted is gone."""
+        dropped = self.oracle.cluster.deleted
+        for partition in (CLUSTER_PARTITION, *self.partitions):
             ends = []
             for process in self.processes.values():
                 if process.is_up and process.node is not None and partition in process.node.replicas:
                     replica = process.node.replicas[partition]
                     ends.append((replica.raft.commit, replica.applied, replica.log.log_end, replica.log.durable_end))
+                    if replica.raft.suspect:
+                        return f"the replica of partition {partition} on node {process.process_id} is suspect"
+                    if partition == CLUSTER_PARTITION and not dropped.isdisjoint(process.log.partitions):
+                        return f"node {process.process_id} holds deleted partitions"
+                elif process.is_up and self._belongs(partition, process):
+                    return f"node {process.process_id} has no replica of partition {partition}"
             if len({end for positions in ends for end in positions}) != 1:
                 return f"replicas of partition {partition} differ: (commit, applied, log end, durable end) {ends}"
             if len(ends) <= len(self.node_ids) // 2 and partition == CLUSTER_PARTITION:
                 return f"only {len(ends)} nodes are up"
         return ""
 
+    def _belongs(self, partition: int, process: SimProcess) -> bool:
+        info = self.partitions.get(partition)
+        return info is not None and process.process_id in info.replicas
+
     def _outcome(self) -> Outcome:
         oracle, scheduler = self.oracle, self.scheduler
         acked = sum(client.acked for client in self.clients if isinstance(client, Sender))
         for process in self.processes.values():
             if process.is_up and process.node is not None:
-                replica = process.node.replicas.get(self.partition)
-                if isinstance(replica, QueueReplica) and replica.machine.state.fresh_count:
-                    raise BrokenInvariant("L4 queue drains", f"node {process.process_id} still holds messages")
+                for partition in self.partitions:
+                    replica = process.node.replicas.get(partition)
+                    if isinstance(replica, QueueReplica) and replica.machine.state.fresh_count:
+                        raise BrokenInvariant("L4 queue drains", f"node {process.process_id} still holds messages")
         return Outcome(
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
-            self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes,
+            self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
+            oracle.drops, self.wipes, self.stops, self.referee.read,
         )  # fmt: skip
 
 
