@@ -163,13 +163,14 @@ class LogOracle:
             return created
 
         def drop(partition: int) -> None:
+            self.dropping(node_id, partition)
             real_drop(partition)
             ledger.dropped.append(partition)
             ledger.change(Change("drop", partition))
 
         def set_suspect(partition: int, suspect: bool) -> None:
             real_suspect(partition, suspect)
-            ledger.change(Change("suspect", partition, a=suspect))
+            ledger.change(Change("suspect", partition, a=log.partitions[partition].suspect))
 
         def close() -> None:
             ledger.taken(log._wal.gathering.sequence)  # and confirmed by `group_written`
@@ -218,6 +219,10 @@ class LogOracle:
         }  # fmt: skip
         for name, call in followed.items():
             setattr(log, name, call)
+
+    def dropping(self, node_id: int, partition: int) -> None:
+        """A replica goes, in the middle of a turn: look at it for the last time."""
+        raise NotImplementedError
 
     def check_drops(self, node_id: int) -> None:
         """I13: data goes only by a committed deletion that names it (R23). Checked at the end of the turn: only then

@@ -70,6 +70,11 @@ class Oracle(LogOracle):
             self._checked_at = self._world.scheduler.steps
             self.check_everything()
 
+    def dropping(self, node_id: int, partition: int) -> None:
+        seen = self._seen.get((node_id, partition))
+        if seen is not None and seen.replica.raft.commit != seen.commit:
+            self._commit_changed(node_id, partition, seen, seen.replica)
+
     def _role_changed(self, node_id: int, partition: int, seen: Seen, replica: Replica) -> None:
         raft = replica.raft
         if raft.epoch < seen.epoch:
