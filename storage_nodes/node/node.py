@@ -85,7 +85,8 @@ class StorageNode:
         self.snapshots = Snapshots()
         self._early = EarlyMessages()
         self._table = RequestTable(self)
-        self._connections: set[Connection] = set()
+        # In the order in which they came, so that a stop is the same every time; a set has none.
+        self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
@@ -189,6 +190,8 @@ class StorageNode:
         self.links.heard(beat)
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
+        if not self.links.is_newest(sender, frame.incarnation):
+            return
         replicas = self.replicas
         for message in frame.messages:
             replica = replicas.get(message.partition)
@@ -331,8 +334,8 @@ class StorageNode:
     # --- connections and background ---------------------------------------------------------------------------
 
     def _accept(self) -> Connection:
-        connection = Connection(self, self.loop, self._connections.discard)
-        self._connections.add(connection)
+        connection = Connection(self, self.loop, lambda gone: self._connections.pop(gone, None))
+        self._connections[connection] = None
         return connection
 
     def _flush_if_due(self) -> None:

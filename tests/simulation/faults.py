@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,34 @@ TINY = {
 }
 
 
+# What can be switched off, one by one, when a failure is made smaller.
+KINDS: dict[str, tuple[str, ...]] = {
+    "crash": ("crash_rate",),
+    "power": ("power_share", "power_failure_rate"),
+    "power-failure": ("power_failure_rate",),
+    "pause": ("pause_rate",),
+    "cut": ("cut_rate",),
+    "isolate": ("isolate_rate",),
+    "rot": ("rot_rate", "segment_rot_rate"),
+    "eio": ("eio_rate",),
+    "full": ("full_rate",),
+    "wipe": ("wipe_rate",),
+    "stop": ("stop_rate",),
+    "managers": ("managers",),
+    "leisure": ("leisure",),
+    "drift": ("drift",),
+    "tiny": ("tiny",),
+    "slow-disk": ("disk_us",),
+    "loss": ("links.loss",),
+    "client-loss": ("links.client_loss",),
+    "duplicate": ("links.duplicate",),
+    "reorder": ("links.reorder",),
+    "late": ("links.late",),
+    "stall": ("links.stall",),
+}
+_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False}
+
+
 @dataclass
 class Faults:
     """Rates are per tick of TICK_US."""
@@ -56,6 +84,15 @@ class Faults:
     full_rate: float = 0.0  # a disk has no room left, for a while
     segment_rot_rate: float = 0.0  # a byte in a segment changes
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+
+    def switch_off(self, kinds: Iterable[str]) -> None:
+        """Leave out these kinds of faults (KINDS)."""
+        for kind in kinds:
+            for name in KINDS[kind]:
+                if name.startswith("links."):
+                    setattr(self.links, name.removeprefix("links."), 0)
+                else:
+                    setattr(self, name, _OFF.get(name, 0))
 
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0

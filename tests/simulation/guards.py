@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 import uuid
-import warnings
 from collections import deque
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
@@ -31,9 +30,7 @@ class NotDeterministic(AssertionError):
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    with ExitStack() as stack, warnings.catch_warnings():
-        # A process that ends between two callbacks never begins what it had booked; that is no forgotten `await`.
-        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    with ExitStack() as stack:
         for module, name in FORBIDDEN:
             stack.enter_context(mock.patch.object(module, name, _refusal(name)))
         before = structlog.get_config()

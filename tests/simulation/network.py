@@ -186,7 +186,10 @@ class Network:
             transport.closed = True
             self._open.pop(transport, None)
             self._open.pop(transport.peer, None)
-            self._scheduler.after(self._delay_us(), self._reset, transport.peer)
+            end_us = self._scheduler.now_us + self._delay_us()
+            if self._random.random() < 0.5:
+                end_us = max(end_us, transport.last_us + 1)  # what is under way still arrives
+            self._scheduler.at(end_us, self._reset, transport.peer)
 
     def heal(self, links: set[tuple[int, int]] | None = None) -> None:
         """These links (None = all) carry again; what was stalled on them arrives."""

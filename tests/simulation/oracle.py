@@ -54,6 +54,7 @@ class Oracle(LogOracle):
             seen = self._seen.get(key)
             if seen is None or seen.replica is not replica:
                 seen = self._seen[key] = Seen(replica)
+                self._listen(process, replica)
             raft = replica.raft
             if replica.closed and not process.is_stopping:
                 self.fail("REPLICA STOPPED", f"node {node_id}, partition {partition}: {list(complaints)[-1:]}")
@@ -69,6 +70,23 @@ class Oracle(LogOracle):
         if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
             self._checked_at = self._world.scheduler.steps
             self.check_everything()
+
+    def _listen(self, process: SimProcess, replica: Replica) -> None:
+        real = replica.receive
+
+        def receive(sender: int, message: RaftMessage) -> None:
+            self.check_incarnation(process, *process.hears)
+            real(sender, message)
+
+        replica.receive = receive  # type: ignore[method-assign]
+
+    def check_incarnation(self, process: SimProcess, sender: int, incarnation: int) -> None:
+        """R4: what an older incarnation of a node sent has no effect once a newer one has greeted."""
+        if process.node is not None and incarnation:
+            newest = process.node.links._links[sender].incarnation
+            if incarnation < newest:
+                text = f"node {process.process_id} takes a message of {incarnation}, node {sender} is {newest}"
+                self.fail("R4 older incarnations are fenced", text)
 
     def dropping(self, node_id: int, partition: int) -> None:
         seen = self._seen.get((node_id, partition))

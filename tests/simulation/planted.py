@@ -26,6 +26,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
 from tests.simulation.faults import Faults
@@ -238,6 +239,11 @@ def trusts_an_empty_disk() -> Iterator[None]:
         yield
 
 
+def takes_older_incarnations() -> AbstractContextManager[Any]:
+    """B6a: what an older incarnation of a node sent, perhaps from another disk, counts after a newer one came."""
+    return mock.patch.object(PeerLinks, "is_newest", _always(True))
+
+
 @contextmanager
 def counts_suspect_votes() -> Iterator[None]:
     """B9: the vote of a replica that lost its disk, or a part of it, counts like any other."""
@@ -301,6 +307,19 @@ def forgets_the_vote() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def makes_what_was_deleted() -> Iterator[None]:
+    """B31: the fold that begins again at a start makes every partition that it comes by, deleted since or not."""
+    real = ClusterReplica.__init__
+
+    def begin(self: ClusterReplica, host: Any, log: Any, *more: Any) -> None:
+        real(self, host, log, *more)
+        self._start_end = 0
+
+    with mock.patch.object(ClusterReplica, "__init__", begin):
+        yield
+
+
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -346,6 +365,7 @@ PLANTED = [
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
     Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
+    Planted("B6a", "R4", takes_older_incarnations, _more_faults(crash_rate=0.02)),
     Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
     Planted("B9", "R12", counts_suspect_votes, _empty_disks),
     Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
@@ -363,4 +383,5 @@ PLANTED = [
     Planted("B28", "R24", flushes_what_is_not_committed),
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
+    Planted("B31", "R23", makes_what_was_deleted, _more_faults(managers=2, crash_rate=0.02)),
 ]

@@ -26,7 +26,7 @@ from storage_nodes.node import replica as replica_module
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.messages import RaftFrame, RaftMessage
 from tests.simulation.clockwork import SimLoop
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.oracle import BrokenInvariant
@@ -147,6 +147,7 @@ class SimProcess:
         self.has_started = False
         self.resumed_us = 0
         self.lives = 0
+        self.hears = (0, 0)  # (node, incarnation) whose messages are being read
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
         self.loop: NodeLoop
         self.node: StorageNode | None = None
@@ -187,7 +188,7 @@ class SimProcess:
 
     def _end(self, power_lost: bool) -> None:
         self.is_up = False
-        self.loop.dead = True
+        self.loop.end()
         self._jobs = {}
         self.disk = self.disk.restarted(power_lost)
         self.world.network.ended(self)
@@ -263,7 +264,15 @@ class SimProcess:
             oracle.leaves(self, peer, message)
             real_send(peer, message)
 
+        real_frame = node.raft_frame
+
+        def raft_frame(sender: int, frame: RaftFrame) -> None:
+            self.hears = (sender, frame.incarnation)
+            real_frame(sender, frame)
+            self.hears = (0, 0)
+
         node.links.send = send  # type: ignore[method-assign]
+        node.raft_frame = raft_frame  # type: ignore[method-assign]
         await node.start()
         self.has_started = True
 

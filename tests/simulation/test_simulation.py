@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from tests.simulation.cases import hunt
 from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.planted import PLANTED, Planted
-from tests.simulation.world import hunt, run_seed
+from tests.simulation.world import run_seed
 
 SEEDS_FROM = 1
 SEEDS = 24
@@ -39,7 +40,7 @@ REGRESSIONS = [
     3388,
 ]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
-QUICK = ("B1", "B3", "B10", "B11", "B12", "B16", "B17", "B26", "B27", "B29")
+QUICK = ("B1", "B3", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B26", "B27", "B29", "B31")
 QUICK_SEEDS_FROM = 50_000
 QUICK_SEEDS_MAX = 20
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
@@ -16,14 +16,13 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
 from tests.simulation.clients import Client
 from tests.simulation.clockwork import Scheduler
-from tests.simulation.faults import FaultInjector, describe, draw_faults, tiny_bounds
-from tests.simulation.guards import NotDeterministic, guarded
+from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, tiny_bounds
+from tests.simulation.guards import guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import Creator, Manager
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
-from tests.simulation.planted import Planted
 from tests.simulation.process import SimProcess, node_in
 from tests.simulation.queue_clients import Receiver, Sender
 from tests.simulation.referee import Referee
@@ -58,10 +57,18 @@ class Outcome(NamedTuple):
 
 
 class World:
-    def __init__(self, seed: int, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        trace: Callable[[str], None] | None = None,
+        adjust: Callable[[Faults], None] | None = None,
+    ) -> None:
+        """`adjust` changes the faults that the seed drew."""
         self.seed = str(seed)
         chance = random.Random(f"{seed}-world")
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
+        if adjust is not None:
+            adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
         self.scheduler.trace = trace
         self.network = Network(self.scheduler, self.seed, self.faults.links)
@@ -291,40 +298,3 @@ class World:
 def run_seed(seed: int, steps: int = STEPS_DEFAULT, trace: Callable[[str], None] | None = None) -> Outcome:
     """The same seed, the same run. Raises BrokenInvariant."""
     return World(seed, trace).run(steps)
-
-
-class Catch(NamedTuple):
-    seed: int  # that caught it
-    seeds: int  # that were run
-    steps: int  # over all of them
-    rule: str  # that was found broken; empty when nothing was
-
-
-def hunt(planted: Planted, first: int, seeds_max: int) -> Catch:
-    """Run seeds with a planted bug until one fails that passes without it: then the bug was noticed, and nothing else.
-
-    A node that stops by an assertion of its own counts as noticing.
-    """
-    total = 0
-    for seed in range(first, first + seeds_max):
-        rule, steps = _verdict(seed, planted, planted.plant())
-        total += steps
-        if rule and not _verdict(seed, planted, nullcontext())[0]:
-            return Catch(seed, seed - first + 1, total, rule)
-    return Catch(-1, seeds_max, total, "")
-
-
-def _verdict(seed: int, planted: Planted, bug: AbstractContextManager[object]) -> tuple[str, int]:
-    """(rule that was broken, empty where none was; steps)."""
-    world = World(seed)
-    planted.provoke(world.faults)
-    try:
-        with bug:
-            world.run(planted.steps)
-    except NotDeterministic:
-        raise
-    except BrokenInvariant as error:
-        return error.rule, world.scheduler.steps
-    except Exception as error:
-        return type(error).__name__, world.scheduler.steps
-    return "", world.scheduler.steps
