@@ -7,7 +7,6 @@ partition before its group has elected a leader and folded what is committed.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -25,16 +24,18 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
-from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.feeding import Feed
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
@@ -54,7 +55,6 @@ from storage_nodes.protocol.messages import (
 
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
-RESET_RETRY_S = 0.01
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -73,10 +73,11 @@ class StorageNode:
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
         # The time as incarnation: a node that lost its directory is still newer than it was before.
-        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
-        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
+        self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
+        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
@@ -91,18 +92,20 @@ class StorageNode:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
         self._stopped = False
-        # Partitions whose damaged log is being replaced by an empty one.
-        self._resetting: set[int] = set()
+        self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
+        self._care = NodeCare(self)
 
     async def start(self) -> None:
         self.committer.start()
+        self.damage.opened()
         self._open_replicas()
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self._balancing = self.loop.create_task(self._balance_forever())
+        self._care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -111,6 +114,7 @@ class StorageNode:
         """Hand leadership over, stop serving, write what is staged, close the log."""
         if self._balancing is not None:
             self._balancing.cancel()
+        self._care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -120,7 +124,7 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self._resetting:
+        while self._flushing or self.snapshots.installing or self.damage.resetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self._stopped = True
@@ -159,19 +163,29 @@ class StorageNode:
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def run_cold(
+        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
+    ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good."""
+        unless it is damage to one partition's segment that the other voters can make good: then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: self._cold_done(finished, done))
+        future.add_done_callback(lambda finished: self._cold_done(finished, done, damaged))
 
-    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
+    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self._set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.set_aside(error):
+            damaged()
             return
         done(finished.result())
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
+        try:
+            return await self.loop.run_in_executor(self._cold, work)
+        except (OSError, DiskFailedError) as error:
+            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
@@ -241,11 +255,11 @@ class StorageNode:
             self.log.set_suspect(CLUSTER_PARTITION, True)
             self.committer.wake()
         for log in list(self.log.partitions.values()):
-            self._open_replica(log).start(campaign=False)
+            self.damage.open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
         self.cluster.make_missing()
 
-    def _open_replica(self, log: PartitionLog) -> Replica:
+    def open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         if log.kind == PartitionKind.CLUSTER:
             replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._create, self._drop)
@@ -267,7 +281,7 @@ class StorageNode:
             # Made while this node still learns what it once knew: it may have held this replica before.
             self.log.set_suspect(plan.partition, True)
         self.committer.wake()
-        replica = self._open_replica(log)
+        replica = self.open_replica(log)
         replica.start(campaign=plan.replicas[0] == self.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
@@ -280,46 +294,6 @@ class StorageNode:
         if plan.partition in self.log.partitions:
             self.log.drop(plan.partition)
             self.committer.wake()
-
-    # --- damage -----------------------------------------------------------------------------------------------
-
-    def _set_aside(self, error: CorruptionError) -> bool:
-        """Replace the replica whose segment is damaged by an empty, suspect one, which is fed again by its group.
-
-        Only where the other voters are a majority that is up: otherwise what is left here may be needed, and the node
-        stops, for somebody to look at it.
-        """
-        partition = segment_partition(os.path.basename(error.path))
-        replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
-        if replica is None:
-            return partition in self._resetting
-        voters = replica.meta.replicas
-        if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
-            return False
-        _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
-        del self.replicas[partition]
-        replica.close()
-        self._resetting.add(partition)
-        self._reset(replica.log)
-        return True
-
-    def _reset(self, log: PartitionLog) -> None:
-        partition = log.partition
-        if self.log.partitions.get(partition) is not log:
-            self._resetting.discard(partition)  # deleted meanwhile
-            return
-        plan = self.log.plan_reset(partition)
-        if plan is None:
-            self.loop.call_later(RESET_RETRY_S, self._reset, log)
-            return
-
-        def done(_: None) -> None:
-            self.log.install_done(plan)
-            self._resetting.discard(partition)
-            if self.log.partitions.get(partition) is log:
-                self._open_replica(log).start(campaign=False)
-
-        self.run_cold(lambda: self.log.run_install(plan), done)
 
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -337,6 +311,10 @@ class StorageNode:
         connection = Connection(self, self.loop, lambda gone: self._connections.pop(gone, None))
         self._connections[connection] = None
         return connection
+
+    def _after_group(self, size_bytes: int) -> None:
+        self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
+        self._flush_if_due()
 
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():

@@ -36,6 +36,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.feeding import Feed
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -67,6 +68,7 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
@@ -358,7 +360,7 @@ class Replica:
                     self._send_append(effect, cold)
                     self.schedule()
 
-            self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+            self.host.feed.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:

@@ -159,7 +159,7 @@ class FaultInjector:
             if not process.is_up:
                 if self._is_wiped(process):
                     continue
-                if not process.broken and chance.random() < faults.restart_rate:
+                if chance.random() < faults.restart_rate:
                     process.start()
             elif chance.random() < faults.stop_rate:
                 process.stop()
@@ -181,9 +181,10 @@ class FaultInjector:
 
     def _crash(self, process: SimProcess) -> None:
         chance = self._chance
-        process.crash(power_lost=chance.random() < self._world.faults.power_share)
+        power_lost = chance.random() < self._world.faults.power_share
+        process.crash(power_lost)
         if chance.random() < self._world.faults.rot_rate and self._may_lose(process):
-            process.rot(chance)
+            process.rot(chance, power_lost)
 
     def _may_lose(self, process: SimProcess) -> bool:
         """May this node lose something? Only while all others hold, beyond doubt, all that they ever acknowledged."""
@@ -208,7 +209,7 @@ class FaultInjector:
             process.disk.full = chance.random() > 0.1
         elif chance.random() < faults.full_rate:
             process.disk.full = True
-        if chance.random() < faults.segment_rot_rate and not process.broken and self._may_lose(process):
+        if chance.random() < faults.segment_rot_rate and self._may_lose(process):
             process.rot_segment(chance)
 
     def _cut(self) -> None:

@@ -71,7 +71,14 @@ class LogOracle:
         ledger = self.ledgers.setdefault(node_id, NodeLedger())
         if log.incarnation <= ledger.incarnation:
             self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
-        found = self.check_recovery(node_id, ledger, log)
+        found = self._recovered(node_id, ledger, log) if not log.damage else None
+        if found is None and process.rotted:
+            ledger.lost = ledger.synced
+            found = self.check_salvage(process, ledger, log)
+        if found is None:
+            self.check_recovery(node_id, ledger, log)
+        assert found is not None
+        process.look_at_damage()
         self.recoveries += 1
         renewed = NodeLedger()
         renewed.incarnation, renewed.lost = log.incarnation, ledger.lost
@@ -93,15 +100,16 @@ class LogOracle:
     def is_sound(self, process: SimProcess) -> bool:
         """Does the node's disk hold, beyond doubt, all that it must? Only then may another one lose something."""
         ledger = self.ledgers.get(process.process_id)
-        if ledger is None or process.rotted or process.broken:
+        process.look_at_damage()
+        if ledger is None or process.rotted:
             return False
         placed, node_id = self.cluster.replicas, process.process_id
         mine = [p for p in self.cluster.live if p not in placed or node_id in placed[p]]
         held = ledger.synced
         return all(p in held for p in (CLUSTER_PARTITION, *mine)) and not any(m.suspect for m in held.values())
 
-    def check_recovery(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
-        """DURABLE: recovery finds exactly what was synced, or that and the group under way; nothing else."""
+    def _recovered(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror] | None:
+        """Which of the states that a restart may find this is."""
         for mirrors in ledger.possible():
             _adopt_early_votes(mirrors, ledger.staged, log)
             if all(_agrees(mirror, log, partition) for partition, mirror in mirrors.items()) and set(
@@ -115,10 +123,38 @@ class LogOracle:
                             if not self._world.processes[node_id].rotted:
                                 raise
                 return mirrors
+        return None
+
+    def check_recovery(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> NoReturn:
+        """DURABLE: recovery finds exactly what was synced, or that and the group under way; nothing else. It did not.
+
+        R20: nor does it find damage where there is none.
+        """
+        if log.damage:
+            self.fail("R20 damage where there is none", f"node {node_id}: {log.damage[0]}")
         parts = log.partitions.items()
         found = {p: (part.log_end, part.epoch, part.voted_for, part.suspect) for p, part in parts}
         synced = {p: (m.end, m.epoch, m.voted_for, m.suspect) for p, m in ledger.synced.items()}
         self.fail("DURABLE", f"node {node_id} recovered (end, epoch, vote, suspect) {found}, synced was {synced}")
+
+    def check_salvage(self, process: SimProcess, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
+        """R12, R20: a damaged node has what it once had, maybe less, and whoever may have less is suspect."""
+        node_id = process.process_id
+        kept: dict[int, Mirror] = {}
+        for partition, part in log.partitions.items():
+            if not part.suspect:
+                self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
+            last = (part.last_epoch, part.log_end)
+            mirrors = [*ledger.possible(), ledger.staged]
+            mirror = kept[partition] = next(
+                (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
+                Mirror(),
+            )
+            if _last(mirror) != last:
+                self.fail("R20 never held this", f"node {node_id}, partition {partition}: {last}")
+            mirror.epoch, mirror.voted_for, mirror.suspect = part.epoch, part.voted_for, True
+            self.check_content(node_id, log, partition, mirror)
+        return kept
 
     def check_content(self, node_id: int, log: NodeLog, partition: int, mirror: Mirror) -> None:
         """I7: what is read back is, byte for byte, what was written; only flushed entries may be gone."""
@@ -275,3 +311,14 @@ def _agrees(mirror: Mirror, log: NodeLog, partition: int) -> bool:
     last_epoch = read_header(mirror.batches[-1]).epoch if mirror.batches else 0
     found = (part.log_end, part.last_epoch, part.epoch, part.voted_for, part.suspect)
     return found == (mirror.end, last_epoch, mirror.epoch, mirror.voted_for, mirror.suspect)
+
+
+def _cut(mirror: Mirror | None, end: int) -> Mirror:
+    """The log up to there; the whole of it where no entry ends there."""
+    cut = Mirror() if mirror is None else mirror.copy()
+    cut.truncate(end)
+    return cut
+
+
+def _last(mirror: Mirror) -> tuple[int, int]:
+    return (read_header(mirror.batches[-1]).epoch if mirror.batches else 0), mirror.end

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
+from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
@@ -141,10 +142,8 @@ class SimProcess:
         self.drift_ppm = 0
         self.skew_ms = 0
         self.damaged = ""  # the file in which a byte changed
-        self.broken = False  # does not start any more
         self.is_up = False
         self.is_stopping = False
-        self.has_started = False
         self.resumed_us = 0
         self.lives = 0
         self.hears = (0, 0)  # (node, incarnation) whose messages are being read
@@ -162,7 +161,6 @@ class SimProcess:
         assert not self.is_up
         self.is_up = True
         self.lives += 1
-        self.has_started = False
         self.loop = NodeLoop(self)  # type: ignore[abstract]
         self._jobs = {}
         self.is_stopping = False
@@ -217,7 +215,7 @@ class SimProcess:
         """The disk is replaced by an empty one, and the node keeps its name."""
         assert not self.is_up
         self.disk = SimDisk(self.disk.chance)
-        self.damaged, self.broken, self.confirmed_groups = "", False, []
+        self.damaged, self.confirmed_groups = "", []
         self.world.oracle.wiped(self.process_id)
 
     def exit(self) -> None:
@@ -232,16 +230,20 @@ class SimProcess:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
-    def rot(self, chance: random.Random) -> None:
-        """A synced byte changes in a WAL group before the last one, which could be taken for a torn tail."""
-        groups = self.confirmed_groups[:-1]
+    def rot(self, chance: random.Random, power_lost: bool) -> None:
+        """A synced byte changes, or the file is cut there. After a power loss the mark of the synced end may be behind,
+        so that nothing but a changed byte before the last group can be told from a torn tail."""
+        groups = self.confirmed_groups[:-1] if power_lost else self.confirmed_groups
         if groups:
             number, position, length = chance.choice(groups)
             name = wal_name(number)
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
+                cut = chance.random() < 0.5 and not power_lost
+                if cut:
+                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
                 self.damaged = os.path.join(directory, name)
-                self.disk.rot(self.damaged, position + chance.randrange(length))
+                self.disk.rot(self.damaged, position + chance.randrange(length), cut)
 
     def rot_segment(self, chance: random.Random) -> None:
         """A byte of a segment changes. Whoever reads it notices, and lets the group feed the replica again."""
@@ -253,7 +255,13 @@ class SimProcess:
 
     @property
     def rotted(self) -> bool:
-        return self.disk.holds(self.damaged)
+        """Was something damaged, and may still be there?"""
+        return bool(self.damaged)
+
+    def look_at_damage(self) -> None:
+        """What was damaged may be gone by now."""
+        if not self.disk.holds(self.damaged):
+            self.damaged = ""
 
     async def _boot(self) -> None:
         node = StorageNode(self._config())
@@ -274,7 +282,6 @@ class SimProcess:
         node.links.send = send  # type: ignore[method-assign]
         node.raft_frame = raft_frame  # type: ignore[method-assign]
         await node.start()
-        self.has_started = True
 
     def open_log(self, **more: Any) -> NodeLog:
         self.log = NodeLog.open(DIRECTORY, self._bounds, self.disk, **more)
@@ -308,10 +315,9 @@ class SimProcess:
             raise error
         if isinstance(error, PowerLost):
             self.crash(power_lost=True)
-        elif isinstance(error, SyncFailed | DiskFull | DiskFailedError):
-            self.exit()
-        elif isinstance(error, CorruptionError) and self.rotted:
-            self.broken = self.broken or not self.has_started
+        elif isinstance(error, SyncFailed | DiskFull | DiskFailedError) or (
+            isinstance(error, CorruptionError) and self.rotted
+        ):
             self.exit()
         else:
             self.world.oracle.stopped_by_bug(self, error)

@@ -70,9 +70,11 @@ class SimDisk(FaultyDisk):
     def holds(self, path: str) -> bool:
         return os.path.basename(path) in self._names.get(os.path.dirname(path), {})
 
-    def rot(self, path: str, position: int) -> None:
-        """A byte that was synced changes."""
+    def rot(self, path: str, position: int, cut: bool = False) -> None:
+        """A byte that was synced changes, or the file ends there."""
         inode = self._names[os.path.dirname(path)][os.path.basename(path)]
         for data in (inode.data, inode.synced):
-            if position < len(data):
+            if cut:
+                del data[position:]
+            elif position < len(data):
                 data[position] ^= 0x10
