@@ -169,13 +169,13 @@ class Network:
 
     def close(self, transport: SimTransport, delay_us: int) -> None:
         self._open.pop(transport, None)
-        self._open.pop(transport.peer, None)
         if transport.protocol is not None:
             transport.lost()
         transport.closed = True
         self._scheduler.after(delay_us, self._reset, transport.peer)
 
     def _reset(self, transport: SimTransport) -> None:
+        self._open.pop(transport, None)
         if transport.protocol is not None:
             transport.lost()
         transport.closed = True
@@ -185,7 +185,6 @@ class Network:
         for transport in [candidate for candidate in self._open if candidate.own is process]:
             transport.closed = True
             self._open.pop(transport, None)
-            self._open.pop(transport.peer, None)
             end_us = self._scheduler.now_us + self._delay_us()
             if self._random.random() < 0.5:
                 end_us = max(end_us, transport.last_us + 1)  # what is under way still arrives

@@ -123,9 +123,17 @@ class NodeLoop(SimLoop):
     ) -> Any:
         future = self.create_future()
 
+        def settle(result: object, error: Exception | None) -> None:
+            if future.done():
+                return  # whoever waited was cancelled
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
         def done(result: object, error: Exception | None) -> None:
             if not self.dead:
-                self.post(partial(future.set_exception, error) if error else partial(future.set_result, result))
+                self.post(settle, result, error)
 
         self.process.disk_job(partial(work, *args), done)
         return future
