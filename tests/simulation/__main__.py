@@ -10,17 +10,17 @@ python -m tests.simulation --bugs [--seeds N] [--only BUGS] [--processes P]     
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from tests.simulation.cases import Case, Catch, commit, hunt, load, planted_bug, run_case, shrink
 from tests.simulation.faults import KINDS
 from tests.simulation.planted import PLANTED
-from tests.simulation.sweep import Bounds, describe, sweep
+from tests.simulation.sweep import Bounds, describe, make_pool, sweep
 from tests.simulation.world import STEPS_DEFAULT
 
 # Away from the seeds that sweeps start with.
@@ -52,12 +52,15 @@ def smaller(case: Case) -> int:
     return 1
 
 
-def many(bounds: Bounds) -> int:
+def many(bounds: Bounds, figures: str = "") -> int:
     found = sweep(bounds, say)
     for name, value, unit in describe(found):
         say(f"{name:<24}{value:>16,.0f}  {unit}")
     for verdict in found.failed:
         say(f"FAILED {verdict.seed}: {verdict.problem[:200]}")
+    if figures:
+        with open(figures, "w") as file:
+            json.dump(list(describe(found)), file)
     return 1 if found.failed else 0
 
 
@@ -70,7 +73,7 @@ def bugs(only: list[str], seeds_max: int, processes: int) -> int:
     planted = [bug for bug in PLANTED if not only or bug.number in only]
     say(f"{'bug':<6}{'rule':<5}{'seed':>7}{'seeds':>7}{'steps':>10}  what was noticed")
     needed, missed = [], 0
-    with ProcessPoolExecutor(processes) as pool:
+    with make_pool(processes) as pool:
         catches = pool.map(partial(_hunt, seeds_max=seeds_max), [bug.number for bug in planted])
         for bug, caught in zip(planted, catches, strict=True):
             missed += not caught.rule
@@ -92,6 +95,8 @@ def main() -> int:
     parser.add_argument("--replay", metavar="FILE", help="run a stored failure")
     parser.add_argument("--shrink", action="store_true", help="find fewer faults and steps that break the same rule")
     parser.add_argument("--sweep", type=int, nargs=2, metavar=("FROM", "COUNT"))
+    parser.add_argument("--minutes", type=float, default=0.0, help="with --sweep: end after so long; COUNT may be 0")
+    parser.add_argument("--figures", default="", metavar="FILE", help="with --sweep: write them there as JSON")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--bugs", action="store_true", help="run every planted bug until it is noticed")
     parser.add_argument("--only", default="", metavar="BUGS", help="with --bugs: these, for example B8,B21")
@@ -99,7 +104,8 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.sweep is not None:
         first, seeds = arguments.sweep
-        return many(Bounds(first, seeds, steps=arguments.steps, processes=arguments.processes))
+        bounds = Bounds(first, seeds, arguments.minutes, arguments.steps, arguments.processes)
+        return many(bounds, arguments.figures)
     if arguments.bugs:
         return bugs([name for name in arguments.only.split(",") if name], arguments.seeds, arguments.processes)
     if arguments.replay:

@@ -10,8 +10,8 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
-from contextlib import nullcontext
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 from tests.simulation.faults import KINDS, Faults
 from tests.simulation.guards import NotDeterministic
@@ -54,25 +54,30 @@ def make_world(case: Case, trace: Callable[[str], None] | None = None) -> World:
     return World(case.seed, trace, adjust)
 
 
-def run_case(case: Case, trace: Callable[[str], None] | None = None, world: World | None = None) -> Outcome:
+def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Outcome:
     """Raises BrokenInvariant."""
-    world = world or make_world(case, trace)
-    with planted_bug(case.plant).plant() if case.plant and case.has_bug else nullcontext():
+    world = make_world(case, trace)
+    with _bug_of(case):
         return world.run(case.steps)
 
 
 def verdict(case: Case) -> tuple[str, int]:
     """(rule that was broken, empty where none was; steps). A node that stops by an assertion of its own counts."""
     world = make_world(case)
-    try:
-        run_case(case, world=world)
-    except NotDeterministic:
-        raise
-    except BrokenInvariant as error:
-        return error.rule, world.scheduler.steps
-    except Exception as error:
-        return type(error).__name__, world.scheduler.steps
+    with _bug_of(case):  # a bug that cannot be planted any more must not count as noticed
+        try:
+            world.run(case.steps)
+        except NotDeterministic:
+            raise
+        except BrokenInvariant as error:
+            return error.rule, world.scheduler.steps
+        except Exception as error:
+            return type(error).__name__, world.scheduler.steps
     return "", world.scheduler.steps
+
+
+def _bug_of(case: Case) -> AbstractContextManager[Any]:
+    return planted_bug(case.plant).plant() if case.plant and case.has_bug else nullcontext()
 
 
 # --- planted bugs -------------------------------------------------------------------------------------------------

@@ -177,8 +177,6 @@ class LogOracle:
         """Hear of everything that is staged, taken and confirmed."""
         real_append, real_truncate, real_vote = log.append, log.truncate, log.save_vote
         real_take, real_written, real_create = log.take_group, log.group_written, log.create
-        real_done, real_plan, real_installed = log.flush_done, log.plan_install, log.install_done
-        real_drop, real_suspect, real_close, real_reset = log.drop, log.set_suspect, log.close, log.plan_reset
 
         def append(partition: int, batch: bytes) -> None:
             real_append(partition, batch)
@@ -197,6 +195,30 @@ class LogOracle:
             created = real_create(partition, kind, tag)
             ledger.change(Change("create", partition))
             return created
+
+        def take_group() -> Group | None:
+            group = real_take()
+            if group is not None:
+                ledger.taken(group.sequence)
+            return group
+
+        def group_written(group: Group) -> list[tuple[int, int]]:
+            ends = real_written(group)
+            ledger.confirmed(group.sequence)
+            return ends
+
+        followed: dict[str, Callable[..., Any]] = {
+            "append": append, "truncate": truncate, "save_vote": save_vote, "create": create,
+            "take_group": take_group, "group_written": group_written,
+        }  # fmt: skip
+        for name, call in followed.items():
+            setattr(log, name, call)
+        self._follow_rare(node_id, log, ledger)
+
+    def _follow_rare(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
+        """And of what replaces or ends a whole log."""
+        real_done, real_plan, real_installed = log.flush_done, log.plan_install, log.install_done
+        real_drop, real_suspect, real_close, real_reset = log.drop, log.set_suspect, log.close, log.plan_reset
 
         def drop(partition: int) -> None:
             self.dropping(node_id, partition)
@@ -220,17 +242,6 @@ class LogOracle:
                 ledger.installing[partition].suspect = True
             return plan
 
-        def take_group() -> Group | None:
-            group = real_take()
-            if group is not None:
-                ledger.taken(group.sequence)
-            return group
-
-        def group_written(group: Group) -> list[tuple[int, int]]:
-            ends = real_written(group)
-            ledger.confirmed(group.sequence)
-            return ends
-
         def flush_done(plan: Any) -> None:
             self.flushes += 1
             real_done(plan)
@@ -248,10 +259,8 @@ class LogOracle:
             ledger.installed(plan.log.partition)
 
         followed: dict[str, Callable[..., Any]] = {
-            "append": append, "truncate": truncate, "save_vote": save_vote, "create": create,
-            "take_group": take_group, "group_written": group_written, "flush_done": flush_done,
-            "plan_install": plan_install, "install_done": install_done, "drop": drop, "set_suspect": set_suspect,
-            "close": close, "plan_reset": plan_reset,
+            "flush_done": flush_done, "plan_install": plan_install, "install_done": install_done, "drop": drop,
+            "set_suspect": set_suspect, "close": close, "plan_reset": plan_reset,
         }  # fmt: skip
         for name, call in followed.items():
             setattr(log, name, call)

@@ -109,9 +109,15 @@ def retries_fsync() -> Iterator[None]:
         yield
 
 
-def corruption_is_the_end() -> AbstractContextManager[Any]:
+@contextmanager
+def corruption_is_the_end() -> Iterator[None]:
     """B13: the log ends at the first block that is not valid."""
-    return mock.patch.object(WalWalk, "_check_tail", _always(None))
+    with (
+        mock.patch.object(WalWalk, "_found", _always(None)),
+        mock.patch.object(WalWalk, "_block_behind", _always(None)),
+        mock.patch.object(WalWalk, "_later_file", _always(0)),
+    ):
+        yield
 
 
 @contextmanager
@@ -350,6 +356,17 @@ def _many_snapshots(faults: Faults) -> None:
     faults.links.duplicate, faults.links.late = 0.4, 0.1
 
 
+def _restless_managers(faults: Faults) -> None:
+    faults.managers, faults.leisure = 2, 1
+    faults.stop_rate, faults.crash_rate, faults.restart_rate = 0.03, 0.03, 0.5
+    faults.power_failure_rate = faults.cut_rate = faults.pause_rate = 0.0
+
+
+def _late_frames(faults: Faults) -> None:
+    faults.links.late, faults.links.late_us = 0.2, 3_000_000
+    faults.crash_rate, faults.restart_rate = 0.03, 0.5
+
+
 class Planted(NamedTuple):
     number: str
     rule: str
@@ -365,7 +382,7 @@ PLANTED = [
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
     Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
-    Planted("B6a", "R4", takes_older_incarnations, _more_faults(crash_rate=0.02)),
+    Planted("B6a", "R4", takes_older_incarnations, _late_frames),
     Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
     Planted("B9", "R12", counts_suspect_votes, _empty_disks),
     Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
@@ -383,5 +400,5 @@ PLANTED = [
     Planted("B28", "R24", flushes_what_is_not_committed),
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
-    Planted("B31", "R23", makes_what_was_deleted, _more_faults(managers=2, crash_rate=0.02)),
+    Planted("B31", "R23", makes_what_was_deleted, _restless_managers),
 ]

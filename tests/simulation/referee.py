@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
-from storage_nodes.model import Acks
+from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
@@ -63,7 +63,7 @@ class Referee:
     def arrived(self, process: SimProcess, operation: Operation) -> None:
         operation.arrived_us = self._world.scheduler.now_us
         node = process.node
-        partition = getattr(operation.request, "partition", None)
+        partition = getattr(operation.request, "partition", CLUSTER_PARTITION)
         replica = node.replicas.get(partition) if node is not None else None
         operation.applied = replica.applied if replica is not None else -1
 

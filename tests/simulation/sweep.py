@@ -6,11 +6,13 @@ second time: another digest means that something in the run is not decided by th
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import count
+from multiprocessing.util import Finalize
 from typing import NamedTuple
 
 from tests.simulation.cases import FAILURES_DIRECTORY, Case, store
@@ -105,6 +107,15 @@ def describe(found: Sweep) -> Iterator[tuple[str, float, str]]:
         yield name, totals[name], ""
 
 
+def make_pool(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, initializer=_collect_at_end)
+
+
+def _collect_at_end() -> None:
+    """Coroutines of worlds that are over must go before the interpreter does: while it ends, they cannot."""
+    Finalize(None, gc.collect, exitpriority=10)
+
+
 def _verdicts(bounds: Bounds, started: float) -> Iterator[Verdict]:
     seeds = iter(range(bounds.first, bounds.first + bounds.seeds)) if bounds.seeds else count(bounds.first)
     end = started + bounds.minutes * 60 if bounds.minutes else float("inf")
@@ -114,7 +125,7 @@ def _verdicts(bounds: Bounds, started: float) -> Iterator[Verdict]:
                 return
             yield judge(seed, bounds.steps, seed % TWICE_EACH == 0)
         return
-    with ProcessPoolExecutor(bounds.processes) as pool:
+    with make_pool(bounds.processes) as pool:
         pending: set[Future[Verdict]] = set()
         while True:
             while len(pending) < bounds.processes * AHEAD and time.perf_counter() < end:
