@@ -97,6 +97,7 @@ class World:
             stack.enter_context(node_in(self))
             stack.enter_context(tiny_bounds(self.faults.tiny))
             stack.enter_context(guarded())
+            stack.callback(self._end)
             self._start()
             while self.scheduler.steps < steps:
                 self.scheduler.step()
@@ -106,6 +107,12 @@ class World:
         self.referee.check_outcomes()
         self.referee.check_promises()
         return self._outcome()
+
+    def _end(self) -> None:
+        """However it ended: nothing goes on."""
+        for process in self.processes.values():
+            if process.is_up:
+                process.loop.end()
 
     def queue_created(self, info: PartitionInfo) -> None:
         """The queue is there: let the clients loose."""
