@@ -256,7 +256,7 @@ def counts_suspect_votes() -> Iterator[None]:
     real = RaftMachine._on_vote_reply
 
     def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> Any:
-        self._doubtful = 0
+        self._doubtful = ()
         return real(self, sender, msgspec.structs.replace(message, suspect=False), now_ms)
 
     with mock.patch.object(RaftMachine, "_on_vote_reply", on_vote_reply):
