@@ -1,5 +1,10 @@
 """A replica of `__cluster`: folds nodes and partitions, makes and drops local replicas, and, while it leads, is the
 in-cluster manager that answers create and delete.
+
+**After a start** the fold begins again at the checkpoint, and comes by creations whose partitions were deleted further
+on, and dropped here for good: making those anew would raise empty replicas, without their votes, from the dead. A drop
+is durable only after the entry that asked for it, so it is known which these are: until the fold has come to where the
+log ended at the start (or to where that end was cut away), nothing is made; then, everything that is missing.
 """
 
 from __future__ import annotations
@@ -62,6 +67,8 @@ class ClusterReplica(Replica):
         self._configured = nodes
         self._on_created = on_created
         self._on_deleted = on_deleted
+        self._start_end = log.log_end
+        self._makes = False
         self._staged: list[tuple[Token | None, Command]] = []
         # Commands of this leadership whose outcome comes with the fold: (offset of the record, token).
         self._proposed: deque[tuple[int, Token | None]] = deque()
@@ -85,6 +92,13 @@ class ClusterReplica(Replica):
         self.require_leader()
         self._stage(token, DeletePartition(request.partition, request.tag))
 
+    def make_missing(self) -> None:
+        """Make what the state says and this node has not, if it is known what there is to be; else later."""
+        if not self._makes and self.applied >= min(self._start_end, self.log.log_end):
+            self._makes = True
+            for plan in list(self.machine.partitions.values()):
+                self._on_created(plan)
+
     # --- Replica ----------------------------------------------------------------------------------------------
 
     def restore(self, checkpoint: bytes) -> None:
@@ -99,7 +113,8 @@ class ClusterReplica(Replica):
         for plan in [plan for partition, plan in before.items() if partition not in after]:
             self._on_deleted(plan)
         for plan in [plan for partition, plan in after.items() if partition not in before]:
-            self._on_created(plan)
+            self._made(plan)
+        self.make_missing()
 
     def propose(self) -> None:
         room = self._room()
@@ -132,12 +147,18 @@ class ClusterReplica(Replica):
                 if isinstance(effect, PartitionCreated):
                     if self.serving:
                         self._creating[effect.plan.partition] = self.host.clock.mono_ms()
-                    self._on_created(effect.plan)
+                    self._made(effect.plan)
                 else:
                     self._on_deleted(effect.plan)
             if self._proposed and self._proposed[0][0] == offset:
                 _, token = self._proposed.popleft()
                 self._answer(token, outcome)
+        self.make_missing()
+
+    def _maybe_trust(self) -> None:
+        """Not before everything is made: what is made while this replica is suspect is suspect too."""
+        if self._makes:
+            super()._maybe_trust()
 
     def on_lead(self) -> None:
         """Register every configured node whose entry is missing or has changed."""
@@ -160,6 +181,10 @@ class ClusterReplica(Replica):
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), _nothing_live
         )
+
+    def _made(self, plan: PartitionPlan) -> None:
+        if self._makes:
+            self._on_created(plan)
 
     def _stage(self, token: Token | None, command: Command) -> None:
         self._staged.append((token, command))

@@ -105,7 +105,8 @@ class StorageNode:
         self._rising: dict[int, deque[Replica]] = {}
         self._early = EarlyMessages()
         self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
-        self._connections: set[Connection] = set()
+        # In the order in which they came, so that a stop is the same every time; a set has none.
+        self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
@@ -233,6 +234,8 @@ class StorageNode:
         self.links.heard(beat)
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
+        if not self.links.is_newest(sender, frame.incarnation):
+            return
         messages = frame.messages
         if self.care.closed:
             messages = [message for message in messages if not _brings_messages(message)]
@@ -305,8 +308,7 @@ class StorageNode:
         for number, log in enumerate(list(self.log.partitions.values())):
             self.damage.open_replica(log).start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        for plan in list(self.cluster.machine.partitions.values()):
-            self._create(plan)
+        self.cluster.make_missing()
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
         meta = meta or shared_meta(log.tag)
@@ -386,8 +388,8 @@ class StorageNode:
     # --- connections and background ---------------------------------------------------------------------------
 
     def _accept(self) -> Connection:
-        connection = Connection(self, self.loop, self._connections.discard)
-        self._connections.add(connection)
+        connection = Connection(self, self.loop, lambda gone: self._connections.pop(gone, None))
+        self._connections[connection] = None
         return connection
 
     def _after_group(self, size_bytes: int) -> None:

@@ -236,6 +236,12 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def is_newest(self, peer: int, incarnation: int) -> bool:
+        """Is this the newest incarnation of the peer that greeted us? A connection of an older one may still hold
+        what that one sent, perhaps from a disk that is gone (R4)."""
+        link = self._links.get(peer)
+        return link is not None and incarnation == link.incarnation
+
     def peers_up(self) -> list[int]:
         return [link.address.node_id for link in self._links.values() if link.up]
 

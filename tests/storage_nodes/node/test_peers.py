@@ -96,6 +96,13 @@ def test_older_incarnation_is_turned_away(rig: Rig) -> None:
     assert not rig.links.greeted(PeerHello("c", 2, 3))
 
 
+def test_messages_of_an_older_incarnation_count_until_a_newer_one_greets(rig: Rig) -> None:
+    assert rig.links.is_newest(2, 3)
+    assert rig.links.greeted(PeerHello("c", 2, 4))
+    assert not rig.links.is_newest(2, 3)
+    assert rig.links.is_newest(2, 4)
+
+
 def test_flood_of_stale_beats_after_a_cut_is_answered_at_a_bounded_rate_and_the_link_recovers(rig: Rig) -> None:
     """A one-way cut lets heartbeats pile up; delivered at once they must set off no storm, nor keep the peer down."""
     rig.clock.now_ms += 4_000
