@@ -31,6 +31,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     storage_nodes: _Text
     metrics_listen: str = ""
     log_level: str = "info"
+    # Start as a new node of a cluster that runs already, not as one of its founders.
+    node_join: bool = False
 
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> NodeConfig:

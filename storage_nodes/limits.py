@@ -91,6 +91,14 @@ BODY_CACHE_BYTES_MAX = 8 * MIB
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7
 PARTITIONS_PER_NODE_MAX = 200_000
+# Replicas that one node gives away or takes at a time; what they send is bounded by SNAPSHOTS_SENDING_MAX besides.
+MOVES_PER_NODE_MAX = 16
+# Partitions the manager looks at in one turn when it looks for those that may grow.
+PLAN_PARTITIONS_MAX = 64
+# A learner this many records behind is level: the log grows while anybody looks, and a voter may be a little behind.
+MOVE_LEVEL_RECORDS_MAX = 1_000
+# How often moves under way are looked at, where no commit says earlier that there is something to do.
+MOVE_INTERVAL_MS = 100
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"

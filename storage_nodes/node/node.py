@@ -2,6 +2,11 @@
 
 Start: open the log (recovery) -> make the replicas it holds -> listen -> dial the peers. Nothing is served for a
 partition before its group has elected a leader and folded what is committed.
+
+Which replicas a node holds is said by the cluster log alone (R23): it makes one when a partition is created there or
+begins to move there, and drops one when the partition is deleted or the end of its move away is committed. A node that
+joins a cluster (PENSTOCK_NODE_JOIN) starts with an empty cluster log in which it has no say, asks to be registered, and
+is fed by the others from then on.
 """
 
 from __future__ import annotations
@@ -26,15 +31,26 @@ from storage_nodes.limits import (
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.log.segment import segment_partition
-from storage_nodes.machines.cluster.machine import PartitionPlan
+from storage_nodes.machines.cluster.commands import (
+    Effect,
+    MoveBegun,
+    MoveEnded,
+    NodeChanged,
+    NodeState,
+    PartitionCreated,
+    PartitionDeleted,
+    PartitionPlan,
+)
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.cluster_replica import ClusterReplica
+from storage_nodes.node.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.joining import ask_to_join
+from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
@@ -79,7 +95,7 @@ class StorageNode:
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
-            self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
+            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
@@ -92,8 +108,11 @@ class StorageNode:
         self._stopped = False
         # Partitions whose damaged log is being replaced by an empty one.
         self._resetting: set[int] = set()
-        self._balance = LeaderBalance(self.node_id, self.links.may_lead)
-        self._balancing: asyncio.Task[None] | None = None
+        # Partitions to be made here again, whose earlier logs must leave the manifest first.
+        self._forgetting: set[int] = set()
+        self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
+        self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self.committer.start()
@@ -101,15 +120,19 @@ class StorageNode:
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
-        self._balancing = self.loop.create_task(self._balance_forever())
+        self.moves.start()
+        self._tasks.append(self.loop.create_task(self._balance_forever()))
+        if self.config.node_join and not self._is_registered():
+            self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
 
     async def close(self) -> None:
         """Hand leadership over, stop serving, write what is staged, close the log."""
-        if self._balancing is not None:
-            self._balancing.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self.moves.close()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -119,7 +142,7 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self._resetting:
+        while self._flushing or self.snapshots.installing or self._resetting or self._forgetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self._stopped = True
@@ -148,7 +171,12 @@ class StorageNode:
         while True:
             await asyncio.sleep(BALANCE_INTERVAL_MS / 1000)
             for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
-                replica.hand_over(replica.meta.replicas[0])
+                replica.hand_over(self._preferred_leader(replica.partition))
+
+    def _preferred_leader(self, partition: int) -> int:
+        """0 = nobody: any leader will do."""
+        plan = self.cluster.machine.partitions.get(partition)
+        return 0 if plan is None else plan.replicas[0]
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -157,6 +185,9 @@ class StorageNode:
 
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
+
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        self.moves.poke()
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
@@ -182,8 +213,11 @@ class StorageNode:
         if isinstance(replica, QueueReplica | StreamReplica):
             replica.cancel(token)
 
-    def peer_greeted(self, hello: PeerHello) -> bool:
+    def peer_greeted(self, hello: PeerHello) -> str:
         return self.links.greeted(hello)
+
+    def manage(self, commands: list[bytes]) -> None:
+        self.cluster.manage(commands)
 
     def peer_heard(self, beat: Heartbeat) -> None:
         self.links.heard(beat)
@@ -205,27 +239,46 @@ class StorageNode:
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def describe(self, partitions: list[int] | None) -> ClusterInfo:
-        """Nodes and partitions as folded here; leaders as far as this node knows them."""
+    def describe(self, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
+        """Nodes and partitions as folded here; leaders as far as this node knows them. Nodes that are gone are left
+        out."""
         machine = self.cluster.machine
         nodes = [
-            NodeInfo(*address, alive=address.node_id == self.node_id or self.links.is_up(address.node_id))
+            NodeInfo(
+                *address,
+                alive=address.node_id == self.node_id or self.links.is_up(address.node_id),
+                state=machine.state_of(address.node_id),
+                replicas=len(machine.held.get(address.node_id, ())),
+            )
             for address in machine.nodes.values()
+            if machine.state_of(address.node_id) is not NodeState.GONE
         ]
-        plans = (
-            machine.partitions.values() if partitions is None else filter(None, map(machine.partitions.get, partitions))
-        )
-        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in plans]
+        if partitions is None:
+            plans = list(machine.partitions.values())
+        else:
+            wanted = dict.fromkeys([*partitions, *(machine.moving if moving else ())])
+            plans = list(filter(None, map(machine.partitions.get, wanted)))
+        infos = [self._info(partition_info(plan)) for plan in plans]
         if partitions is None or CLUSTER_PARTITION in partitions:
-            meta = self.cluster.meta
-            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta.replicas, meta.tag))
+            voters = list(self.cluster.raft.voters)
+            own = PartitionInfo(CLUSTER_PARTITION, PartitionKind.CLUSTER, voters, self.cluster.meta.tag)
+            infos.insert(0, self._info(own))
         return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos)
 
-    def _info(self, partition: int, kind: int, replicas: list[int], tag: str) -> PartitionInfo:
-        replica = self.replicas.get(partition)
+    def _info(self, info: PartitionInfo) -> PartitionInfo:
+        """With what the replica here knows, if there is one."""
+        replica = self.replicas.get(info.partition)
         if replica is None:
-            return PartitionInfo(partition, kind, replicas, tag)
-        return PartitionInfo(partition, kind, replicas, tag, replica.raft.leader, replica.raft.epoch)
+            return info
+        move = info.move
+        if move is not None and replica.serving:
+            status = replica.raft.status()
+            match = next((peer.match for peer in status.peers if peer.node_id == move.target), 0)
+            move = msgspec.structs.replace(move, match=match, log_end=status.log_end)
+        return msgspec.structs.replace(info, leader=replica.raft.leader, epoch=replica.raft.epoch, move=move)
+
+    def _is_registered(self) -> bool:
+        return self.node_id in self.cluster.machine.nodes
 
     # --- replicas ---------------------------------------------------------------------------------------------
 
@@ -240,13 +293,14 @@ class StorageNode:
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
+        self._adopt_nodes()
         for plan in list(self.cluster.machine.partitions.values()):
             self._create(plan)
 
     def _open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         if log.kind == PartitionKind.CLUSTER:
-            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._create, self._drop)
+            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._changed, self._replaced)
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
         else:
@@ -255,14 +309,63 @@ class StorageNode:
         self.replicas[log.partition] = replica
         return replica
 
+    def _changed(self, effect: Effect) -> None:
+        """The cluster log says something, committed."""
+        if isinstance(effect, PartitionCreated | MoveBegun):
+            self._create(effect.plan)
+        elif isinstance(effect, PartitionDeleted):
+            self._drop(effect.plan.partition)
+        elif isinstance(effect, MoveEnded):
+            if effect.dropped == self.node_id:
+                self._drop(effect.plan.partition)
+        else:
+            assert isinstance(effect, NodeChanged)
+            self._adopt_node(effect.node_id)
+        self.moves.poke()
+
+    def _replaced(self, before: dict[int, PartitionPlan]) -> None:
+        """A snapshot took the place of the cluster log: make and drop what the state that was skipped over made and
+        dropped. Ids are never reused, so what was held and is not any more was given up by a committed command (R23)."""
+        machine = self.cluster.machine
+        self._adopt_nodes()
+        for partition, plan in before.items():
+            after = machine.partitions.get(partition)
+            if self.node_id in plan.holders() and (after is None or self.node_id not in after.holders()):
+                self._drop(partition)
+        for plan in list(machine.partitions.values()):
+            self._create(plan)
+        self.moves.poke()
+
+    def _adopt_nodes(self) -> None:
+        for node_id in self.cluster.machine.nodes:
+            self._adopt_node(node_id)
+
+    def _adopt_node(self, node_id: int) -> None:
+        """Let it in, or, once it is gone, not any more."""
+        machine = self.cluster.machine
+        if machine.state_of(node_id) is not NodeState.GONE:
+            self.links.admit(machine.nodes[node_id])
+        elif node_id != self.node_id:
+            self.links.expel(node_id)
+            for connection in [one for one in self._connections if one.peer == node_id]:
+                connection.close()
+
     def _create(self, plan: PartitionPlan) -> None:
-        """The cluster log says that this partition exists."""
-        if self.node_id not in plan.replicas or plan.partition in self.replicas:
+        """The cluster log says that this partition exists, or that a replica of it is to come here."""
+        if self.node_id not in plan.holders() or plan.partition in self.log.partitions:
             return
-        meta = PartitionMeta(plan.tag, list(plan.replicas), plan.config)
+        if self.log.is_dropping(plan.partition):
+            if plan.partition not in self._forgetting:
+                self._forgetting.add(plan.partition)
+                self._forget(plan.partition)
+            return
+        suspect = self.cluster.log.suspect
+        # Made while this node still learns what it once knew: it may have held this replica before, as a voter.
+        is_learner = self.node_id not in plan.replicas and not suspect
+        voters = list(plan.replicas if is_learner else plan.holders())
+        meta = PartitionMeta(plan.tag, voters, plan.config, [self.node_id] if is_learner else [])
         log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
-        if self.cluster.log.suspect:
-            # Made while this node still learns what it once knew: it may have held this replica before.
+        if suspect:
             self.log.set_suspect(plan.partition, True)
         self.committer.wake()
         replica = self._open_replica(log)
@@ -270,13 +373,32 @@ class StorageNode:
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
 
-    def _drop(self, plan: PartitionPlan) -> None:
-        """The cluster log says, committed, that this partition is deleted (R23)."""
-        replica = self.replicas.pop(plan.partition, None)
+    def _forget(self, partition: int) -> None:
+        """It was held here before and is to be held again: first its earlier log leaves the manifest."""
+        plan = self.log.plan_forget(partition) if self.log.is_dropping(partition) else None
+        if plan is not None:
+            forget = plan
+            self.run_cold(lambda: self.log.run_forget(forget), lambda _: self._forgotten(partition, True))
+        elif self.log.is_dropping(partition):
+            self.loop.call_later(RESET_RETRY_S, self._forget, partition)
+        else:
+            self._forgotten(partition, False)  # a flush came first
+
+    def _forgotten(self, partition: int, here: bool) -> None:
+        if here:
+            self.log.forget_done()
+        self._forgetting.discard(partition)
+        now_planned = self.cluster.machine.partitions.get(partition)
+        if now_planned is not None:
+            self._create(now_planned)
+
+    def _drop(self, partition: int) -> None:
+        """The cluster log says, committed, that this partition is not, or no longer, held here (R23)."""
+        replica = self.replicas.pop(partition, None)
         if replica is not None:
             replica.close()
-        if plan.partition in self.log.partitions:
-            self.log.drop(plan.partition)
+        if partition in self.log.partitions:
+            self.log.drop(partition)
             self.committer.wake()
 
     # --- damage -----------------------------------------------------------------------------------------------
