@@ -362,8 +362,7 @@ class StorageNode:
         suspect = self.cluster.log.suspect
         # Made while this node still learns what it once knew: it may have held this replica before, as a voter.
         is_learner = self.node_id not in plan.replicas and not suspect
-        voters = list(plan.replicas if is_learner else plan.holders())
-        meta = PartitionMeta(plan.tag, voters, plan.config, [self.node_id] if is_learner else [])
+        meta = PartitionMeta(plan.tag, list(plan.holders() if suspect else plan.replicas), plan.config, is_learner)
         log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
         if suspect:
             self.log.set_suspect(plan.partition, True)
