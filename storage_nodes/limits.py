@@ -64,6 +64,8 @@ SNAPSHOT_RESENDS_MAX = 10
 SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
 # How many snapshots a node sends at a time; more wait.
 SNAPSHOTS_SENDING_MAX = 4
+# A learner that lacks more records than this is not made a voter: a commit that needs it would wait for too long.
+PROMOTION_LAG_RECORDS_MAX = 4_096
 # Dead entries that some voter does not hold yet are kept for it, so that it can be fed from the log. Beyond this much
 # log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
@@ -90,13 +92,13 @@ BODY_CACHE_BYTES_MAX = 8 * MIB
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7
+# Voters and learners of one partition.
+PARTITION_MEMBERS_MAX = 2 * CLUSTER_VOTERS_MAX
 PARTITIONS_PER_NODE_MAX = 200_000
 # Replicas that one node gives away or takes at a time; what they send is bounded by SNAPSHOTS_SENDING_MAX besides.
 MOVES_PER_NODE_MAX = 16
 # Partitions the manager looks at in one turn when it looks for those that may grow.
 PLAN_PARTITIONS_MAX = 64
-# A learner this many records behind is level: the log grows while anybody looks, and a voter may be a little behind.
-MOVE_LEVEL_RECORDS_MAX = 1_000
 # How often moves under way are looked at, where no commit says earlier that there is something to do.
 MOVE_INTERVAL_MS = 100
 

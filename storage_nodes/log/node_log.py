@@ -28,7 +28,7 @@ from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
 from storage_nodes.log.manifest import Head, Manifest, write_manifest
 from storage_nodes.log.memtable import PayloadCache
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import BatchError, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, BatchError, read_configuration, read_header
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
 from storage_nodes.log.segment import SegmentStore
 from storage_nodes.log.wal import (
@@ -154,6 +154,8 @@ class NodeLog:
         place = (group.file_number << PLACE_SHIFT) + group.position + group.length_bytes + _ENTRY_PLACE_BYTES
         group.length_bytes += RECORD_BYTES + length
         group.ends[partition] = log.log_end = end
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(end, read_configuration(batch))
         wal.current.touched.add(partition)
         index = log._index or log.index_for_append()
         index.bases.append(header.base_offset)
@@ -235,8 +237,12 @@ class NodeLog:
         return self._flusher.plan_install(log, image, log.suspect)
 
     def plan_reset(self, partition: int) -> InstallPlan | None:
-        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays."""
-        return self._flusher.plan_install(self.partitions[partition], EMPTY, True)
+        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays, and
+        the configuration that was in force at the checkpoint: it is committed."""
+        log = self.partitions[partition]
+        committed = log.configuration_at(log.checkpoint_offset)
+        image = EMPTY if committed is None else EMPTY._replace(configuration=committed._replace(end_offset=0))
+        return self._flusher.plan_install(log, image, True)
 
     def run_install(self, plan: InstallPlan) -> None:
         """BLOCKING, any thread, like `run_flush` and never beside it."""
@@ -401,6 +407,8 @@ class _Replay:
         index.places.append(place)
         index.lengths.append(len(batch))
         log.log_end = log.durable_end = header.end_offset
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(header.end_offset, read_configuration(batch))
 
     def _truncate(self, log: PartitionLog, offset: int) -> None:
         self._stale.discard(log.partition)

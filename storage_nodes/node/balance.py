@@ -20,9 +20,7 @@ LEVEL_RECORDS_MAX = READ_BYTES_MAX // 1024
 class LeaderBalance:
     """Remembers since when preferred replicas are level. Moves nothing itself."""
 
-    def __init__(
-        self, node_id: int, preferred_leader: Callable[[int], int], may_lead: Callable[[int], bool]
-    ) -> None:
+    def __init__(self, node_id: int, preferred_leader: Callable[[int], int], may_lead: Callable[[int], bool]) -> None:
         self._node_id = node_id
         self._preferred_leader = preferred_leader
         self._may_lead = may_lead

@@ -15,6 +15,8 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.protocol.errors import StorageError
 
 ASK_AGAIN_S = 1.0
+# Registered, but not fed after asking so often: something is wrong that an operator must hear of.
+ASKED_IN_VAIN = 15
 
 _log = structlog.get_logger()
 
@@ -29,10 +31,19 @@ async def ask_to_join(config: NodeConfig, is_registered: Callable[[], bool]) -> 
     client = StorageClient(config.cluster_id, others, f"node-{own.node_id}")
     await client.start()
     try:
+        registered = 0
         while not is_registered():
             try:
                 await client.register_node(own)
-                _log.info("registered with the cluster", node=own.node_id)
+                registered += 1
+                if registered == 1:
+                    _log.info("registered with the cluster", node=own.node_id)
+                elif registered == ASKED_IN_VAIN:
+                    _log.error(
+                        "registered, but not fed: a node that was a member before and lost its directory must be "
+                        "started without PENSTOCK_NODE_JOIN",
+                        node=own.node_id,
+                    )
             except StorageError as error:
                 _log.warning("not registered with the cluster yet", node=own.node_id, reason=str(error))
             await asyncio.sleep(ASK_AGAIN_S)

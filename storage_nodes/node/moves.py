@@ -27,7 +27,6 @@ from storage_nodes.limits import (
 from storage_nodes.machines.cluster.commands import (
     Command,
     EndMove,
-    Move,
     NodeState,
     PartitionPlan,
     RegisterNode,

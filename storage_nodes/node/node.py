@@ -58,6 +58,7 @@ from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
     ClusterInfo,
     Heartbeat,
@@ -175,6 +176,8 @@ class StorageNode:
 
     def _preferred_leader(self, partition: int) -> int:
         """0 = nobody: any leader will do."""
+        if partition == CLUSTER_PARTITION:
+            return self.cluster.voters[0]
         plan = self.cluster.machine.partitions.get(partition)
         return 0 if plan is None else plan.replicas[0]
 
@@ -186,7 +189,11 @@ class StorageNode:
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
 
+    def peers_up(self) -> list[int]:
+        return self.links.peers_up()
+
     def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """Who belongs to the group of this replica now."""
         self.moves.poke()
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
@@ -260,8 +267,7 @@ class StorageNode:
             plans = list(filter(None, map(machine.partitions.get, wanted)))
         infos = [self._info(partition_info(plan)) for plan in plans]
         if partitions is None or CLUSTER_PARTITION in partitions:
-            voters = list(self.cluster.raft.voters)
-            own = PartitionInfo(CLUSTER_PARTITION, PartitionKind.CLUSTER, voters, self.cluster.meta.tag)
+            own = PartitionInfo(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(self.cluster.voters), "cluster")
             infos.insert(0, self._info(own))
         return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos)
 
@@ -284,18 +290,24 @@ class StorageNode:
 
     def _open_replicas(self) -> None:
         if CLUSTER_PARTITION not in self.log.partitions:
-            voters = sorted(node.node_id for node in self.config.nodes)[:CLUSTER_VOTERS_MAX]
-            meta = PartitionMeta("cluster", voters)
-            self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
-            # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
-            self.log.set_suspect(CLUSTER_PARTITION, True)
-            self.committer.wake()
+            self._begin_cluster_log()
         for log in list(self.log.partitions.values()):
             self._open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
         self._adopt_nodes()
         for plan in list(self.cluster.machine.partitions.values()):
             self._create(plan)
+
+    def _begin_cluster_log(self) -> None:
+        """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""
+        founders = sorted(node.node_id for node in self.config.nodes)
+        joins = self.config.node_join or self.node_id not in founders[:CLUSTER_VOTERS_MAX]
+        voters = [founder for founder in founders if not joins or founder != self.node_id][:CLUSTER_VOTERS_MAX]
+        meta = PartitionMeta("cluster", voters, learner=joins)
+        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
+        # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
+        self.log.set_suspect(CLUSTER_PARTITION, not joins)
+        self.committer.wake()
 
     def _open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
@@ -325,7 +337,7 @@ class StorageNode:
 
     def _replaced(self, before: dict[int, PartitionPlan]) -> None:
         """A snapshot took the place of the cluster log: make and drop what the state that was skipped over made and
-        dropped. Ids are never reused, so what was held and is not any more was given up by a committed command (R23)."""
+        dropped. Ids are never reused, so what is held no more was given up by a committed command (R23)."""
         machine = self.cluster.machine
         self._adopt_nodes()
         for partition, plan in before.items():
@@ -412,7 +424,7 @@ class StorageNode:
         replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
         if replica is None:
             return partition in self._resetting
-        voters = replica.meta.replicas
+        voters = replica.voters
         if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
             return False
         _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
@@ -447,8 +459,7 @@ class StorageNode:
 
     def _peer_changed(self, peer: int, up: bool) -> None:
         for replica in list(self.replicas.values()):
-            if peer in replica.meta.replicas:
-                replica.peer_changed(peer, up)
+            replica.peer_changed(peer, up)
 
     # --- connections and background ---------------------------------------------------------------------------
 

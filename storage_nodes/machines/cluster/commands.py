@@ -92,7 +92,7 @@ encode_command = msgspec.msgpack.Encoder().encode
 
 
 class Move(msgspec.Struct, array_like=True, frozen=True):
-    """A replica on its way. `number` names it for ever: a word about an earlier move of the same nodes means nothing."""
+    """A replica on its way. `number` names it for ever: word of an earlier move of the same nodes means nothing."""
 
     number: int
     source: int

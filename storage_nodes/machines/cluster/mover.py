@@ -17,19 +17,8 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from storage_nodes.machines.cluster.commands import NOBODY, Move
+from storage_nodes.machines.raft.membership import AddLearner, Promote, Remove
 from storage_nodes.model import NodeId
-
-
-class AddLearner(NamedTuple):
-    node_id: NodeId
-
-
-class Promote(NamedTuple):
-    node_id: NodeId
-
-
-class Remove(NamedTuple):
-    node_id: NodeId
 
 
 class HandOver(NamedTuple):
@@ -52,7 +41,7 @@ class Group(NamedTuple):
     """A group as its leader sees it.
 
     `settled`: the configuration is committed, and none is under way. `up`: other members whose nodes are up; `level`:
-    those of them that are known to hold the log but for its last MOVE_LEVEL_RECORDS_MAX records.
+    those of them that are known to hold the log but for its last PROMOTION_LAG_RECORDS_MAX records.
     """
 
     leader: NodeId

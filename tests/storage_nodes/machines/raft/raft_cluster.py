@@ -31,6 +31,7 @@ from storage_nodes.machines.raft.effects import (
     Trusted,
 )
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
 from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry
 from tests.storage_nodes.machines.raft.raft_oracle import Oracle
@@ -127,7 +128,7 @@ class Cluster:
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange,
+            PARTITION, node_id, Configuration(self.ids), log, log.epoch, log.voted_for, log.whole_from, spread.randrange,
             log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)

@@ -1,6 +1,7 @@
 """A disk for the Raft simulation: staged changes, group commits, and a crash that loses what was not fsynced.
 
-An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value.
+An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value. One that is named `voters=1,2,3/4` is a
+configuration, with voters 1, 2 and 3 and learner 4.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage_nodes.machines.raft.effects import EntryHeader
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.messages import RaftMessage
+
+CONFIGURATION = "voters="
 
 
 def make_entry(base: int, end: int, epoch: int, name: str) -> bytes:
@@ -18,6 +22,21 @@ def make_entry(base: int, end: int, epoch: int, name: str) -> bytes:
 def header_of(entry: bytes) -> EntryHeader:
     base, end, epoch, _name = entry.split(b":", 3)
     return EntryHeader(int(base), int(end), int(epoch))
+
+
+def name_of(configuration: Configuration) -> str:
+    voters, learners = (",".join(map(str, nodes)) for nodes in configuration)
+    return f"{CONFIGURATION}{voters}/{learners}"
+
+
+def configurations_of(entries: list[bytes]) -> tuple[ConfigurationEntry, ...]:
+    found = []
+    for entry in entries:
+        _base, end, _epoch, name = entry.decode().split(":", 3)
+        if name.startswith(CONFIGURATION):
+            nodes = [tuple(map(int, filter(None, part.split(",")))) for part in name[len(CONFIGURATION) :].split("/")]
+            found.append(ConfigurationEntry(int(end), Configuration(*nodes)))
+    return tuple(found)
 
 
 class Image(NamedTuple):
@@ -46,6 +65,7 @@ class SimLog:
         self.image = image
         self.entries: list[bytes] = list(image.entries)
         self._headers = [header_of(entry) for entry in self.entries]
+        self.configurations = configurations_of(self.entries)
         self.epoch = image.epoch
         self.voted_for = image.voted_for
         self.whole_from = image.whole_from
@@ -83,6 +103,7 @@ class SimLog:
         assert header.base_offset == self.log_end, "base offset must equal log end"
         self.entries.append(entry)
         self._headers.append(header)
+        self.configurations += configurations_of([entry])
         self.dirty = True
 
     def save_vote(self, epoch: int, voted_for: int) -> None:
@@ -95,6 +116,8 @@ class SimLog:
             self._headers.pop()
             self.entries.pop()
         assert self.log_end == offset, "a cut falls between entries"
+        if self.configurations and self.configurations[-1].end_offset > offset:
+            self.configurations = configurations_of(self.entries)
         self.durable_end = min(self.durable_end, offset)
         self.dirty = True
 
@@ -111,6 +134,7 @@ class SimLog:
         """The log is these entries now, durably; a group that is being written no longer counts but for the vote."""
         self.entries = list(entries)
         self._headers = [header_of(entry) for entry in entries]
+        self.configurations = configurations_of(entries)
         self.durable_end = self.whole_from = self.log_end
         self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from, self.image.suspect)
         if self.writing is not None:
