@@ -219,6 +219,9 @@ class NodeLinks:
 
     def _ask_later(self, node_id: int, opcode: int, payload: bytes, done: Completion, call: Call) -> None:
         assert self._loop is not None, "start() comes first"
+        if node_id not in self._nodes:
+            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not known here"))
+            return
         if self._closed or self._loop.time() < self._refused_until.get(node_id, 0.0):
             done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not reachable"))
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from storage_nodes.model import NodeAddress, NodeId
 
@@ -27,9 +27,9 @@ def place(
     return tuple(node.node_id for node in chosen)
 
 
-def place_one(candidates: Sequence[NodeAddress], zones_taken: Collection[str], held: Held) -> NodeId | None:
+def place_one(
+    candidates: Sequence[NodeAddress], zones_taken: Collection[str], load_of: Callable[[NodeId], int]
+) -> NodeId | None:
     """The node for one more replica of a partition whose other replicas stand in `zones_taken`."""
-    ranked = sorted(
-        candidates, key=lambda node: (node.zone in zones_taken, len(held.get(node.node_id, ())), node.node_id)
-    )
+    ranked = sorted(candidates, key=lambda node: (node.zone in zones_taken, load_of(node.node_id), node.node_id))
     return ranked[0].node_id if ranked else None

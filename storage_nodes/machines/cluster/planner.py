@@ -55,6 +55,7 @@ class _Room:
     def __init__(self, machine: ClusterMachine, is_up: Callable[[NodeId], bool]) -> None:
         self._machine = machine
         self._left: dict[NodeId, int] = {}
+        self._coming: dict[NodeId, int] = {}
         self._takers = [node for node in machine.active() if is_up(node.node_id)]
 
     def of(self, node_id: NodeId) -> int:
@@ -62,17 +63,20 @@ class _Room:
             self._left[node_id] = MOVES_PER_NODE_MAX - self._machine.moves_of(node_id)
         return self._left[node_id]
 
-    def take(self, *node_ids: NodeId) -> None:
-        for node_id in node_ids:
-            if node_id != NOBODY:
-                self._left[node_id] = self.of(node_id) - 1
+    def take(self, source: NodeId, target: NodeId) -> None:
+        for node_id in filter(None, (source, target)):
+            self._left[node_id] = self.of(node_id) - 1
+        self._coming[target] = self._coming.get(target, 0) + 1
+
+    def load_of(self, node_id: NodeId) -> int:
+        return len(self._machine.held.get(node_id, ())) + self._coming.get(node_id, 0)
 
     def target_for(self, plan: PartitionPlan, source: NodeId) -> NodeId | None:
         """The best node for one more replica; None while there is none, or all that would do are busy."""
         machine = self._machine
         free = [node for node in self._takers if node.node_id not in plan.replicas and self.of(node.node_id) > 0]
         zones = {machine.nodes[node].zone for node in plan.replicas if node != source}
-        return place_one(free, zones, machine.held)
+        return place_one(free, zones, self.load_of)
 
 
 def _empty(machine: ClusterMachine, node_id: NodeId, room: _Room) -> list[Command]:
@@ -98,7 +102,7 @@ def _grow(machine: ClusterMachine, room: _Room) -> list[Command]:
     for partition in islice(_growing(machine), PLAN_PARTITIONS_MAX):
         target = room.target_for(machine.partitions[partition], NOBODY)
         if target is not None:
-            room.take(target)
+            room.take(NOBODY, target)
             commands.append(BeginMove(partition, NOBODY, target))
     return commands
 
