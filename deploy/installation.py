@@ -1,12 +1,12 @@
 """One installation: its data directory, what is remembered there, and the settings its processes get.
 
-    <data>/run/state.json        ports, cluster id, number of nodes; written once, then only extended
-    <data>/run/supervisor.pid    held with flock by the supervisor for its life
-    <data>/run/control.sock      the supervisor's control socket
-    <data>/secrets/              keys made once, 0700/0600
-    <data>/logs/NAME.log         one a process, bounded
-    <data>/nodes/ID/             a storage node's files
-    <data>/postgres, valkey      the embedded servers' files, when they are used
+<data>/run/state.json        ports, cluster id, number of nodes; written once, then only extended
+<data>/run/supervisor.pid    held with flock by the supervisor for its life
+<data>/run/control.sock      the supervisor's control socket
+<data>/secrets/              keys made once, 0700/0600
+<data>/logs/NAME.log         one a process, bounded
+<data>/nodes/ID/             a storage node's files
+<data>/postgres, valkey      the embedded servers' files, when they are used
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from storage_nodes.machines.cluster.commands import (
     DeletePartition,
     Effect,
     EndMove,
-    NodeState,
     Outcome,
     PartitionPlan,
     RegisterNode,
@@ -29,7 +28,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
-from storage_nodes.model import NodeAddress, PartitionKind
+from storage_nodes.model import NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.connections import Token
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError

@@ -27,7 +27,6 @@ from storage_nodes.limits import (
 from storage_nodes.machines.cluster.commands import (
     Command,
     EndMove,
-    NodeState,
     PartitionPlan,
     RegisterNode,
     encode_command,
@@ -41,6 +40,7 @@ from storage_nodes.machines.cluster.mover import (
     next_step,
 )
 from storage_nodes.machines.cluster.planner import is_idle, plan_work
+from storage_nodes.model import NodeState
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.replica import Replica

@@ -36,12 +36,11 @@ from storage_nodes.machines.cluster.commands import (
     MoveBegun,
     MoveEnded,
     NodeChanged,
-    NodeState,
     PartitionCreated,
     PartitionDeleted,
     PartitionPlan,
 )
-from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.model import CLUSTER_PARTITION, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock

@@ -6,7 +6,6 @@ only ever added at the end, with a default.
 
 from __future__ import annotations
 
-import enum
 from typing import NamedTuple
 
 import msgspec
@@ -16,15 +15,6 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 
 NOBODY = 0
-
-
-class NodeState(enum.IntEnum):
-    """Numbers are on disk and on the wire: never reuse one."""
-
-    ACTIVE = 0
-    DRAINING = 1  # gets no replicas, and gives away those it holds; stays in the cluster
-    LEAVING = 2  # the same, and is gone as soon as it holds none
-    GONE = 3  # was decommissioned; its id is never used again
 
 
 # --- commands -----------------------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ from storage_nodes.machines.cluster.commands import (
     MoveBegun,
     MoveEnded,
     NodeChanged,
-    NodeState,
     Outcome,
     PartitionCreated,
     PartitionDeleted,
@@ -51,7 +50,7 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.placement import place
-from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeId
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeId, NodeState
 from storage_nodes.protocol.errors import ErrorCode
 
 CHECKPOINT_VERSION = 2

@@ -16,13 +16,12 @@ from storage_nodes.machines.cluster.commands import (
     BeginMove,
     CancelMove,
     Command,
-    NodeState,
     PartitionPlan,
     SetNodeState,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.cluster.placement import place_one
-from storage_nodes.model import NodeId
+from storage_nodes.model import NodeId, NodeState
 
 
 def plan_work(machine: ClusterMachine, in_group: Collection[NodeId], is_up: Callable[[NodeId], bool]) -> list[Command]:

@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
-from storage_nodes.machines.cluster.commands import NodeState
-from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.model import CLUSTER_PARTITION, NodeState, PartitionKind
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import ClusterInfo, PartitionInfo
 from storage_nodes.protocol.records import encode_body

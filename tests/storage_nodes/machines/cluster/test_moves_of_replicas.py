@@ -16,13 +16,13 @@ from storage_nodes.machines.cluster.commands import (
     MoveBegun,
     MoveEnded,
     NodeChanged,
-    NodeState,
     RegisterNode,
     SetNodeState,
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.cluster.planner import is_idle, plan_work
+from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.cluster.test_cluster_machine import apply, create, machine_with, plan_of
