@@ -180,7 +180,7 @@ class Leadership:
 
     def held_by_learners(self) -> int:
         """What every learner has fsynced."""
-        learners = [peer.match for peer in self.peers if not peer.votes and not peer.leaving_at]
+        learners = [peer.match for peer in self.peers if peer.is_learner()]
         return min(learners, default=self._log.log_end)
 
     def peer_up(self, peer_id: int, now_ms: int) -> list[Effect]:
@@ -391,15 +391,16 @@ class Leadership:
         if next_offset < self._log.whole_from:
             peer.probe_from(next_offset)
             peer.snapshotting = True
-            return SendSnapshot(peer.node_id, machine.epoch, not peer.votes)
+            return SendSnapshot(peer.node_id, machine.epoch, peer.is_learner())
         peer.reading = True
         peer.asked = next_offset
         peer.waiting = True
         peer.last_sent_ms = now_ms
         prev_epoch = machine.epoch if next_offset > self.own_from else self._log.epoch_at(next_offset)
         return SendEntries(
-            peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated, not peer.votes
-        )
+            peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated,
+            not peer.votes and peer.is_learner(),
+        )  # fmt: skip
 
     def _advance(self, offset: int, now_ms: int) -> list[Effect]:
         """A voter's durable position rose to `offset`: what is committed by that, and held by all?"""

@@ -99,15 +99,15 @@ class RaftMachine(Grouped):
         self.commit = commit
         # Every voter has fsynced its log up to here; known to be true, not known to be all.
         self.replicated = 0
-        # Nodes that are up, members or not; the own one always is.
-        self.alive = {node_id}
+        # Nodes that are up, members or not; the own one always is. Tuples, here and below: sets would weigh more.
+        self.alive: tuple[int, ...] = (node_id,)
         self.timer_ms = UNARMED if self.members.may_stand() else 0
         self._random_ms = random_ms
         # Campaigns since a leader was last known, and who voted for this replica in the present one.
         self._attempts = 0
-        self._votes: set[int] = set()
+        self._votes: tuple[int, ...] = ()
         # Those of them that are suspect, and whether this replica is.
-        self._doubtful: set[int] = set()
+        self._doubtful: tuple[int, ...] = ()
         self.suspect = suspect
         self._lead: Leadership | None = None
         # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
@@ -275,7 +275,7 @@ class RaftMachine(Grouped):
         if peer in self.alive:
             return []
         had_quorum = self.quorum_up()
-        self.alive.add(peer)
+        self.alive += (peer,)
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
@@ -292,7 +292,7 @@ class RaftMachine(Grouped):
         """The peer's node went silent, or was replaced by another incarnation."""
         if peer not in self.alive or peer == self.node_id:
             return []
-        self.alive.discard(peer)
+        self.alive = tuple(node for node in self.alive if node != peer)
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
@@ -509,9 +509,9 @@ class RaftMachine(Grouped):
                 return []
         elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
             return []
-        self._votes.add(sender)
+        self._votes += (sender,)
         if message.suspect:
-            self._doubtful.add(sender)
+            self._doubtful += (sender,)
         if not self._has_votes():
             return []
         return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
@@ -539,13 +539,14 @@ class RaftMachine(Grouped):
         )
 
     def _vote_for_itself(self) -> None:
-        self._votes = {self.node_id}
-        self._doubtful = {self.node_id} if self.suspect else set()
+        self._votes = (self.node_id,)
+        self._doubtful = (self.node_id,) if self.suspect else ()
 
     def _has_votes(self) -> bool:
         """A majority of the voters, none of it suspect; or all of them (R12b)."""
         members = self.members
-        return members.is_majority(self._votes - self._doubtful) or self._votes.issuperset(members.voters)
+        votes = set(self._votes)
+        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.voters)
 
     def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
         """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""

@@ -48,6 +48,9 @@ class Progress:
         self.in_flight: list[tuple[int, int]] = []
         self.in_flight_bytes = 0
 
+    def is_learner(self) -> bool:
+        return not self.votes and not self.leaving_at
+
     def may_send(self) -> bool:
         if self.reading or self.snapshotting:
             return False

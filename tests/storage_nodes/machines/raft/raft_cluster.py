@@ -16,8 +16,10 @@ from functools import partial
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.machines.raft.effects import (
     Append,
+    AppendConfiguration,
     BecameLeader,
     Committed,
+    ConfigurationCommitted,
     Effect,
     EpochStart,
     Role,
@@ -33,7 +35,7 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
-from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry
+from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry, name_of
 from tests.storage_nodes.machines.raft.raft_oracle import Oracle
 
 PARTITION = 7
@@ -128,8 +130,8 @@ class Cluster:
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, Configuration(self.ids), log, log.epoch, log.voted_for, log.whole_from, spread.randrange,
-            log.suspect,
+            PARTITION, node_id, Configuration(self.ids), log, log.epoch, log.voted_for, log.whole_from,
+            spread.randrange, log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
@@ -220,9 +222,17 @@ class Cluster:
                     node.log.save_vote(epoch, voted_for)
                 case Truncate(offset):
                     node.log.truncate(offset)
+                    self._configured(node)
                 case Append(entries):
                     for entry in entries:
                         node.log.append(entry)
+                    self._configured(node)
+                case AppendConfiguration(configuration):
+                    end = self._stage(node, name_of(configuration), 1)
+                    self._configured(node)
+                    self.input(node, "proposed", end, self.now_ms)
+                case ConfigurationCommitted(configuration):
+                    self.oracle.settled(node, configuration)
                 case Send(peer, message, after_sync):
                     if after_sync:
                         node.log.after_gathering.append((peer, message))
@@ -238,8 +248,8 @@ class Cluster:
                 case BecameLeader():
                     node.serving = True
                     self.oracle.serves(node)
-                case SendSnapshot(peer, epoch):
-                    self._send_snapshot(node, peer, epoch)
+                case SendSnapshot(peer, epoch, learner):
+                    self._send_snapshot(node, peer, epoch, learner)
                 case TakeSnapshot(_, chunk):
                     self._take_snapshot(node, chunk)
                 case Trusted():
@@ -248,13 +258,17 @@ class Cluster:
                     node.serving = False
                     node.pending.clear()
 
-    def _send_snapshot(self, node: Node, peer: int, epoch: int) -> None:
+    def _configured(self, node: Node) -> None:
+        if node.log.configurations is not node.machine.history:
+            self.input(node, "configured", self.now_ms)
+
+    def _send_snapshot(self, node: Node, peer: int, epoch: int, learner: bool) -> None:
         """One chunk; what becomes of it, the machine is told some time later."""
         self.snapshots_sent += 1
         end = node.machine.commit
         entries = node.log.prefix(end)
         last_epoch = node.log.epoch_at(end)
-        chunk = SnapshotChunk(PARTITION, epoch, end, last_epoch, 0, b"", entries, True)
+        chunk = SnapshotChunk(PARTITION, epoch, end, last_epoch, 0, b"", entries, True, learner=learner)
         self._leave(node, peer, chunk)
 
         def ended() -> None:
@@ -284,11 +298,11 @@ class Cluster:
     def _read_and_send(self, node: Node, effect: SendEntries) -> None:
         if not node.machine.is_current(effect):
             return
-        peer, prev_offset, prev_epoch, commit, epoch, replicated = effect
+        peer, prev_offset, prev_epoch, commit, epoch, replicated, learner = effect
         trimmed = prev_offset < node.log.whole_from  # since it was asked for
         entries = [] if trimmed else node.log.read(prev_offset, self.append_entries_max)
         end = header_of(entries[-1]).end_offset if entries else prev_offset
-        message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated)
+        message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated, learner)
         self._leave(node, peer, message)
         self.input(node, "sent", peer, end, sum(map(len, entries)))
 

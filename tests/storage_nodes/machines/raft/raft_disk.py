@@ -1,7 +1,7 @@
 """A disk for the Raft simulation: staged changes, group commits, and a crash that loses what was not fsynced.
 
-An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value. One that is named `voters=1,2,3/4` is a
-configuration, with voters 1, 2 and 3 and learner 4.
+An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value. One that is named `voters=1,2,3/4` is
+a configuration, with voters 1, 2 and 3 and learner 4.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.transitions import TRANSITIONS, Input
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
     AppendEntries,
     AppendReply,
@@ -19,7 +20,7 @@ from storage_nodes.protocol.messages import (
     VoteReply,
     VoteRequest,
 )
-from tests.storage_nodes.machines.raft.raft_disk import header_of
+from tests.storage_nodes.machines.raft.raft_disk import configurations_of, header_of
 
 if TYPE_CHECKING:
     from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Node
@@ -50,6 +51,8 @@ _PLAIN = {
     "transfer": Input.TRANSFER,
     "snapshot_ended": Input.SNAPSHOT_ENDED,
     "installed": Input.INSTALLED,
+    "configured": Input.CONFIGURED,
+    "change_configuration": Input.CHANGE_CONFIGURATION,
 }
 
 
@@ -122,7 +125,8 @@ class Oracle:
         machine = node.machine
         if machine.commit > machine.log.log_end:
             self._fail("commit within the log", f"node {node.node_id}: {machine.commit} > {machine.log.log_end}")
-        if machine.leader not in node.heard_ms and machine.leader != node.node_id and not machine.next_tick_ms():
+        has_leader = machine.leader in node.heard_ms or machine.leader == node.node_id
+        if not has_leader and machine.members.may_stand() and not machine.next_tick_ms():
             self._fail("whoever has no leader campaigns", f"node {node.node_id} has no timer")
         self._steps += 1
         if self._steps % MATCHING_EVERY_STEPS == 0:
@@ -193,6 +197,12 @@ class Oracle:
         suspects = [i for i in ids if self._cluster.image(i).suspect and i not in holders]
         if len(holders) + len(suspects) <= len(ids) // 2:
             self._fail("a majority holds durably what is committed", f"only nodes {holders} do {when}")
+
+    def settled(self, node: Node, configuration: Configuration) -> None:
+        """What a machine calls committed is the last configuration among the committed entries that it has."""
+        known = configurations_of(node.log.prefix(node.machine.commit))
+        if configuration not in [entry.configuration for entry in known]:
+            self._fail("configuration committed", f"node {node.node_id} says {configuration}, committed are {known}")
 
     def leaves(self, node: Node, peer: int, message: RaftMessage) -> None:
         """R1, R5: an answer leaves after what it promises is durable."""
