@@ -220,7 +220,10 @@ class StorageNode:
             replica.cancel(token)
 
     def peer_greeted(self, hello: PeerHello) -> str:
-        return self.links.greeted(hello)
+        objection = self.links.greeted(hello)
+        if not objection:
+            self.moves.poke()  # it may listen elsewhere now
+        return objection
 
     def manage(self, commands: list[bytes]) -> None:
         self.cluster.manage(commands)

@@ -4,9 +4,9 @@ Liveness is request-response (R33): a heartbeat echoes the highest sequence hear
 while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; so a link that is dead in one direction
 is dead for both ends. A peer whose port refuses connections has no process and is down at once.
 
-Who the peers are is said by the node list at the start, and by the cluster log from then on (`admit`, `expel`). Where
-the two differ about an address, both are tried in turn: neither need be the newer one. A greeting names whom it is for,
-so that a node that now listens at another's old address is not taken for it.
+Who the peers are is said by the node list at the start, and by the cluster log from then on (`admit`, `expel`); where
+one listens it says itself, in its greeting. Where these differ the last word is tried first, then the one before it. A
+greeting names whom it is for, so that a node that now listens at another's old address is not taken for it.
 
 What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
 """
@@ -339,6 +339,7 @@ class PeerLinks:
             self.check(link)
         if hello.host:
             link.claimed = NodeAddress(hello.node_id, hello.host, hello.port, hello.zone)
+            link.moved(link.claimed)
         return ""
 
     def heard(self, beat: Heartbeat) -> None:
