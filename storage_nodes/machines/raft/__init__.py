@@ -7,7 +7,7 @@ winner appends an epoch-start entry and serves once that is committed (R13).
 
 **Liveness of a leader is the liveness of its node**: heartbeats are per pair of nodes and say nothing about groups,
 so an idle group costs nothing: a follower whose leader's node is up has no timer at all. That a replica never waits
-for ever for a leader that is none rests on three rules.
+for ever for a leader that is none rests on four rules.
 
   1. *Whoever has no leader campaigns.* A voter that is neither leader nor follows one keeps a timer, and asks for
      pre-votes again and again (rarely while a majority of nodes is down: it could not win). A leader that steps
@@ -19,6 +19,10 @@ for ever for a leader that is none rests on three rules.
      effect.
   3. *Who leads insists.* A leader sends to every peer whose node is up until that peer has answered, again after
      every peer_up, and at once to a peer that asks it for votes.
+  4. *Who may have left must be heard of.* A leader that is no voter by the follower's configuration is followed with a
+     timer, which its appends put off: it may leave, and its replica be dropped, while its node stays up. And who
+     refuses a vote to somebody who could win, because its own leader's node is up, asks that leader to go on sending,
+     and forgets it if it does not.
 
 Suppose F follows L, and L's node is up for F. If L leads F's epoch, then all is well: by rule 3, F gets whatever
 there is to get, however many messages are lost. If L does not, it either has no leader, and then by rules 1 and 2 F
@@ -28,6 +32,8 @@ N's node goes down, L has no leader: the first case. Epochs are finitely many, s
 ahead in epoch of a working leader (it was a candidate while cut off) cannot be led by it; it asks for pre-votes,
 the leader answers by rule 3, is refused with the higher epoch, steps down, and campaigns. A hand-over changes none
 of this: its target becomes a candidate, which keeps a timer, and whoever voted for it has no leader, and keeps one.
+Where L's replica left the group, most of the voters that are left hold the entry that removed it, and keep a timer by
+rule 4; when one of them campaigns, so do, by rule 4 again, those that do not hold it yet.
 
 **Suspect replicas** (R12): one whose disk may have lost what it acknowledged, or votes it gave: its directory was empty
 when it should not have been, or a checksum failed. Its votes are marked, and a candidate, suspect or not, wins with a

@@ -50,7 +50,7 @@ from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_M
 from storage_nodes.protocol.messages import AppendReply, TimeoutNow
 
 if TYPE_CHECKING:
-    from storage_nodes.machines.raft.machine import RaftMachine
+    from storage_nodes.machines.raft.elections import Elections
 
 
 class Leadership:
@@ -61,7 +61,7 @@ class Leadership:
         "own_from", "peers", "quorum_until_ms", "serving", "transferee",
     )  # fmt: skip
 
-    def __init__(self, machine: RaftMachine, now_ms: int) -> None:
+    def __init__(self, machine: Elections, now_ms: int) -> None:
         log = machine.log
         self._machine = machine
         self._log = log

@@ -24,24 +24,22 @@ from storage_nodes.machines.raft.effects import (
     ConfigurationCommitted,
     Effect,
     EntryHeader,
-    EpochStart,
     LogPositions,
     PeerStatus,
     RaftStatus,
     Role,
     SafetyViolation,
-    SaveVote,
     Send,
     SendEntries,
-    SteppedDown,
     TakeSnapshot,
     Truncate,
     Trusted,
 )
+from storage_nodes.machines.raft.elections import UNARMED, Elections
 from storage_nodes.machines.raft.following import agrees, judge
 from storage_nodes.machines.raft.leadership import Leadership
-from storage_nodes.machines.raft.membership import Change, Grouped, Membership, Refusal, changed, unfit
-from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
+from storage_nodes.machines.raft.membership import Change, Membership, Refusal, changed, unfit
+from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
     AppendEntries,
@@ -53,18 +51,11 @@ from storage_nodes.protocol.messages import (
     VoteRequest,
 )
 
-# The value of the timer before the machine has been told the time: the first tick sets it.
-UNARMED = 1
 
-
-class RaftMachine(Grouped):
+class RaftMachine(Elections):
     """See the module. Attributes are for reading; only inputs change them."""
 
-    __slots__ = (
-        "_attempts", "_doubtful", "_installing", "_lead", "_lost_reason", "_random_ms", "_votes", "alive", "commit",
-        "epoch", "leader", "leader_reason", "leader_since_ms", "log", "members", "node_id", "partition", "replicated",
-        "role", "suspect", "timer_ms", "voted_for",
-    )  # fmt: skip
+    __slots__ = ()
 
     def __init__(
         self,
@@ -191,24 +182,29 @@ class RaftMachine(Grouped):
         if lead is not None:
             lead.reconfigured(now_ms)
             return []
-        if not members.may_stand():
-            self.role = Role.FOLLOWER
-            self.timer_ms = 0
-        elif not self.timer_ms and not self._has_live_leader():
-            self.timer_ms = now_ms + self._retry_ms()
+        self._may_stand_changed(now_ms)
         return [ConfigurationCommitted(members.configuration)] if members.settled and members.end_offset else []
 
     def _change_under_way(self) -> bool:
         """One at a time (R15): is the latest configuration in the log not committed yet?"""
         return not self.members.settled
 
-    def _settle(self) -> list[Effect]:
+    def _settle(self, now_ms: int) -> list[Effect]:
         """Follower: the commit position reached the entry of the configuration in force."""
         members = self.members
         members.settled = True
-        if not members.may_stand():
-            self.timer_ms = 0
+        self._may_stand_changed(now_ms)
         return [ConfigurationCommitted(members.configuration)]
+
+    def _may_stand_changed(self, now_ms: int) -> None:
+        """Not leading: the configuration, or what is known of it, is another one."""
+        if not self.members.may_stand():
+            self.role = Role.FOLLOWER
+            self.timer_ms = 0
+        elif self.leader:
+            self._watch(now_ms)
+        elif not self.timer_ms:
+            self.timer_ms = now_ms + self._retry_ms()
 
     # --- inputs: snapshots and time -------------------------------------------------------------------------
 
@@ -266,7 +262,9 @@ class RaftMachine(Grouped):
         if self._installing:
             self.timer_ms = now_ms + self._retry_ms()
             return []
-        return self._ask_pre_votes(now_ms)
+        if self.leader:
+            self._forget_leader(now_ms, f"node {self.leader} was not heard of")
+        return self._ask_pre_votes(now_ms) if self.members.may_stand() else []
 
     # --- inputs: other nodes --------------------------------------------------------------------------------
 
@@ -281,7 +279,7 @@ class RaftMachine(Grouped):
             lead.quorum_changed(now_ms)
             return lead.peer_up(peer, now_ms)
         if self.leader == peer:
-            self.timer_ms = 0
+            self._watch(now_ms)
         elif not had_quorum and self.quorum_up() and self._attempts:
             # Campaigns had become rare because none could be won.
             self._attempts = 0
@@ -339,9 +337,6 @@ class RaftMachine(Grouped):
             self.replicated, log_end, peers,
         )  # fmt: skip
 
-    def quorum_up(self) -> bool:
-        return self.members.is_majority(self.alive)
-
     # --- following ------------------------------------------------------------------------------------------
 
     def _on_append(
@@ -354,6 +349,8 @@ class RaftMachine(Grouped):
                 # The answer deposes a leader that does not know of this epoch yet.
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
             effects = self._follow(sender, message.epoch, now_ms)
+        elif self.timer_ms:
+            self._heard(now_ms)
         if self._installing:
             return effects  # the leader asks again
         verdict = judge(self.log, self.commit, message, headers)
@@ -376,7 +373,7 @@ class RaftMachine(Grouped):
             self.commit = committed
             members = self.members
             if not members.settled and members.end_offset <= min(committed, message.prev_offset):
-                effects = self._settle() + effects
+                effects = self._settle(now_ms) + effects
         # In this order: whoever stages the answer has staged what it promises.
         reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
         effects.append(Send(sender, reply, True))
@@ -403,6 +400,8 @@ class RaftMachine(Grouped):
             if chunk.epoch < self.epoch:
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
             effects = self._follow(sender, chunk.epoch, now_ms)
+        elif self.timer_ms:
+            self._heard(now_ms)
         end = chunk.end_offset
         if self._installing:
             return effects
@@ -414,23 +413,6 @@ class RaftMachine(Grouped):
         effects.append(TakeSnapshot(sender, chunk))
         return effects
 
-    def _follow(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
-        """`leader` leads `epoch`, which is at least the own one. Raises SafetyViolation."""
-        effects: list[Effect] = []
-        if epoch > self.epoch:
-            effects = self._adopt(epoch, now_ms, leader, f"node {leader} won epoch {epoch}")
-        elif self.role is Role.LEADER or self.leader:
-            raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
-        self.role = Role.FOLLOWER
-        self._elected(leader, now_ms, f"node {leader} won epoch {epoch}")
-        if leader in self.alive or not self.members.may_stand():
-            self.timer_ms = 0
-        elif self.timer_ms <= UNARMED:
-            self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
-        return effects
-
-    # --- leading --------------------------------------------------------------------------------------------
-
     def _on_append_reply(self, sender: int, message: AppendReply, now_ms: int) -> list[Effect]:
         if message.epoch == self.epoch:
             lead = self._lead
@@ -438,162 +420,3 @@ class RaftMachine(Grouped):
         if message.epoch > self.epoch and sender in self.configuration.members:
             return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
         return []
-
-    def _win(self, now_ms: int) -> list[Effect]:
-        self.role = Role.LEADER
-        self._elected(self.node_id, now_ms, f"won epoch {self.epoch}")
-        self._lead = Leadership(self, now_ms)
-        return [EpochStart(self.epoch)]
-
-    def _elected(self, leader: int, now_ms: int, reason: str) -> None:
-        self.leader = leader
-        self.leader_since_ms = now_ms
-        lost, self._lost_reason = self._lost_reason, ""
-        self.leader_reason = f"{reason}; before: {lost}" if lost and lost != reason else reason
-        self._attempts = 0
-
-    def _step_down(self, now_ms: int, reason: str, leader: int = 0) -> list[Effect]:
-        """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
-        self._lead = None
-        self.role = Role.FOLLOWER
-        self._forget_leader(now_ms, reason)
-        return [SteppedDown(leader, reason)]
-
-    # --- elections ------------------------------------------------------------------------------------------
-
-    def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
-        if sender == self.leader and message.epoch > self.epoch:
-            self._forget_leader(now_ms, f"node {sender} gave up leading")
-        by_leader = message.transfer and message.epoch > self.epoch
-        if self._has_live_leader() and not by_leader:
-            refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
-            effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
-            if self._lead is not None and sender in self.alive:
-                effects += self._lead.announce(sender, now_ms)
-            return effects
-        if message.pre_vote:
-            granted = message.epoch > self.epoch and self._is_complete(message)
-            reply = VoteReply(
-                self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect
-            )
-            return [Send(sender, reply, False)]
-        effects = []
-        if message.epoch > self.epoch:
-            effects = self._adopt(message.epoch, now_ms, 0, f"node {sender} campaigns in epoch {message.epoch}")
-        granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
-        if granted and not self.voted_for:
-            self.voted_for = sender
-            effects.append(SaveVote(self.epoch, sender))
-            self._arm(now_ms + self._retry_ms())
-        effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted, False, self.suspect), True))
-        return effects
-
-    def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
-        """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
-        if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.may_stand():
-            return []
-        self.leader = 0
-        self.leader_since_ms = now_ms
-        self.leader_reason = self._lost_reason = f"node {sender} handed over"
-        return self._ask_votes(now_ms, transfer=True)
-
-    def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
-        if sender not in self.voters or self._installing:
-            return []  # it does not count
-        if not message.granted:
-            if message.epoch > self.epoch:
-                return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
-            return []
-        if message.pre_vote:
-            if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
-                return []
-        elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
-            return []
-        self._votes += (sender,)
-        if message.suspect:
-            self._doubtful += (sender,)
-        if not self._has_votes():
-            return []
-        return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
-
-    def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
-        """No leader is known: ask whether an election could be won, and again later if there is no answer."""
-        self.leader = 0
-        self.timer_ms = now_ms + self._retry_ms()
-        self._attempts += 1
-        self._vote_for_itself()
-        if self._has_votes():
-            return self._ask_votes(now_ms)
-        self.role = Role.PRE_CANDIDATE
-        return self._request_all(self.epoch + 1, True)
-
-    def _ask_votes(self, now_ms: int, transfer: bool = False) -> list[Effect]:
-        self.role = Role.CANDIDATE
-        self.epoch += 1
-        self.voted_for = self.node_id
-        self._vote_for_itself()
-        self.timer_ms = now_ms + self._retry_ms()
-        effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
-        return effects + (
-            self._win(now_ms) if self._has_votes() else self._request_all(self.epoch, False, transfer)
-        )
-
-    def _vote_for_itself(self) -> None:
-        self._votes = (self.node_id,)
-        self._doubtful = (self.node_id,) if self.suspect else ()
-
-    def _has_votes(self) -> bool:
-        """A majority of the voters, none of it suspect; or all of them (R12b)."""
-        members = self.members
-        votes = set(self._votes)
-        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.voters)
-
-    def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
-        """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""
-        log = self.log
-        request = VoteRequest(self.partition, epoch, log.last_epoch, log.log_end, pre_vote, transfer)
-        return [Send(voter, request, not pre_vote) for voter in self.voters if voter != self.node_id]
-
-    def _is_complete(self, request: VoteRequest) -> bool:
-        """Does the asker's log hold at least what the own one does (R10)?"""
-        log = self.log
-        return (request.last_epoch, request.log_end) >= (log.last_epoch, log.log_end)
-
-    # --- plain work -----------------------------------------------------------------------------------------
-
-    def _adopt(self, epoch: int, now_ms: int, leader: int, reason: str) -> list[Effect]:
-        """Enter a higher epoch as a follower that has not voted in it; a blank replica gives its vote to the leader."""
-        self.voted_for = leader if self.members.blank(self.epoch) else 0
-        self.epoch = epoch
-        effects: list[Effect] = [SaveVote(epoch, self.voted_for)]
-        if self._lead is not None:
-            return effects + self._step_down(now_ms, reason, leader)
-        self.role = Role.FOLLOWER
-        if self.leader:
-            self._forget_leader(now_ms, reason)
-        return effects
-
-    def _forget_leader(self, now_ms: int, reason: str) -> None:
-        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
-        self.leader = 0
-        self.leader_since_ms = now_ms
-        self.leader_reason = reason
-        self._lost_reason = self._lost_reason or reason
-        self._attempts = 0
-        if self.quorum_up():
-            self._arm(now_ms + self._random_ms(ELECTION_JITTER_MS))
-        else:
-            self._arm(now_ms + self._retry_ms())
-            self._attempts = 1
-
-    def _arm(self, deadline_ms: int) -> None:
-        """When to campaign; whoever may not has no timer."""
-        self.timer_ms = deadline_ms if self.members.may_stand() else 0
-
-    def _has_live_leader(self) -> bool:
-        return self.leader in self.alive
-
-    def _retry_ms(self) -> int:
-        doublings = min(self._attempts, BACKOFF_DOUBLINGS_MAX) if self.quorum_up() else BACKOFF_DOUBLINGS_MAX
-        span_ms = ELECTION_JITTER_MS << doublings
-        return span_ms + self._random_ms(span_ms)

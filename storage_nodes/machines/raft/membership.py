@@ -139,12 +139,11 @@ class Membership:
 
     def is_majority(self, nodes: Collection[int]) -> bool:
         """Are more than half of the voters among `nodes`? Nobody else counts."""
-        return len(self.counted(nodes)) >= self.quorum
+        return sum(map(self.counts, nodes)) >= self.quorum
 
-    def counted(self, nodes: Collection[int]) -> list[int]:
-        """Those of `nodes` whose votes count (R6): voters of the latest configuration in the log."""
-        voters = self.voters
-        return [node for node in nodes if node in voters]
+    def counts(self, node_id: int) -> bool:
+        """Whose vote counts (R6): that of a voter of the latest configuration in the log."""
+        return node_id in self.voters
 
     def blank(self, epoch: int) -> bool:
         """Created as a learner, and nobody has led it in any epoch yet."""

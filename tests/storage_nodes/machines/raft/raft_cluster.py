@@ -79,12 +79,17 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, size: int, seed: int, faults: Faults | None = None) -> None:
+    """Nodes 1..size found the group; `spares` more run without a replica, until one is made there."""
+
+    def __init__(self, size: int, seed: int, faults: Faults | None = None, spares: int = 0) -> None:
         self.random = random.Random(seed)
         self.faults = faults or Faults()
         self.now_ms = 1_000
-        self.ids = tuple(range(1, size + 1))
-        self.images = {node_id: Image() for node_id in self.ids}
+        self.ids = tuple(range(1, size + spares + 1))
+        self.boot = Configuration(self.ids[:size])
+        self.images = {node_id: Image(boot=self.boot) for node_id in self.boot.voters}
+        # Nodes that run and hold no replica.
+        self.vacant = set(self.ids[size:])
         self.incarnations = dict.fromkeys(self.ids, 0)
         self.nodes: dict[int, Node] = {}
         self.oracle = Oracle(self)
@@ -98,7 +103,7 @@ class Cluster:
         self.on_leave: Callable[[int, int, RaftMessage], bool] | None = None
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        for node_id in self.ids:
+        for node_id in self.boot.voters:
             self.start(node_id)
         for a in self.ids:
             for b in self.ids:
@@ -125,12 +130,26 @@ class Cluster:
     # --- processes ------------------------------------------------------------------------------------------
 
     def start(self, node_id: int) -> None:
-        assert node_id not in self.nodes
         self.incarnations[node_id] += 1
+        self._open(node_id)
+
+    def make(self, node_id: int, boot: Configuration) -> None:
+        """A replica is made at a node that runs: nobody sees it go down or come up for that."""
+        self.vacant.remove(node_id)
+        self.images[node_id] = Image(boot=boot)
+        self._open(node_id)
+
+    def drop(self, node_id: int) -> None:
+        """Its replica is dropped for good, with all it ever promised; the node runs on."""
+        del self.nodes[node_id], self.images[node_id]
+        self.vacant.add(node_id)
+
+    def _open(self, node_id: int) -> None:
+        assert node_id not in self.nodes
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, Configuration(self.ids), log, log.epoch, log.voted_for, log.whole_from,
+            PARTITION, node_id, log.image.boot, log, log.epoch, log.voted_for, log.whole_from,
             spread.randrange, log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
@@ -148,11 +167,11 @@ class Cluster:
         """The node's disk is replaced by an empty one while it is down."""
         assert node_id not in self.nodes
         self.wiped.add(node_id)
-        self.images[node_id] = Image(suspect=True)
+        self.images[node_id] = Image(suspect=True, boot=self.boot)
 
     def image(self, node_id: int) -> Image:
         node = self.nodes.get(node_id)
-        return self.images[node_id] if node is None else node.log.image
+        return self.images.get(node_id, Image()) if node is None else node.log.image
 
     def _is_same(self, node: Node) -> bool:
         return self.nodes.get(node.node_id) is node
@@ -228,6 +247,7 @@ class Cluster:
                         node.log.append(entry)
                     self._configured(node)
                 case AppendConfiguration(configuration):
+                    self.oracle.changes(node)
                     end = self._stage(node, name_of(configuration), 1)
                     self._configured(node)
                     self.input(node, "proposed", end, self.now_ms)
@@ -259,8 +279,13 @@ class Cluster:
                     node.pending.clear()
 
     def _configured(self, node: Node) -> None:
-        if node.log.configurations is not node.machine.history:
-            self.input(node, "configured", self.now_ms)
+        """Amid other effects: what is promised holds again only when all are performed."""
+        machine = node.machine
+        if node.log.configurations is not machine.history:
+            before = self.oracle.before(machine, "configured", ())
+            effects = machine.configured(self.now_ms)
+            self.oracle.after(node, before)
+            self._perform(node, effects)
 
     def _send_snapshot(self, node: Node, peer: int, epoch: int, learner: bool) -> None:
         """One chunk; what becomes of it, the machine is told some time later."""
@@ -355,6 +380,12 @@ class Cluster:
         """Node a looks at node b: answered both ways = up; silent for PEER_TIMEOUT_MS = down."""
         self.at(HEARTBEAT_INTERVAL_MS, lambda: self._heartbeat(a, b))
         node, peer = self.nodes.get(a), self.nodes.get(b)
+        if b in self.vacant and node is not None and not ({(a, b), (b, a)} & self.faults.cut):
+            if b not in node.heard_ms:
+                node.heard_ms[b] = self.now_ms
+                self.input(node, "peer_up", b, self.now_ms)
+            node.heard_ms[b] = self.now_ms
+            return
         if node is None or node.paused_until_ms > self.now_ms:
             return
         cut = self.faults.cut

@@ -48,6 +48,8 @@ class Image(NamedTuple):
     # Entries below are only handed out as part of a snapshot (they are all kept, so that whole logs compare).
     whole_from: int = 0
     suspect: bool = False
+    # With which the replica was created.
+    boot: Configuration = Configuration(())
 
     def end(self) -> int:
         return header_of(self.entries[-1]).end_offset if self.entries else 0
@@ -136,7 +138,7 @@ class SimLog:
         self._headers = [header_of(entry) for entry in entries]
         self.configurations = configurations_of(entries)
         self.durable_end = self.whole_from = self.log_end
-        self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from, self.image.suspect)
+        self.image = self.image._replace(entries=tuple(entries), whole_from=self.whole_from)
         if self.writing is not None:
             self.writing = self.writing._replace(entries=tuple(entries), whole_from=self.whole_from)
 
@@ -157,7 +159,8 @@ class SimLog:
 
     def begin_write(self) -> None:
         assert self.writing is None
-        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for, self.whole_from, self.suspect)
+        entries = tuple(self.entries)
+        self.writing = Image(entries, self.epoch, self.voted_for, self.whole_from, self.suspect, self.image.boot)
         self.after_writing, self.after_gathering = self.after_gathering, []
         self.dirty = False
 

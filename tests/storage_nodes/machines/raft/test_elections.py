@@ -15,6 +15,7 @@ from storage_nodes.machines.raft.effects import (
     SaveVote,
     SteppedDown,
 )
+from storage_nodes.machines.raft.elections import Elections
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
 from storage_nodes.protocol.messages import AppendReply, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of, reply_in, sends
@@ -90,8 +91,29 @@ def test_vote_depends_on_last_epoch_then_log_end(last: tuple[int, int], granted:
 def test_vote_while_the_leader_is_live_is_refused_without_adopting_the_epoch(pre_vote: bool) -> None:
     """R10: a node that returns does not disturb."""
     bench = Bench(log_of(1)).follow(3)
-    assert reply_in(bench.ask(2, 9, pre_vote=pre_vote)).message == VoteReply(PARTITION, 1, False, pre_vote)
+    (refusal,) = sends(bench.ask(2, 9, pre_vote=pre_vote), VoteReply)
+    assert refusal.message == VoteReply(PARTITION, 1, False, pre_vote)
     assert (bench.machine.epoch, bench.machine.leader) == (1, 3)
+
+
+def test_follower_asked_for_a_vote_asks_its_leader_to_go_on_and_forgets_one_that_does_not() -> None:
+    """Its node is up, but the replica there may have left the group, and be gone."""
+    bench = Bench(log_of(1)).follow(3)
+    (question,) = sends(bench.ask(2, 9, pre_vote=True), AppendReply)
+    assert question == (3, AppendReply(PARTITION, 1, False, 1, 1), True)
+    assert sends(bench.ask(2, 9, pre_vote=True), AppendReply) == [], "asked once"
+    bench.append(3, 1, (1, 1))
+    assert bench.machine.next_tick_ms() == 0 and bench.machine.leader == 3, "it answered"
+    bench.ask(2, 9, pre_vote=True)
+    bench.tick()
+    assert bench.machine.role is Role.PRE_CANDIDATE
+    assert bench.machine.leader_reason == "node 3 was not heard of"
+
+
+def test_follower_does_not_doubt_its_leader_for_a_candidate_that_cannot_win() -> None:
+    bench = Bench(log_of(1)).follow(3)
+    assert sends(bench.ask(2, 9, (0, 0), pre_vote=True), AppendReply) == []
+    assert sends(bench.ask(2, 1, pre_vote=True), AppendReply) == [] and bench.machine.next_tick_ms() == 0
 
 
 def test_leader_asked_for_a_vote_refuses_and_announces_itself() -> None:
@@ -256,7 +278,7 @@ def test_status_tells_who_leads_since_when_and_why() -> None:
 def test_idle_machine_weighs_less_than_800_bytes() -> None:
     """20,000 groups a node."""
     machine = Bench(log_of(1)).follow(2).machine
-    own = {name for name in machine.__slots__ if name not in ("log", "_random_ms")}
+    own = {name for name in Elections.__slots__ if name not in ("log", "_random_ms")}
     parts = [getattr(machine, name) for name in own]
     weight = sys.getsizeof(machine) + sum({id(part): sys.getsizeof(part) for part in parts}.values())
     assert weight < 800 and machine._lead is None

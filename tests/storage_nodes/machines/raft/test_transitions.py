@@ -90,7 +90,11 @@ WAYS: dict[Input, list[Act]] = {
     Input.APPEND_NEWER: [append(1), append(5, sender=2)],
     Input.APPEND_REPLY_STALE: [append_reply(-1, True), append_reply(-1, False)],
     Input.APPEND_REPLY_CURRENT: [append_reply(0, True), append_reply(0, False)],
-    Input.APPEND_REPLY_NEWER: [append_reply(1, True), append_reply(1, False)],
+    Input.APPEND_REPLY_NEWER: [
+        append_reply(1, True),
+        append_reply(1, False),
+        lambda b: b.step(9, AppendReply(PARTITION, b.machine.epoch + 1, False, 0)),
+    ],
     Input.PRE_VOTE_REQUEST: [ask(-1, True), ask(0, True), ask(1, True), ask(1, True, (0, 0))],
     Input.VOTE_REQUEST_STALE: [ask(-1)],
     Input.VOTE_REQUEST_CURRENT: [ask(0), ask(0, last=(0, 0))],
@@ -108,7 +112,11 @@ WAYS: dict[Input, list[Act]] = {
         lambda b: b.step(2, VoteReply(PARTITION, b.machine.epoch - 1, True)),
     ],
     Input.REFUSED: [refusal(0, False), refusal(-1, False), refusal(0, True)],
-    Input.REFUSED_NEWER: [refusal(1, False), refusal(2, True)],
+    Input.REFUSED_NEWER: [
+        refusal(1, False),
+        refusal(2, True),
+        lambda b: b.step(9, VoteReply(PARTITION, b.machine.epoch + 1, False)),
+    ],
     Input.SNAPSHOT_ENDED: [lambda b: b.machine.snapshot_ended(2, b.now_ms)],
     Input.INSTALLED: [install, install_without_me],
     Input.SNAPSHOT_STALE: [snapshot(-1)],
@@ -154,6 +162,10 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         following = bench_in(role).follow(2)
         following.step(2, TimeoutNow(PARTITION, following.machine.epoch))
         reached.add(following.machine.role)
+        heir = bench_in(role).follow(2)
+        configure("voters=1/")(heir)
+        heir.step(2, TimeoutNow(PARTITION, heir.machine.epoch))
+        reached.add(heir.machine.role)
     if row is Input.VOTE_GRANTED and role is Role.CANDIDATE:
         five = bench_in(role, 5)
         five.grant(4)
