@@ -20,7 +20,6 @@ from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
 from deploy.installation import Installation, State, endpoint
 from deploy.leftovers import stop_leftovers
-from storage_nodes.model import NodeAddress
 
 Say = Callable[[str], None]
 # Stopped first to last: what takes work in, what does it, what it stands on.
@@ -245,6 +244,7 @@ class Supervisor:
         spec = roles.storage_node_spec(self.installation, self.state, node)
         child = Child(spec, self._environment, self.installation.logs)
         self.children.append(child)
+        self._nodes_changed()
         return await self._bring_up(child) or describe(child, await child.health())
 
     async def _note_joined(self, number: object) -> dict[str, Any]:
@@ -252,7 +252,7 @@ class Supervisor:
         if child is None:
             return no_such_node(number)
         self.installation.node_joined(self.state, child.spec.number)
-        child.respecify(roles.storage_node_spec(self.installation, self.state, self._address(child)))
+        self._nodes_changed()
         return {"id": child.spec.number}
 
     async def _remove_node(self, number: object) -> dict[str, Any]:
@@ -263,14 +263,22 @@ class Supervisor:
         await child.stop()
         self.children.remove(child)
         self.installation.remove_node(self.state, child.spec.number)
+        self._nodes_changed()
         return {"id": child.spec.number}
+
+    def _nodes_changed(self) -> None:
+        """Whoever is started again from now on is given the nodes that there are now."""
+        self._environment = self.installation.environment(self.state)
+        addresses = {node.node_id: node for node in self.installation.nodes(self.state)}
+        for child in self.children:
+            spec = child.spec
+            if spec.role == "storage-node":
+                spec = roles.storage_node_spec(self.installation, self.state, addresses[spec.number])
+            child.respecify(spec, self._environment)
 
     def _node(self, number: object) -> Child | None:
         nodes = (child for child in self.children if child.spec.role == "storage-node")
         return next((child for child in nodes if child.spec.number == number), None)
-
-    def _address(self, child: Child) -> NodeAddress:
-        return next(node for node in self.installation.nodes(self.state) if node.node_id == child.spec.number)
 
     async def _bring_up(self, child: Child) -> dict[str, Any] | None:
         """None, or what to answer instead."""
