@@ -277,11 +277,6 @@ def waits_for_the_commit_of_a_configuration(patch: Patch) -> None:
     patch.setattr(Membership, "read", read)
 
 
-def lets_a_new_replica_speak_for_an_earlier_one(patch: Patch) -> None:
-    """R15: a replica made as a learner knows nothing of what an earlier one at its node promised."""
-    patch.setattr(Membership, "blank", lambda self, epoch: False)
-
-
 PLANTED: list[Callable[[Patch], None]] = [
     truncates_on_a_shorter_append,
     commits_entries_of_older_epochs,
@@ -305,7 +300,6 @@ PLANTED: list[Callable[[Patch], None]] = [
     makes_two_changes_at_once,
     keeps_a_configuration_that_was_cut_off,
     waits_for_the_commit_of_a_configuration,
-    lets_a_new_replica_speak_for_an_earlier_one,
 ]
 
 
