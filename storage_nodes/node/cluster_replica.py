@@ -73,7 +73,8 @@ class ClusterReplica(Replica):
         on_change: Callable[[Effect], None],
         on_replaced: Callable[[dict[int, PartitionPlan]], None],
     ) -> None:
-        """`on_change` is told what was folded; `on_replaced`, after a snapshot, the partitions there were before it."""
+        """`on_change` is told what was folded; `on_replaced`, after a snapshot, and when a restart has folded again what
+        there was, the partitions from before."""
         self.machine = ClusterMachine()
         self._configured = nodes
         self._on_change = on_change
@@ -82,6 +83,9 @@ class ClusterReplica(Replica):
         # Commands of this leadership whose outcome comes with the fold: (offset of the record, token).
         self._proposed: deque[tuple[int, Token | None]] = deque()
         super().__init__(host, log, meta)
+        # What the log holds at the start was folded before, if it was committed. Entries that were not may be cut off.
+        self._known_end = log.log_end
+        self.refolding = self.applied < self._known_end
 
     def create(self, token: Token, payload: bytes) -> None:
         request = _create_request.decode(payload)
@@ -164,6 +168,7 @@ class ClusterReplica(Replica):
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
         before = self.machine.partitions
         super().installed(end_offset, checkpoint)
+        self.refolding = self.applied < self._known_end
         self._on_replaced(before)
 
     def propose(self) -> None:
@@ -187,6 +192,14 @@ class ClusterReplica(Replica):
             if self._proposed and self._proposed[0][0] == offset:
                 _, token = self._proposed.popleft()
                 self._answer(token, outcome)
+        if self.refolding:
+            self.look_at_progress()
+
+    def look_at_progress(self) -> None:
+        """Has everything been folded that may have been folded before the start?"""
+        if self.refolding and (self.applied >= self._known_end or self.applied == self.log.log_end):
+            self.refolding = False
+            self._on_replaced({})
 
     def on_lead(self) -> None:
         """Register every configured node whose entry is missing. Where others listen they say themselves: our list may

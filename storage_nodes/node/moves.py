@@ -113,6 +113,7 @@ class Moves:
         if self._timer is not None:
             self._timer.cancel()
         cluster = self._cluster()
+        cluster.look_at_progress()
         machine = cluster.machine
         for plan in list(machine.moving.values()):
             self._move(plan)

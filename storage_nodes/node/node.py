@@ -3,16 +3,14 @@
 Start: open the log (recovery) -> make the replicas it holds -> listen -> dial the peers. Nothing is served for a
 partition before its group has elected a leader and folded what is committed.
 
-Which replicas a node holds is said by the cluster log alone (R23): it makes one when a partition is created there or
-begins to move there, and drops one when the partition is deleted or the end of its move away is committed. A node that
-joins a cluster (PENSTOCK_NODE_JOIN) starts with an empty cluster log in which it has no say, asks to be registered, and
-is fed by the others from then on.
+Which replicas a node holds is said by the cluster log alone (`holdings.py`). A node that joins a cluster
+(PENSTOCK_NODE_JOIN) starts with an empty cluster log in which it has no say, asks to be registered, and is fed by the
+others from then on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -30,24 +28,18 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
-from storage_nodes.log.segment import segment_partition
-from storage_nodes.machines.cluster.commands import (
-    Effect,
-    MoveBegun,
-    MoveEnded,
-    NodeChanged,
-    PartitionCreated,
-    PartitionDeleted,
-    PartitionPlan,
-)
 from storage_nodes.model import CLUSTER_PARTITION, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.feeding import Feed
+from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.joining import ask_to_join
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
@@ -70,7 +62,6 @@ from storage_nodes.protocol.messages import (
 
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
-RESET_RETRY_S = 0.01
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -89,10 +80,11 @@ class StorageNode:
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
         # The time as incarnation: a node that lost its directory is still newer than it was before.
-        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
-        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
+        self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
+        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
@@ -106,16 +98,16 @@ class StorageNode:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
         self._stopped = False
-        # Partitions whose damaged log is being replaced by an empty one.
-        self._resetting: set[int] = set()
-        # Partitions to be made here again, whose earlier logs must leave the manifest first.
-        self._forgetting: set[int] = set()
+        self.damage = DamageControl(self)
+        self.holdings = Holdings(self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
+        self._care = NodeCare(self)
 
     async def start(self) -> None:
         self.committer.start()
+        self.damage.opened()
         self._open_replicas()
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
@@ -124,6 +116,7 @@ class StorageNode:
         self._tasks.append(self.loop.create_task(self._balance_forever()))
         if self.config.node_join and not self._is_registered():
             self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
+        self._care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -133,6 +126,7 @@ class StorageNode:
         for task in self._tasks:
             task.cancel()
         self.moves.close()
+        self._care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -142,7 +136,7 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self._resetting or self._forgetting:
+        while self._flushing or self.snapshots.installing or self.damage.resetting or self.holdings.forgetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self._stopped = True
@@ -180,6 +174,11 @@ class StorageNode:
         plan = self.cluster.machine.partitions.get(partition)
         return 0 if plan is None else plan.replicas[0]
 
+    def hang_up(self, peer: int) -> None:
+        """Close the connections that a node opened to this one."""
+        for connection in [one for one in self._connections if one.peer == peer]:
+            connection.close()
+
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
     def send(self, peer: int, message: RaftMessage) -> None:
@@ -195,19 +194,29 @@ class StorageNode:
         """Who belongs to the group of this replica now."""
         self.moves.poke()
 
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
+    def run_cold(
+        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
+    ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good."""
+        unless it is damage to one partition's segment that the other voters can make good: then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: self._cold_done(finished, done))
+        future.add_done_callback(lambda finished: self._cold_done(finished, done, damaged))
 
-    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
+    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self._set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.set_aside(error):
+            damaged()
             return
         done(finished.result())
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
+        try:
+            return await self.loop.run_in_executor(self._cold, work)
+        except (OSError, DiskFailedError) as error:
+            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
@@ -294,11 +303,9 @@ class StorageNode:
         if CLUSTER_PARTITION not in self.log.partitions:
             self._begin_cluster_log()
         for log in list(self.log.partitions.values()):
-            self._open_replica(log).start(campaign=False)
+            self.damage.open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        self._adopt_nodes()
-        for plan in list(self.cluster.machine.partitions.values()):
-            self._create(plan)
+        self.holdings.catch_up()
 
     def _begin_cluster_log(self) -> None:
         """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""
@@ -311,10 +318,11 @@ class StorageNode:
         self.log.set_suspect(CLUSTER_PARTITION, not joins)
         self.committer.wake()
 
-    def _open_replica(self, log: PartitionLog) -> Replica:
+    def open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         if log.kind == PartitionKind.CLUSTER:
-            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._changed, self._replaced)
+            holdings = self.holdings
+            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, holdings.changed, holdings.replaced)
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
         else:
@@ -322,137 +330,6 @@ class StorageNode:
             replica = StreamReplica(self, log, meta)
         self.replicas[log.partition] = replica
         return replica
-
-    def _changed(self, effect: Effect) -> None:
-        """The cluster log says something, committed."""
-        if isinstance(effect, PartitionCreated | MoveBegun):
-            self._create(effect.plan)
-        elif isinstance(effect, PartitionDeleted):
-            self._drop(effect.plan.partition)
-        elif isinstance(effect, MoveEnded):
-            if effect.dropped == self.node_id:
-                self._drop(effect.plan.partition)
-        else:
-            assert isinstance(effect, NodeChanged)
-            self._adopt_node(effect.node_id)
-        self.moves.poke()
-
-    def _replaced(self, before: dict[int, PartitionPlan]) -> None:
-        """A snapshot took the place of the cluster log: make and drop what the state that was skipped over made and
-        dropped. Ids are never reused, so what is held no more was given up by a committed command (R23)."""
-        machine = self.cluster.machine
-        self._adopt_nodes()
-        for partition, plan in before.items():
-            after = machine.partitions.get(partition)
-            if self.node_id in plan.holders() and (after is None or self.node_id not in after.holders()):
-                self._drop(partition)
-        for plan in list(machine.partitions.values()):
-            self._create(plan)
-        self.moves.poke()
-
-    def _adopt_nodes(self) -> None:
-        for node_id in self.cluster.machine.nodes:
-            self._adopt_node(node_id)
-
-    def _adopt_node(self, node_id: int) -> None:
-        """Let it in, or, once it is gone, not any more."""
-        machine = self.cluster.machine
-        if machine.state_of(node_id) is not NodeState.GONE:
-            self.links.admit(machine.nodes[node_id])
-        elif node_id != self.node_id:
-            self.links.expel(node_id)
-            for connection in [one for one in self._connections if one.peer == node_id]:
-                connection.close()
-
-    def _create(self, plan: PartitionPlan) -> None:
-        """The cluster log says that this partition exists, or that a replica of it is to come here."""
-        if self.node_id not in plan.holders() or plan.partition in self.log.partitions:
-            return
-        if self.log.is_dropping(plan.partition):
-            if plan.partition not in self._forgetting:
-                self._forgetting.add(plan.partition)
-                self._forget(plan.partition)
-            return
-        suspect = self.cluster.log.suspect
-        # Made while this node still learns what it once knew: it may have held this replica before, as a voter.
-        is_learner = self.node_id not in plan.replicas and not suspect
-        meta = PartitionMeta(plan.tag, list(plan.holders() if suspect else plan.replicas), plan.config, is_learner)
-        log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
-        if suspect:
-            self.log.set_suspect(plan.partition, True)
-        self.committer.wake()
-        replica = self._open_replica(log)
-        replica.start(campaign=plan.replicas[0] == self.node_id)
-        for sender, message in self._early.take(plan.partition):
-            replica.receive(sender, message)
-
-    def _forget(self, partition: int) -> None:
-        """It was held here before and is to be held again: first its earlier log leaves the manifest."""
-        plan = self.log.plan_forget(partition) if self.log.is_dropping(partition) else None
-        if plan is not None:
-            forget = plan
-            self.run_cold(lambda: self.log.run_forget(forget), lambda _: self._forgotten(partition, True))
-        elif self.log.is_dropping(partition):
-            self.loop.call_later(RESET_RETRY_S, self._forget, partition)
-        else:
-            self._forgotten(partition, False)  # a flush came first
-
-    def _forgotten(self, partition: int, here: bool) -> None:
-        if here:
-            self.log.forget_done()
-        self._forgetting.discard(partition)
-        now_planned = self.cluster.machine.partitions.get(partition)
-        if now_planned is not None:
-            self._create(now_planned)
-
-    def _drop(self, partition: int) -> None:
-        """The cluster log says, committed, that this partition is not, or no longer, held here (R23)."""
-        replica = self.replicas.pop(partition, None)
-        if replica is not None:
-            replica.close()
-        if partition in self.log.partitions:
-            self.log.drop(partition)
-            self.committer.wake()
-
-    # --- damage -----------------------------------------------------------------------------------------------
-
-    def _set_aside(self, error: CorruptionError) -> bool:
-        """Replace the replica whose segment is damaged by an empty, suspect one, which is fed again by its group.
-
-        Only where the other voters are a majority that is up: otherwise what is left here may be needed, and the node
-        stops, for somebody to look at it.
-        """
-        partition = segment_partition(os.path.basename(error.path))
-        replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
-        if replica is None:
-            return partition in self._resetting
-        voters = replica.voters
-        if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
-            return False
-        _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
-        del self.replicas[partition]
-        replica.close()
-        self._resetting.add(partition)
-        self._reset(replica.log)
-        return True
-
-    def _reset(self, log: PartitionLog) -> None:
-        partition = log.partition
-        if self.log.partitions.get(partition) is not log:
-            self._resetting.discard(partition)  # deleted meanwhile
-            return
-        plan = self.log.plan_reset(partition)
-        if plan is None:
-            self.loop.call_later(RESET_RETRY_S, self._reset, log)
-            return
-
-        def done(_: None) -> None:
-            self.log.install_done(plan)
-            self._resetting.discard(partition)
-            if self.log.partitions.get(partition) is log:
-                self._open_replica(log).start(campaign=False)
-
-        self.run_cold(lambda: self.log.run_install(plan), done)
 
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -469,6 +346,10 @@ class StorageNode:
         connection = Connection(self, self.loop, self._connections.discard)
         self._connections.add(connection)
         return connection
+
+    def _after_group(self, size_bytes: int) -> None:
+        self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
+        self._flush_if_due()
 
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():

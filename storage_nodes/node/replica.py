@@ -38,6 +38,7 @@ from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.feeding import Feed
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
@@ -62,6 +63,8 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     config: QueueConfig = QueueConfig()
     # Made to be fed; it becomes a voter, if at all, by an entry of the log.
     learner: bool = False
+    # The move that brought it, or the last one before it was made (`node/holdings.py`).
+    move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
@@ -81,6 +84,7 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
@@ -423,7 +427,7 @@ class Replica:
                     self._send_append(effect, cold)
                     self.schedule()
 
-            self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+            self.host.feed.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:

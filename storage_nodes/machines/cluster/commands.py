@@ -142,10 +142,11 @@ class MoveBegun(NamedTuple):
 
 
 class MoveEnded(NamedTuple):
-    """`dropped` holds the partition no more: its replica goes (NOBODY where there is none)."""
+    """`dropped` holds the partition no more: its replica goes (NOBODY where there is none). `number` is the move's."""
 
     plan: PartitionPlan
     dropped: int
+    number: int
 
 
 class Outcome(NamedTuple):

@@ -111,6 +111,11 @@ class ClusterMachine:
     def active(self) -> list[NodeAddress]:
         return [address for node_id, address in self.nodes.items() if node_id not in self.states]
 
+    @property
+    def last_move(self) -> int:
+        """The highest number that a move was given."""
+        return self._next_move - 1
+
     def moves_of(self, node_id: NodeId) -> int:
         """Pending moves that this node gives or takes."""
         moves = [plan.move for plan in self.moving.values()]
@@ -251,7 +256,8 @@ class ClusterMachine:
         replicas = plan.after_move() if command.done else plan.replicas
         ended = msgspec.structs.replace(plan, move=None, replicas=replicas)
         self._replace(plan, ended)
-        return Outcome(ErrorCode.OK, ended), [MoveEnded(ended, move.source if command.done else move.target)]
+        dropped = move.source if command.done else move.target
+        return Outcome(ErrorCode.OK, ended), [MoveEnded(ended, dropped, move.number)]
 
     def _cancel_move(self, command: CancelMove) -> Result:
         plan = self.partitions.get(command.partition)

@@ -76,7 +76,7 @@ def test_move_ended_puts_the_target_in_the_place_of_the_source() -> None:
     assert begun.move is not None
     outcome, effects = machine.apply(encode_command(EndMove(1, begun.move.number, True)))
     assert plan_of(outcome).replicas == (1, 4, 3)
-    assert effects == [MoveEnded(machine.partitions[1], 2)]
+    assert effects == [MoveEnded(machine.partitions[1], 2, 1)]
     assert machine.moving == {} and not machine.held[2] and 1 in machine.held[4]
 
 
@@ -85,7 +85,7 @@ def test_move_undone_leaves_the_replicas_and_the_target_drops() -> None:
     number = begin(machine, 1, 2, 4)
     assert plan_of(apply(machine, CancelMove(1, number))).move.undo  # type: ignore[union-attr]
     _, effects = machine.apply(encode_command(EndMove(1, number, False)))
-    assert machine.partitions[1].replicas == (1, 2, 3) and effects == [MoveEnded(machine.partitions[1], 4)]
+    assert machine.partitions[1].replicas == (1, 2, 3) and effects == [MoveEnded(machine.partitions[1], 4, 1)]
     assert apply(machine, CancelMove(1, number)).code is ErrorCode.INVALID_REQUEST
 
 
