@@ -27,7 +27,7 @@ from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan
+from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.recovery import LoadedManifests
@@ -362,7 +362,7 @@ class Flusher:
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
         # What a damaged log consisted of is not thrown away.
-        self._garbage += [(path, plan.image is EMPTY) for path in self.files_of(plan.log)]
+        self._garbage += [(path, not plan.image.end_offset) for path in self.files_of(plan.log)]
         plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
         manifest.rows[partition] = plan.row
         head = msgspec.structs.replace(manifest.head, next_number=number)

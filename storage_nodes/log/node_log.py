@@ -251,8 +251,7 @@ class NodeLog:
         """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays, and
         the configuration that was in force at the checkpoint: it is committed."""
         log = self.partitions[partition]
-        committed = log.configuration_at(log.checkpoint_offset)
-        image = EMPTY if committed is None else EMPTY._replace(configuration=committed._replace(end_offset=0))
+        image = EMPTY._replace(configuration=log.committed_configuration())
         return self._flusher.plan_install(log, image, True)
 
     def run_install(self, plan: InstallPlan) -> None:

@@ -337,6 +337,11 @@ class PartitionLog:
         """The configuration that the log up to `offset` ends with; None where it has none."""
         return next((entry for entry in reversed(self.configurations) if entry.end_offset <= offset), None)
 
+    def committed_configuration(self) -> ConfigurationEntry | None:
+        """What a replica goes on with that loses its log: the one in force at the checkpoint, without an entry."""
+        entry = self.configuration_at(self.checkpoint_offset)
+        return None if entry is None else entry._replace(end_offset=0)
+
     def configurations_below(self, checkpoint_offset: int, end: int) -> tuple[tuple[int, bytes], ...]:
         """For the manifest: the one in force at `checkpoint_offset` and those after it, up to `end`."""
         first = _first_needed(self.configurations, checkpoint_offset)
