@@ -148,3 +148,23 @@ def test_row_of_an_older_manifest_has_no_configurations() -> None:
 def test_configuration_batch_says_what_it_is_in_its_header() -> None:
     batch = build_batch(0, 1, 5, [configuration_body(FOUR)], control=True, configuration=True)
     assert read_header(batch).is_control and read_configuration(batch) == FOUR
+
+
+@pytest.mark.parametrize("damage", ["segment", "wal"])
+def test_damaged_node_that_opens_for_repair_keeps_the_committed_configuration(damage: str) -> None:
+    log, disk = opened()
+    configure(log, FOUR)
+    fill_until_flush_due(log, 1)
+    flush(log, facts_of(log))
+    append(log, 1)
+    commit(log)
+    image = disk.after_power_loss()
+    if damage == "segment":
+        image.remove(log._store.segments.path(1, log.partitions[1].segments[0].number))
+    else:
+        file = image.open(log._wal.current.file.path)  # type: ignore[union-attr]
+        file.write(0, [b"\0" * 40])
+    part = NodeLog.open("/node", SMALL, image, incarnation_min=5, repair=True).partitions[1]
+    for found in (part, again(image)):
+        assert found.suspect
+        assert [entry.configuration for entry in found.configurations] == [FOUR]

@@ -239,11 +239,6 @@ def counts_acknowledgements_of_learners_and_removed_voters(patch: Patch) -> None
     patch.setattr(Leadership, "_counted", lambda self: list(self.peers))
 
 
-def counts_votes_of_removed_voters(patch: Patch) -> None:
-    """B5, R6: and of learners."""
-    patch.setattr(Membership, "counts", lambda self, node_id: True)
-
-
 def changes_before_a_commit_in_the_own_epoch(patch: Patch) -> None:
     """B7, R15: the bug of 2015."""
     patch.setattr(Leadership, "has_own_commit", lambda self: True)
@@ -295,7 +290,6 @@ PLANTED: list[Callable[[Patch], None]] = [
     counts_the_votes_of_suspects,
     installs_a_snapshot_over_newer_state,
     counts_acknowledgements_of_learners_and_removed_voters,
-    counts_votes_of_removed_voters,
     changes_before_a_commit_in_the_own_epoch,
     makes_two_changes_at_once,
     keeps_a_configuration_that_was_cut_off,
