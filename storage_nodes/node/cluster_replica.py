@@ -24,6 +24,7 @@ from storage_nodes.machines.cluster.commands import (
     PartitionPlan,
     RegisterNode,
     SetNodeState,
+    TakeMove,
     command_decoder,
     encode_command,
 )
@@ -51,7 +52,7 @@ HOST_BYTES_MAX = 256
 NODE_ID_MAX = 65_535
 _CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
 # What nodes may ask of the manager by themselves.
-_MANAGEABLE = (EndMove, RegisterNode)
+_MANAGEABLE = (TakeMove, EndMove, RegisterNode)
 
 _create_request = msgspec.msgpack.Decoder(CreatePartitionRequest)
 _delete_request = msgspec.msgpack.Decoder(DeletePartitionRequest)
@@ -73,8 +74,8 @@ class ClusterReplica(Replica):
         on_change: Callable[[Effect], None],
         on_replaced: Callable[[dict[int, PartitionPlan]], None],
     ) -> None:
-        """`on_change` is told what was folded; `on_replaced`, after a snapshot, and when a restart has folded again what
-        there was, the partitions from before."""
+        """`on_change` is told what was folded; `on_replaced`, after a snapshot, and when a restart has folded again
+        what there was, the partitions from before."""
         self.machine = ClusterMachine()
         self._configured = nodes
         self._on_change = on_change
@@ -241,7 +242,8 @@ class ClusterReplica(Replica):
 
 def partition_info(plan: PartitionPlan) -> PartitionInfo:
     """A plan as callers see it; who leads is not in it."""
-    move = None if plan.move is None else MoveInfo(*msgspec.structs.astuple(plan.move))
+    way = plan.move
+    move = None if way is None else MoveInfo(way.number, way.source, way.target, way.undo)
     return PartitionInfo(plan.partition, plan.kind, list(plan.replicas), plan.tag, move=move)
 
 

@@ -54,8 +54,7 @@ class Holdings:
         elif isinstance(effect, MoveEnded):
             if effect.dropped == self._node.node_id and self._came_by(effect.plan.partition) <= effect.number:
                 self._drop(effect.plan.partition)
-        else:
-            assert isinstance(effect, NodeChanged)
+        elif isinstance(effect, NodeChanged):
             self._adopt_node(effect.node_id)
         self._node.moves.poke()
 

@@ -29,6 +29,7 @@ from storage_nodes.machines.cluster.commands import (
     EndMove,
     PartitionPlan,
     RegisterNode,
+    TakeMove,
     encode_command,
 )
 from storage_nodes.machines.cluster.mover import (
@@ -130,9 +131,15 @@ class Moves:
         assert plan.move is not None
         if replica is None or not replica.serving or replica.handing_over:
             return
+        epoch = replica.raft.epoch
+        if plan.move.epoch != epoch:
+            # What we have folded may be old: the move may have ended, and its nodes may have dropped their replicas.
+            if plan.move.epoch < epoch:
+                self._tell_manager(TakeMove(plan.partition, plan.move.number, epoch))
+            return
         step = next_step(plan.move, self.group(replica))
         if isinstance(step, Finish):
-            self._tell_manager(EndMove(plan.partition, plan.move.number, step.done))
+            self._tell_manager(EndMove(plan.partition, plan.move.number, step.done, epoch))
         elif step is not None:
             self._take(step, replica)
 

@@ -53,11 +53,13 @@ class BeginMove(msgspec.Struct, array_like=True, frozen=True, tag=4):
 
 
 class EndMove(msgspec.Struct, array_like=True, frozen=True, tag=5):
-    """The partition's own group, which alone knows, says how move `number` ended: done, or undone."""
+    """The leader of `epoch` of the partition's group says how move `number` ended: done, or undone. It counts only from
+    the leader that carries the move out (TakeMove)."""
 
     partition: int
     number: int
     done: bool
+    epoch: int = 0
 
 
 class CancelMove(msgspec.Struct, array_like=True, frozen=True, tag=6):
@@ -72,7 +74,15 @@ class SetNodeState(msgspec.Struct, array_like=True, frozen=True, tag=7):
     state: int
 
 
-Command = RegisterNode | CreatePartition | DeletePartition | BeginMove | EndMove | CancelMove | SetNodeState
+class TakeMove(msgspec.Struct, array_like=True, frozen=True, tag=8):
+    """The leader of `epoch` of the partition's group carries move `number` out from now on, and none before it."""
+
+    partition: int
+    number: int
+    epoch: int
+
+
+Command = TakeMove | RegisterNode | CreatePartition | DeletePartition | BeginMove | EndMove | CancelMove | SetNodeState
 
 command_decoder = msgspec.msgpack.Decoder(Command)
 encode_command = msgspec.msgpack.Encoder().encode
@@ -82,12 +92,17 @@ encode_command = msgspec.msgpack.Encoder().encode
 
 
 class Move(msgspec.Struct, array_like=True, frozen=True):
-    """A replica on its way. `number` names it for ever: word of an earlier move of the same nodes means nothing."""
+    """A replica on its way. `number` names it for ever: word of an earlier move of the same nodes means nothing.
+
+    `epoch` is that of the leader that carries it out: the fence. A leader acts once it has folded its own TakeMove, so
+    it does not act on a move that has ended; and no leader before it can end the move any more.
+    """
 
     number: int
     source: int
     target: int
     undo: bool = False
+    epoch: int = 0
 
 
 class PartitionPlan(msgspec.Struct, array_like=True, frozen=True):
@@ -141,6 +156,12 @@ class MoveBegun(NamedTuple):
     plan: PartitionPlan
 
 
+class MoveTaken(NamedTuple):
+    """The leader of epoch plan.move.epoch may act."""
+
+    plan: PartitionPlan
+
+
 class MoveEnded(NamedTuple):
     """`dropped` holds the partition no more: its replica goes (NOBODY where there is none). `number` is the move's."""
 
@@ -157,4 +178,4 @@ class Outcome(NamedTuple):
     text: str = ""
 
 
-Effect = PartitionCreated | PartitionDeleted | NodeChanged | MoveBegun | MoveEnded
+Effect = PartitionCreated | PartitionDeleted | NodeChanged | MoveBegun | MoveTaken | MoveEnded

@@ -9,6 +9,7 @@ twice, are harmless:
     BeginMove        one replica starts to move; one move of a partition at a time, a few of a node
     EndMove          the partition's group says that it runs with the target and without the source, or the other way
                      round if the move was undone; only now somebody's data may go (R23)
+    TakeMove         the leader of a later epoch of the group carries the move out; only it can end it from then on
     CancelMove       the group is to undo a move, if it still can
     SetNodeState     active <-> draining or leaving -> gone; gone only when nothing is held there
 
@@ -39,6 +40,7 @@ from storage_nodes.machines.cluster.commands import (
     Move,
     MoveBegun,
     MoveEnded,
+    MoveTaken,
     NodeChanged,
     Outcome,
     PartitionCreated,
@@ -46,6 +48,7 @@ from storage_nodes.machines.cluster.commands import (
     PartitionPlan,
     RegisterNode,
     SetNodeState,
+    TakeMove,
     command_decoder,
     encode_command,
 )
@@ -95,6 +98,7 @@ class ClusterMachine:
             CreatePartition: self._create,
             DeletePartition: self._delete,
             BeginMove: self._begin_move,
+            TakeMove: self._take_move,
             EndMove: self._end_move,
             CancelMove: self._cancel_move,
             SetNodeState: self._set_state,
@@ -251,13 +255,22 @@ class ClusterMachine:
     def _end_move(self, command: EndMove) -> Result:
         plan = self.partitions.get(command.partition)
         move = None if plan is None else plan.move
-        if plan is None or move is None or move.number != command.number:
-            return _DONE, []  # said again, or the partition is gone
+        if plan is None or move is None or (move.number, move.epoch) != (command.number, command.epoch):
+            return _DONE, []  # said again, or by a leader that another one followed, or the partition is gone
         replicas = plan.after_move() if command.done else plan.replicas
         ended = msgspec.structs.replace(plan, move=None, replicas=replicas)
         self._replace(plan, ended)
         dropped = move.source if command.done else move.target
         return Outcome(ErrorCode.OK, ended), [MoveEnded(ended, dropped, move.number)]
+
+    def _take_move(self, command: TakeMove) -> Result:
+        plan = self.partitions.get(command.partition)
+        move = None if plan is None else plan.move
+        if plan is None or move is None or move.number != command.number or command.epoch <= move.epoch:
+            return _DONE, []
+        taken = msgspec.structs.replace(plan, move=msgspec.structs.replace(move, epoch=command.epoch))
+        self._replace(plan, taken)
+        return Outcome(ErrorCode.OK, taken), [MoveTaken(taken)]
 
     def _cancel_move(self, command: CancelMove) -> Result:
         plan = self.partitions.get(command.partition)

@@ -15,9 +15,11 @@ from storage_nodes.machines.cluster.commands import (
     EndMove,
     MoveBegun,
     MoveEnded,
+    MoveTaken,
     NodeChanged,
     RegisterNode,
     SetNodeState,
+    TakeMove,
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
@@ -98,6 +100,32 @@ def test_word_of_an_earlier_move_of_the_same_nodes_ends_nothing() -> None:
     outcome, effects = machine.apply(encode_command(EndMove(1, first, True)))
     assert outcome.code is ErrorCode.OK and effects == []
     assert machine.partitions[1].move is not None and machine.partitions[1].move.number == third > first
+
+
+def test_leader_of_a_later_epoch_takes_the_move_and_no_earlier_one_can_end_it() -> None:
+    machine = machine_of_four()
+    number = begin(machine, 1, 2, 4)
+    outcome, effects = machine.apply(encode_command(TakeMove(1, number, 7)))
+    assert effects == [MoveTaken(plan_of(outcome))] and machine.partitions[1].move.epoch == 7  # type: ignore[union-attr]
+    for late in (
+        TakeMove(1, number, 6),
+        TakeMove(1, number, 7),
+        TakeMove(1, number + 1, 9),
+        EndMove(1, number, True, 6),
+    ):
+        assert machine.apply(encode_command(late))[1] == []
+    assert machine.partitions[1].move is not None
+    assert machine.apply(encode_command(EndMove(1, number, True, 7)))[1] == [
+        MoveEnded(machine.partitions[1], 2, number)
+    ]
+
+
+def test_move_that_has_ended_is_taken_by_nobody() -> None:
+    machine = machine_of_four()
+    number = begin(machine, 1, 2, 4)
+    apply(machine, EndMove(1, number, True))
+    assert machine.apply(encode_command(TakeMove(1, number, 7)))[1] == []
+    assert machine.partitions[1].move is None
 
 
 def test_same_move_asked_for_again_is_the_one_under_way() -> None:
