@@ -150,8 +150,9 @@ class Leadership:
 
     def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
-        if reply.suspect:
-            peer.match = 0  # what it acknowledged is gone
+        if reply.suspect or not peer.votes:
+            # What it acknowledged is gone; a learner's, which counts for nothing, may be of an earlier replica there.
+            peer.match = 0
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
         if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
