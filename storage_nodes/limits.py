@@ -30,6 +30,7 @@ BATCH_BYTES_MAX = 2 * MIB
 # Payload bytes of recent entries kept in memory; older ones are read back from the WAL file (page cache).
 MEMTABLE_BYTES_MAX = 8 * MIB
 SEGMENT_BYTES_MAX = 64 * MIB
+SEGMENT_SMALL_BYTES = 4 * MIB
 SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
 OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
@@ -40,6 +41,35 @@ DAMAGE_NOTES_BYTES_MAX = 1 * MIB
 
 # --- care for the disk ----------------------------------------------------------------------------------------
 CARE_INTERVAL_MS = 1_000
+# The scrub reads all stored files, this fast at most (F15: damage is found within 24 h), a piece at a time.
+SCRUB_INTERVAL_MS = 24 * 3_600_000
+SCRUB_BYTES_PER_SECOND = 16 * MIB
+SCRUB_PIECE_BYTES = 1 * MIB
+SCRUB_NOTE_INTERVAL_MS = 30_000
+# Below this much free space a node takes no messages; below a quarter of it, nothing from other leaders either. What is
+# needed to free space again must fit: the write-ahead log's files, segments of a flush, checkpoints and manifests.
+DISK_METADATA_BYTES = 64 * MIB
+DISK_RESERVE_BYTES = 4 * WAL_FILE_BYTES + 2 * SEGMENT_BYTES_MAX + DISK_METADATA_BYTES
+DISK_RESERVE_BYTES_MIN = 4 * WAL_GROUP_BYTES_MAX
+# While it is so, the write-ahead log is flushed and trash emptied this often.
+SPACE_FLUSH_INTERVAL_MS = 10_000
+# Trash: files of dropped partitions, and damaged ones, which somebody may want to look at.
+TRASH_INTERVAL_MS = 600_000
+TRASH_AGE_MS_MAX = 24 * 3_600_000
+TRASH_DAMAGED_AGE_MS_MAX = 7 * 24 * 3_600_000
+TRASH_BYTES_MAX = 2 * 1024 * MIB
+# A few segments are looked at this often, whether they should be merged or written anew; oftener while room is short.
+REWRITE_INTERVAL_MS = 5_000
+REWRITE_LOOKS_MAX = 8
+# When a disk counts as slow (F18): see node/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
+SLOW_SYNC_US_MIN = 50_000
+SLOW_SYNC_US_MAX = 1_000_000
+SLOW_SYNC_FACTOR = 10
+SLOW_WINDOW_LOOKS = 10
+SLOW_LOOKS_MIN = 3
+SLOW_RECOVERY_LOOKS_MIN = 10
+# How often a replica that met damage its group could not repair tries again.
+STOPPED_RETRY_MS = 30_000
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
@@ -119,6 +149,8 @@ assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
+assert DISK_RESERVE_BYTES_MIN <= DISK_RESERVE_BYTES
+assert (SLOW_LOOKS_MIN + 1) * CARE_INTERVAL_MS < 15_000, "a slow leader gives way within 15 s"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"

@@ -41,6 +41,8 @@ from storage_nodes.protocol.messages import (
     QueueStats,
     QueueStatsRequest,
     RegisterNodeRequest,
+    ScrubReply,
+    ScrubRequest,
     SendReply,
     SendRequest,
     SetNodeStateRequest,
@@ -57,6 +59,7 @@ RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
@@ -173,6 +176,11 @@ class StorageClient:
     async def set_node_state(self, node_id: int, state: int, dead: bool = False) -> None:
         """Drain a node, let it leave (drained first, then gone), or take it back; `state` is a `NodeState`."""
         await self._call(Opcode.SET_NODE_STATE, 0, encode_message(SetNodeStateRequest(node_id, state, dead)))
+
+    async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
+        """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
+        reply = await self._links.ask(node_id, Opcode.SCRUB, encode_message(ScrubRequest(start)))
+        return _scrub_reply.decode(reply)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

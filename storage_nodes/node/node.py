@@ -28,6 +28,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
+from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
@@ -51,6 +52,7 @@ from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
+    AppendEntries,
     ClusterInfo,
     Heartbeat,
     NodeInfo,
@@ -58,6 +60,7 @@ from storage_nodes.protocol.messages import (
     PeerHello,
     RaftFrame,
     RaftMessage,
+    SnapshotChunk,
 )
 
 COLD_READERS = 2
@@ -92,7 +95,6 @@ class StorageNode:
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = EarlyMessages()
-        self._table = RequestTable(self)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
@@ -103,7 +105,8 @@ class StorageNode:
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
-        self._care = NodeCare(self)
+        self.care = NodeCare(self, config.node_disk_reserve_bytes)
+        self._table = RequestTable(self)
 
     async def start(self) -> None:
         self.committer.start()
@@ -116,7 +119,7 @@ class StorageNode:
         self._tasks.append(self.loop.create_task(self._balance_forever()))
         if self.config.node_join and not self._is_registered():
             self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
-        self._care.start()
+        self.care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -126,7 +129,7 @@ class StorageNode:
         for task in self._tasks:
             task.cancel()
         self.moves.close()
-        self._care.stop()
+        self.care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -198,7 +201,7 @@ class StorageNode:
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
     ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good: then `damaged` is called."""
+        unless it is damage to a file of one partition (`damage.py`): then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
@@ -206,7 +209,7 @@ class StorageNode:
 
     def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self.damage.set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.met(error):
             damaged()
             return
         done(finished.result())
@@ -222,6 +225,9 @@ class StorageNode:
 
     def request(self, token: Token, payload: bytes) -> None:
         self._table.dispatch(token, payload)
+
+    def gate_sends(self) -> None:
+        self._table.gate_sends(self.links.any_read_only)
 
     def cancelled(self, token: Token, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -242,7 +248,10 @@ class StorageNode:
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
         replicas = self.replicas
-        for message in frame.messages:
+        messages = frame.messages
+        if self.care.closed:
+            messages = [message for message in messages if not _brings_messages(message)]
+        for message in messages:
             replica = replicas.get(message.partition)
             if replica is not None:
                 replica.receive(sender, message)
@@ -372,3 +381,10 @@ class StorageNode:
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
         return None if replica is None else replica.flush_facts()
+
+
+def _brings_messages(message: RaftMessage) -> bool:
+    """Commands (deletes, the start of an epoch) are small, and without them nothing could ever be freed."""
+    if type(message) is AppendEntries:
+        return not all(read_header(entry).is_control for entry in message.entries)
+    return type(message) is SnapshotChunk

@@ -65,6 +65,9 @@ class PeerLink(asyncio.Protocol):
         self.up = False
         self.incarnation = 0
         self.retiring = False
+        self.read_only = False
+        self.slow = False
+        self.sync_us = 0
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
         self.outbox: list[RaftMessage] = []
@@ -120,7 +123,10 @@ class PeerLink(asyncio.Protocol):
         self._beaten_ms = now_ms
         if self._transport is not None:
             own = self._links
-            beat = Heartbeat(own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring)
+            beat = Heartbeat(
+                own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
+                own.slow, own.sync_us,
+            )  # fmt: skip
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def beat_again(self, now_ms: int) -> None:
@@ -132,6 +138,9 @@ class PeerLink(asyncio.Protocol):
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
         self.retiring = beat.retiring
+        self.read_only = beat.read_only
+        self.slow = beat.slow
+        self.sync_us = beat.sync_us
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
@@ -211,6 +220,10 @@ class PeerLinks:
         self.node_id = address.node_id
         self.incarnation = incarnation
         self.retiring = False
+        # What the heartbeats say of this node's disk (`care.py`).
+        self.read_only = False
+        self.slow = False
+        self.sync_us = 0
         self._clock = clock
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
@@ -313,15 +326,33 @@ class PeerLinks:
         return [link.node_id for link in self._links.values() if link.up]
 
     def may_lead(self, peer: int) -> bool:
-        """Is it up, and not about to stop?"""
+        """Is it up, not about to stop, and its disk neither full nor slow?"""
         link = self._links.get(peer)
-        return link is not None and link.up and not link.retiring
+        return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
+
+    def is_read_only(self, node: int) -> bool:
+        """Does this node, or a peer as far as it told, take no messages?"""
+        link = self._links.get(node)
+        return self.read_only if link is None else link.read_only
+
+    @property
+    def any_read_only(self) -> bool:
+        return self.read_only or any(link.read_only for link in self._links.values())
+
+    def sync_times(self) -> tuple[list[int], int]:
+        """(sync times of the peers that are up and know theirs, how many peers may lead)."""
+        links = [link for link in self._links.values() if link.up]
+        return [link.sync_us for link in links if link.sync_us], sum(map(self.may_lead, self._links))
+
+    def beat_all(self) -> None:
+        """Tell all peers at once what has changed here."""
+        for link in self._links.values():
+            link.beat(self.now_ms())
 
     def retire(self) -> None:
         """Tell all peers that this node is about to stop."""
         self.retiring = True
-        for link in self._links.values():
-            link.beat(self.now_ms())
+        self.beat_all()
 
     def greeted(self, hello: PeerHello) -> str:
         """A peer opened a connection to us. "" = it is let in, otherwise why not."""

@@ -33,6 +33,7 @@ class Opcode(enum.IntEnum):
     RAFT = 41
     HEARTBEAT = 42
     MANAGE = 43
+    SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
 
 
@@ -283,6 +284,28 @@ class SetNodeStateRequest(Message, frozen=True):
     dead: bool = False
 
 
+class ScrubRequest(Message, frozen=True):
+    """How does the scrub of this node go? With `start`, begin a pass unless one is under way."""
+
+    start: bool = False
+
+
+class ScrubReply(Message, frozen=True):
+    """Times are ms since the epoch: when the pass under way began (0 = none is), when the last one ended. Counts are of
+    the pass under way or, without one, of the last; `unrepaired` counts findings that are not made good yet, and
+    `waiting` names those that the group cannot help with now."""
+
+    running: bool
+    started_ms: int
+    ended_ms: int
+    files_done: int
+    files_total: int
+    bytes_done: int
+    found: int
+    unrepaired: int
+    waiting: list[str] = []
+
+
 class Empty(Message, frozen=True):
     pass
 
@@ -316,6 +339,12 @@ class Heartbeat(Message, frozen=True):
     echo_incarnation: int
     # The sender is about to stop: give it no leadership.
     retiring: bool = False
+    # Its disk is nearly full: it takes no messages, and no leadership.
+    read_only: bool = False
+    # Its disk is slow: give it no leadership.
+    slow: bool = False
+    # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
+    sync_us: int = 0
 
 
 class Manage(Message, frozen=True):

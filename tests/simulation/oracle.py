@@ -107,7 +107,7 @@ class Oracle:
         self.fail("DURABLE", f"node {node_id} recovered (end, epoch, vote) {found}, synced was {synced}")
 
     def check_salvage(self, process: SimProcess, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
-        """R12, R20: a damaged node has what it once had, maybe less, and every replica that may have less is suspect."""
+        """R12, R20: a damaged node has what it once had, maybe less, and what may have less is suspect."""
         node_id = process.process_id
         if not process.rotted:
             self.fail("R20 damage where there is none", f"node {node_id}: {log.damage[0]}")

@@ -103,7 +103,7 @@ def retries_fsync() -> Iterator[None]:
 
 def corruption_is_the_end() -> AbstractContextManager[Any]:
     """B13: the log ends at the first block that is not valid."""
-    return mock.patch.object(WalWalk, "_check_tail", _always(None))
+    return mock.patch.multiple(WalWalk, _block_behind=_always(None), _later_file=_always(0), _found=_always(None))
 
 
 @contextmanager

@@ -134,8 +134,6 @@ class World:
             look_us += LOOK_EVERY_US
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
-                if any(self._waits_for_all(partition) for partition in (CLUSTER_PARTITION, self.partition)):
-                    return
                 self.check_leaders()
             if self._unsettled() == "":
                 return
@@ -144,24 +142,6 @@ class World:
             for process in self.processes.values():
                 # A fault that was under way when the world healed may end a process a moment later.
                 self._start_one(process)
-
-    def _waits_for_all(self, partition: int) -> bool:
-        """A node is gone for good (rotten), and of the others too few are above suspicion to elect anybody (R12b).
-
-        Empty directories cannot be told from lost ones, so a first election needs every voter: nothing was ever
-        acknowledged there, and nothing can be demanded. A group that lost what it had would know a commit position.
-        """
-        replicas = [
-            process.node.replicas[partition]
-            for process in self.processes.values()
-            if process.node is not None and partition in process.node.replicas
-        ]
-        above_suspicion = sum(not replica.raft.suspect for replica in replicas)
-        return (
-            len(replicas) < len(self.node_ids)
-            and above_suspicion <= len(self.node_ids) // 2
-            and all(replica.raft.commit == 0 for replica in replicas)
-        )
 
     def check_leaders(self) -> None:
         """L1: every partition is led, by one node."""

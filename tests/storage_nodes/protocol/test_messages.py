@@ -49,13 +49,15 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.CancelMoveRequest(7, 3), "920703"),
     (m.RegisterNodeRequest(4, "127.0.0.1", 7104, "zone-d"), "9404a93132372e302e302e31cd1bc0a67a6f6e652d64"),
     (m.SetNodeStateRequest(2, 2, True), "930202c3"),
+    (m.ScrubRequest(True), "91c3"),
+    (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c3050401026301" "0191a178"),
     (m.Empty(), "90"),
     (
         m.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b"),
         "97a4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d62",
     ),
     (m.Manage([b"command"]), "9191c407636f6d6d616e64"),
-    (m.Heartbeat(2, 5, 1_000, 999, 4, True), "960205cd03e8cd03e704c3"),
+    (m.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900), "990205cd03e8cd03e704c3c3c3cd0384"),
     (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
     (m.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
     (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
@@ -140,6 +142,7 @@ def test_opcodes_are_frozen() -> None:
         "RAFT": 41,
         "HEARTBEAT": 42,
         "MANAGE": 43,
+        "SCRUB": 50,
     }
 
 
