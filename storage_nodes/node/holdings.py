@@ -89,10 +89,13 @@ class Holdings:
 
     def _create(self, plan: PartitionPlan) -> None:
         """The cluster log says that this partition exists, or that a replica of it is to come here."""
-        if self._node.node_id not in plan.holders() or plan.partition in self._node.log.partitions:
+        if self._node.node_id not in plan.holders() or self._node.cluster.refolding:
             return
-        if self._node.cluster.refolding:
-            return
+        if plan.partition in self._node.log.partitions:
+            move = plan.move
+            if move is None or move.target != self._node.node_id or self._came_by(plan.partition) >= move.number:
+                return
+            self._drop(plan.partition)  # from before it was moved away: the end of that was skipped over
         if self._node.log.is_dropping(plan.partition):
             if plan.partition not in self.forgetting:
                 self.forgetting.add(plan.partition)

@@ -28,6 +28,7 @@ from storage_nodes.machines.cluster.commands import (
     Command,
     EndMove,
     PartitionPlan,
+    ReadyMove,
     RegisterNode,
     TakeMove,
     encode_command,
@@ -129,6 +130,10 @@ class Moves:
     def _move(self, plan: PartitionPlan) -> None:
         replica = self._replicas.get(plan.partition)
         assert plan.move is not None
+        if plan.move.target == self._node_id and not plan.move.ready and replica is not None:
+            if replica.meta.move == plan.move.number:
+                self._tell_manager(ReadyMove(plan.partition, plan.move.number))
+            return
         if replica is None or not replica.serving or replica.handing_over:
             return
         epoch = replica.raft.epoch
@@ -136,6 +141,8 @@ class Moves:
             # What we have folded may be old: the move may have ended, and its nodes may have dropped their replicas.
             if plan.move.epoch < epoch:
                 self._tell_manager(TakeMove(plan.partition, plan.move.number, epoch))
+            return
+        if not plan.move.ready and not plan.move.undo:
             return
         step = next_step(plan.move, self.group(replica))
         if isinstance(step, Finish):

@@ -82,7 +82,24 @@ class TakeMove(msgspec.Struct, array_like=True, frozen=True, tag=8):
     epoch: int
 
 
-Command = TakeMove | RegisterNode | CreatePartition | DeletePartition | BeginMove | EndMove | CancelMove | SetNodeState
+class ReadyMove(msgspec.Struct, array_like=True, frozen=True, tag=9):
+    """The target of move `number` holds the replica made for it, and none from before: it may be added now."""
+
+    partition: int
+    number: int
+
+
+Command = (
+    RegisterNode
+    | CreatePartition
+    | DeletePartition
+    | BeginMove
+    | ReadyMove
+    | TakeMove
+    | EndMove
+    | CancelMove
+    | SetNodeState
+)
 
 command_decoder = msgspec.msgpack.Decoder(Command)
 encode_command = msgspec.msgpack.Encoder().encode
@@ -103,6 +120,7 @@ class Move(msgspec.Struct, array_like=True, frozen=True):
     target: int
     undo: bool = False
     epoch: int = 0
+    ready: bool = False
 
 
 class PartitionPlan(msgspec.Struct, array_like=True, frozen=True):
@@ -157,7 +175,7 @@ class MoveBegun(NamedTuple):
 
 
 class MoveTaken(NamedTuple):
-    """The leader of epoch plan.move.epoch may act."""
+    """The leader of epoch plan.move.epoch may act, or the target is ready."""
 
     plan: PartitionPlan
 

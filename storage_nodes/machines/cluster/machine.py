@@ -10,6 +10,7 @@ twice, are harmless:
     EndMove          the partition's group says that it runs with the target and without the source, or the other way
                      round if the move was undone; only now somebody's data may go (R23)
     TakeMove         the leader of a later epoch of the group carries the move out; only it can end it from then on
+    ReadyMove        the target made its replica anew; one that it held before may have acknowledged what is dropped
     CancelMove       the group is to undo a move, if it still can
     SetNodeState     active <-> draining or leaving -> gone; gone only when nothing is held there
 
@@ -46,6 +47,7 @@ from storage_nodes.machines.cluster.commands import (
     PartitionCreated,
     PartitionDeleted,
     PartitionPlan,
+    ReadyMove,
     RegisterNode,
     SetNodeState,
     TakeMove,
@@ -99,6 +101,7 @@ class ClusterMachine:
             DeletePartition: self._delete,
             BeginMove: self._begin_move,
             TakeMove: self._take_move,
+            ReadyMove: self._ready_move,
             EndMove: self._end_move,
             CancelMove: self._cancel_move,
             SetNodeState: self._set_state,
@@ -271,6 +274,15 @@ class ClusterMachine:
         taken = msgspec.structs.replace(plan, move=msgspec.structs.replace(move, epoch=command.epoch))
         self._replace(plan, taken)
         return Outcome(ErrorCode.OK, taken), [MoveTaken(taken)]
+
+    def _ready_move(self, command: ReadyMove) -> Result:
+        plan = self.partitions.get(command.partition)
+        move = None if plan is None else plan.move
+        if plan is None or move is None or move.number != command.number or move.ready:
+            return _DONE, []
+        ready = msgspec.structs.replace(plan, move=msgspec.structs.replace(move, ready=True))
+        self._replace(plan, ready)
+        return Outcome(ErrorCode.OK, ready), [MoveTaken(ready)]
 
     def _cancel_move(self, command: CancelMove) -> Result:
         plan = self.partitions.get(command.partition)

@@ -17,6 +17,7 @@ from storage_nodes.machines.cluster.commands import (
     MoveEnded,
     MoveTaken,
     NodeChanged,
+    ReadyMove,
     RegisterNode,
     SetNodeState,
     TakeMove,
@@ -118,6 +119,15 @@ def test_leader_of_a_later_epoch_takes_the_move_and_no_earlier_one_can_end_it() 
     assert machine.apply(encode_command(EndMove(1, number, True, 7)))[1] == [
         MoveEnded(machine.partitions[1], 2, number)
     ]
+
+
+def test_target_is_ready_for_its_own_move_only() -> None:
+    machine = machine_of_four()
+    number = begin(machine, 1, 2, 4)
+    assert machine.apply(encode_command(ReadyMove(1, number + 1)))[1] == []
+    assert plan_of(apply(machine, ReadyMove(1, number))).move.ready  # type: ignore[union-attr]
+    apply(machine, EndMove(1, number, True))
+    assert machine.partitions[begin(machine, 1, 4, 2) and 1].move.ready is False  # type: ignore[union-attr]
 
 
 def test_move_that_has_ended_is_taken_by_nobody() -> None:
