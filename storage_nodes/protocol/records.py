@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 # Clear headers that the queue machine understands. One byte each, because they are stored with every message.
 HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
-HEADER_GROUP = b"g"  # message group id
-HEADER_DEDUP = b"u"  # deduplication id
+HEADER_GROUP = b"g"  # message group id: messages of a FIFO queue that share it keep their order
+HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
 HEADER_TAG = b"t"  # filter tag
+HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -108,6 +109,29 @@ def decode_body(body: bytes | memoryview) -> Record:
     if at != len(body):
         raise RecordError("bytes left over after the last header")
     return Record(key, value, headers)
+
+
+def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of a body alone: key and value are stepped over, not copied. Raises RecordError."""
+    key_length, at = decode_varint(body, 0)
+    if key_length > 0:
+        at += key_length
+    value_length, at = decode_varint(body, at)
+    if value_length < 0:
+        raise RecordError("negative value length")
+    count, at = decode_varint(body, at + value_length)
+    if count < 0 or count > len(body):
+        raise RecordError("negative or impossible header count")
+    headers = []
+    for _ in range(count):
+        name_length, at = decode_varint(body, at)
+        name, at = _take(body, at, name_length)
+        content_length, at = decode_varint(body, at)
+        content, at = _take(body, at, content_length)
+        headers.append((name, content))
+    if at != len(body):
+        raise RecordError("bytes left over after the last header")
+    return headers
 
 
 def _take(data: bytes | memoryview, at: int, length: int) -> tuple[bytes, int]:

@@ -178,7 +178,7 @@ class Partition:
         checkpoint = self.leader.checkpoint()
         assert checkpoint == self.follower.checkpoint()
         state = self.leader.state
-        gone = state.deleted + state.expired + state.purged
+        gone = state.deleted + state.expired + state.purged + state.dead_lettered
         assert state.sent == state.fresh_count + len(state.live) + gone
         assert state.cursor <= state.log_end == self.end
         assert not any(offset in state.live or offset < state.cursor for offset in state.deleted_ahead)
