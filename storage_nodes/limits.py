@@ -100,6 +100,9 @@ ATTEMPT_MS_MAX = 300_000
 DEAD_LETTERS_PER_MOVE_MAX = 100
 DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB
 RECEIVES_MAX = 1_000
+# Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
+# what arrives beyond counts as sent when it arrived. About 250 bytes each.
+DEAD_LETTERS_BY_AGE_MAX = 200_000
 DEAD_LETTER_PAUSE_MS_MIN = 200
 DEAD_LETTER_PAUSE_MS_MAX = 10_000
 # How long a lease that was handed out may wait for company on its way to the log. Leases are not waited for, so this

@@ -30,6 +30,7 @@ from storage_nodes.machines.queue.state import group_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.connections import Token
+from storage_nodes.node.dead_letters import DeadLetters
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -66,7 +67,8 @@ class QueueReplica(Replica):
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        self._bodies = BodyReader(log, host.bodies, host.run_cold)
+        self.bodies = BodyReader(log, host.bodies, host.run_cold)
+        self._dead_letters = DeadLetters(self)
         super().__init__(host, log, meta)
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -120,6 +122,8 @@ class QueueReplica(Replica):
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
         self.require_leader()
+        if request.config.dead_letter_partition == self.partition:
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a queue is not its own dead-letter queue")
         self._do(self.machine.configure(token, request.config))
         self.propose_soon()
 
@@ -130,6 +134,17 @@ class QueueReplica(Replica):
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
         self._do(self.machine.cancel(token))
+
+    # --- dead letters -----------------------------------------------------------------------------------------
+
+    def moved(self, offsets: list[int]) -> None:
+        self._do(self.machine.moved(offsets, self.host.clock.wall_ms()))
+        self.propose_soon()
+        self.schedule()
+
+    def move_failed(self, is_final: bool) -> None:
+        self._do(self.machine.move_failed(is_final, self.host.clock.wall_ms()))
+        self.schedule()
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
@@ -158,7 +173,7 @@ class QueueReplica(Replica):
     def on_follow(self) -> None:
         self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
-        self._bodies.clear()
+        self.bodies.clear()
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:
@@ -207,6 +222,9 @@ class QueueReplica(Replica):
                     self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
             elif kind is queue_effects.Duplicated:
                 self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
+            elif kind is queue_effects.DeadLetter:
+                # A turn later: its answer is an input to the machine, which has not returned from this one.
+                self.host.loop.call_soon(self._dead_letters.move, effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:
@@ -238,7 +256,7 @@ class QueueReplica(Replica):
         if not effect.picks:
             token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
             return
-        bodies = self._bodies.read([pick.offset for pick in effect.picks])
+        bodies = self.bodies.read([pick.offset for pick in effect.picks])
         if bodies is not None:
             self._hand_over(effect, bodies)
             return
@@ -253,7 +271,7 @@ class QueueReplica(Replica):
                 error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
                 token.connection.refuse(token, error)
 
-        self._bodies.read_later([pick.offset for pick in effect.picks], done)
+        self.bodies.read_later([pick.offset for pick in effect.picks], done)
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
         token: Token = effect.token  # type: ignore[assignment]
@@ -293,7 +311,7 @@ class QueueReplica(Replica):
 
         def done(cold: list[bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
-                self._bodies.keep_ahead(cold)
+                self.bodies.keep_ahead(cold)
                 self._fetched(from_offset, cold)
                 self.schedule()
 

@@ -59,6 +59,9 @@ class FifoState(QueueState):
         self.group_of[offset] = group
         self.deleted_ahead.add(offset, offset + 1)
 
+    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
+        return False  # in a FIFO queue its retention counts anew
+
     # --- commands ---------------------------------------------------------------------------------------------
 
     def fold_leased(self, command: Command) -> list[list[Pick]]:

@@ -25,15 +25,23 @@ from typing import Any
 
 import msgspec
 
-from storage_nodes.limits import DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
+from storage_nodes.limits import DEAD_LETTERS_BY_AGE_MAX, DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, RecordError, read_headers
+from storage_nodes.protocol.messages import DeadSource, QueueConfig
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    RecordError,
+    read_headers,
+)
 
+_decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 
 
@@ -103,7 +111,7 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id = machine_headers(body)
+            delay_ms, group, dedup_id, dead_source = machine_headers(body)
             if dedup_id:
                 if dedup is None:
                     dedup = self.dedup
@@ -116,8 +124,22 @@ class QueueState:
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
                 noted.delayed.append(offset)
+            elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
+                noted.delayed.append(offset)
             noted.groups[offset] = group
         return noted
+
+    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
+        """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
+        once. Beyond a bound its age counts from its arrival."""
+        if len(self.live) >= DEAD_LETTERS_BY_AGE_MAX:
+            return False
+        try:
+            source = _decode_dead_source(dead_source)
+        except msgspec.DecodeError:
+            return False
+        self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
+        return True
 
     def _fold_duplicate(self, offset: int) -> None:
         self.sent -= 1
@@ -320,14 +342,14 @@ class QueueState:
             self.deleted_ahead.drop_below(cursor)
 
 
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes]:
-    """(delay in ms, message group, deduplication id), empty where absent or where it makes no sense."""
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter), empty where absent or senseless."""
     delay_ms = 0
-    group = dedup_id = b""
+    group = dedup_id = dead_source = b""
     try:
         headers = read_headers(body)
     except RecordError:
-        return 0, b"", b""
+        return 0, b"", b"", b""
     for name, content in headers:
         if name == HEADER_GROUP:
             group = content[:GROUP_BYTES_MAX]
@@ -335,7 +357,9 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes]:
             dedup_id = content
         elif name == HEADER_DELAY_MS and _is_number(content):
             delay_ms = min(int(content), DELAY_MS_MAX)
-    return delay_ms, group, dedup_id
+        elif name == HEADER_DEAD_SOURCE:
+            dead_source = content
+    return delay_ms, group, dedup_id, dead_source
 
 
 def group_of(body: bytes) -> bytes:
