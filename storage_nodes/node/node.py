@@ -57,6 +57,8 @@ from storage_nodes.protocol.messages import (
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
 RESET_RETRY_S = 0.01
+# How long a node looks for the leader of a queue that one of its own sends to, before the sender hears of it.
+FORWARD_TIMEOUT_S = 3.0
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -180,7 +182,8 @@ class StorageNode:
         error: StorageError | None = None
         try:
             if self._client is None:
-                self._client = StorageClient(self.cluster_id, self.config.nodes, f"node-{self.node_id}")
+                name = f"node-{self.node_id}"
+                self._client = StorageClient(self.cluster_id, self.config.nodes, name, FORWARD_TIMEOUT_S)
                 await self._client.start()
             await self._client.send(partition, bodies, plain=False)
         except StorageError as refused:
