@@ -82,6 +82,7 @@ class StorageError(Exception):
         self.code = code
         self.message = message
         self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
+        self.asked = 0  # whom the client asked; 0 = nobody in particular
 
     @property
     def traits(self) -> ErrorTraits:
