@@ -1,5 +1,5 @@
-"""What queues of this node send to other queues: dead letters. The node is a client of the cluster like any other, so it
-does not matter where the other queue is led."""
+"""What queues of this node send to other queues: dead letters. The node is a client of the cluster like any other, so
+it does not matter where the other queue is led."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FORWARD_TIMEOUT_S = 3.0
 class Forwards:
     """One per node; its client is made when first needed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str
+    ) -> None:
         self._loop = loop
         self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S)
         self._client: StorageClient | None = None
