@@ -121,6 +121,10 @@ DEAD_LETTER_PAUSE_MS_MAX = 10_000
 # How long a lease that was handed out may wait for company on its way to the log. Leases are not waited for, so this
 # costs nobody time; a crash within it hands the message out again, as a crash before the commit does anyway.
 LEASE_LINGER_MS = 3
+# One answer to a browse, and what is read of a FIFO queue's log at a time to find the groups of its messages.
+BROWSE_MESSAGES_MAX = 1_000
+BROWSE_BYTES_MAX = 1 * MIB
+FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 # Bodies at hand for delivery, over all queues of a node.
 BODY_CACHE_BYTES_MAX = 24 * MIB
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
@@ -136,6 +140,7 @@ assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must f
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
+assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX

@@ -31,10 +31,13 @@ from storage_nodes.protocol.messages import (
     DeleteRequest,
     DescribeClusterRequest,
     Empty,
+    MessageState,
     Opcode,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
+    QueueBrowseReply,
+    QueueBrowseRequest,
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
@@ -48,11 +51,13 @@ from storage_nodes.protocol.messages import (
 CALL_TIMEOUT_S = 10.0
 # A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
 ATTEMPT_TIMEOUT_S = 2.0
+ALL_STATES = sum(MessageState)
 RETRY_PAUSE_S_MIN = 0.02
 RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
@@ -130,6 +135,14 @@ class StorageClient:
         """Counts of waiting, in-flight and delayed messages, from the leader."""
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
+
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
+    ) -> QueueBrowseReply:
+        """Look at messages from `from_offset` on without leasing them; `states` is a sum of MessageState. A page may be
+        empty and not the last: go on at next_offset until it is log_end."""
+        payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
+        return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
 
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""

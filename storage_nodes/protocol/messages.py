@@ -20,6 +20,7 @@ class Opcode(enum.IntEnum):
     PURGE = 14
     QUEUE_STATS = 15
     CONFIGURE = 16
+    QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
     CREATE_PARTITION = 30
@@ -177,6 +178,42 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+
+
+class MessageState(enum.IntEnum):
+    """Where a message stands. Bits, so that a browse can ask for several. Numbers are on the wire."""
+
+    WAITING = 1
+    IN_FLIGHT = 2
+    DELAYED = 4
+
+
+class QueueBrowseRequest(Message, frozen=True):
+    """Look at messages from an offset on, in log order, without leasing them; `states` is a sum of MessageState."""
+
+    partition: int
+    from_offset: int
+    messages_max: int
+    states: int = 7
+
+
+class BrowsedMessage(Message, frozen=True):
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+
+    offset: int
+    state: int
+    delivery: int
+    deadline_ms: int
+    sent_ms: int
+    body: bytes
+
+
+class QueueBrowseReply(Message, frozen=True):
+    """Look on at next_offset; it is the log's end when nothing is left to look at."""
+
+    messages: list[BrowsedMessage]
+    next_offset: int
+    log_end: int
 
 
 class DeadSource(Message, frozen=True):

@@ -40,6 +40,12 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5),
         "9503cf0000000200000000cf0000018bcfe56800cf0000018bcfe5686405",
     ),
+    (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
+    (
+        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body"),
+        "96050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479",
+    ),
+    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
     (m.NodeInfo(1, "127.0.0.1", 7101, "zone-a"), "9501a93132372e302e302e31cd1bbda67a6f6e652d61c3"),
@@ -122,6 +128,7 @@ def test_opcodes_are_frozen() -> None:
         "PURGE": 14,
         "QUEUE_STATS": 15,
         "CONFIGURE": 16,
+        "QUEUE_BROWSE": 17,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
         "CREATE_PARTITION": 30,
@@ -157,6 +164,7 @@ def test_error_numbers_are_frozen() -> None:
         "NOT_ENOUGH_NODES",
         "UNKNOWN_RECORD",
         "UNAVAILABLE",
+        "RECEIPT_STALE",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 
