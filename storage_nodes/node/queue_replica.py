@@ -72,10 +72,16 @@ class QueueReplica(Replica):
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        parsed_bytes_max = FIFO_PARSED_BYTES_MAX if meta.config.fifo else 0
-        self.bodies = BodyReader(log, host.bodies, host.run_cold, parsed_bytes_max)
-        self._dead_letters = DeadLetters(self)
+        # Made when first needed, as the queues of appends are: an idle partition stays small.
+        self._body_reader: BodyReader | None = None
         super().__init__(host, log, meta)
+
+    @property
+    def bodies(self) -> BodyReader:
+        if self._body_reader is None:
+            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if self.machine.is_fifo else 0
+            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold, parsed_bytes_max)
+        return self._body_reader
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -184,7 +190,9 @@ class QueueReplica(Replica):
     def on_follow(self) -> None:
         self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
-        self.bodies.clear()
+        if self._body_reader is not None:
+            self._body_reader.clear()
+            self._body_reader = None
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:
@@ -235,7 +243,7 @@ class QueueReplica(Replica):
                 self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
             elif kind is queue_effects.DeadLetter:
                 # A turn later: its answer is an input to the machine, which has not returned from this one.
-                self.host.loop.call_soon(self._dead_letters.move, effect)  # type: ignore[arg-type]
+                self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:

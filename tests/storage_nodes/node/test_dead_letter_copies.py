@@ -1,5 +1,4 @@
-"""The copy of a dead letter: what it keeps, what it says of its source, and its id, which makes a second one a duplicate.
-"""
+"""The copy of a dead letter: what it keeps, what it says of its source, and the id that stops a second one."""
 
 from __future__ import annotations
 
