@@ -23,7 +23,7 @@ NOT_SEEN = -1
 
 
 class _Slice:
-    __slots__ = ("bases", "offsets", "start_ms", "times_ms")
+    __slots__ = ("bases", "offsets", "packed", "start_ms", "times_ms")
 
     def __init__(self, start_ms: int) -> None:
         self.start_ms = start_ms
@@ -31,9 +31,18 @@ class _Slice:
         # Messages from bases[i] on were appended at times_ms[i]; both rise.
         self.bases = array("q")
         self.times_ms = array("q")
+        self.packed: list[Any] = []
 
     def time_of(self, offset: int) -> int:
         return self.times_ms[bisect_right(self.bases, offset) - 1]
+
+    def pack(self) -> list[Any]:
+        steps: list[int] = []
+        before = 0
+        for base, time_ms in zip(self.bases, self.times_ms, strict=True):
+            steps += (base - before, time_ms - self.start_ms)
+            before = base
+        return [self.start_ms, steps, b"".join(self.offsets), _offsets_bytes(array("q", self.offsets.values()))]
 
 
 _NOTHING: list[_Slice] = []  # of windows that never held an id; nothing is ever put into it
@@ -82,13 +91,11 @@ class DedupWindow:
 
     def pack(self) -> list[Any]:
         flat: list[Any] = []
-        for each in self._slices:
-            steps: list[int] = []
-            before = 0
-            for base, time_ms in zip(each.bases, each.times_ms, strict=True):
-                steps += (base - before, time_ms - each.start_ms)
-                before = base
-            flat += (each.start_ms, steps, b"".join(each.offsets), _offsets_bytes(array("q", each.offsets.values())))
+        for each in self._slices[:-1]:
+            each.packed = each.packed or each.pack()  # nothing is added to it any more
+            flat += each.packed
+        if self._slices:
+            flat += self._slices[-1].pack()
         return flat
 
     def unpack(self, flat: list[Any]) -> None:
