@@ -184,6 +184,12 @@ CREATING_MS_MAX = 2_000
 # Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
 DESCRIBE_PARTITIONS_MAX = 4_096
 DESCRIBE_ROW_BYTES_MAX = 768
+# Replicas that one node gives away or takes at a time; what they send is bounded by SNAPSHOTS_SENDING_MAX besides.
+MOVES_PER_NODE_MAX = 16
+# Partitions the manager looks at in one turn when it looks for those that may grow.
+PLAN_PARTITIONS_MAX = 64
+# How often moves under way are looked at, where no commit says earlier that there is something to do.
+MOVE_INTERVAL_MS = 100
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"

@@ -22,6 +22,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquireReply,
     AcquireRequest,
+    CancelMoveRequest,
     ChangeVisibilityRequest,
     ClusterInfo,
     CodesReply,
@@ -31,6 +32,7 @@ from storage_nodes.protocol.messages import (
     DeleteRequest,
     Empty,
     MessageState,
+    MoveReplicaRequest,
     Opcode,
     PartitionInfo,
     PurgeReply,
@@ -40,10 +42,12 @@ from storage_nodes.protocol.messages import (
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
+    RegisterNodeRequest,
     ScrubReply,
     ScrubRequest,
     SendReply,
     SendRequest,
+    SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
     encode_message,
@@ -167,13 +171,30 @@ class StorageClient:
         """Delete a partition; id and tag must both match. Deleting one that is gone is fine."""
         await self._call(Opcode.DELETE_PARTITION, 0, encode_message(DeletePartitionRequest(partition, tag)))
 
-    async def describe(self, partitions: list[int] | None = None) -> ClusterInfo:
-        """Nodes and partitions as any reachable node knows them."""
-        return await self._links.describe(partitions)
+    async def describe(self, partitions: list[int] | None = None, moving: bool = False) -> ClusterInfo:
+        """Nodes and partitions as any reachable node knows them; with `moving` also those with a move under way."""
+        return await self._links.describe(partitions, moving)
 
     async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
         return await self._links.describe_node(node_id, partitions)
+
+    async def move_replica(self, partition: int, source: int, target: int) -> PartitionInfo:
+        """Begin to move a replica; the answer names the move, which goes on by itself. `source` 0 adds a replica."""
+        payload = encode_message(MoveReplicaRequest(partition, source, target))
+        return _partition_info.decode(await self._call(Opcode.MOVE_REPLICA, 0, payload))
+
+    async def cancel_move(self, partition: int, number: int) -> None:
+        """Undo a move, if that is still possible; `describe` shows what became of it."""
+        await self._call(Opcode.CANCEL_MOVE, 0, encode_message(CancelMoveRequest(partition, number)))
+
+    async def register_node(self, node: NodeAddress) -> None:
+        """Make a new node, or a node's new address, known to the cluster."""
+        await self._call(Opcode.REGISTER_NODE, 0, encode_message(RegisterNodeRequest(*node)))
+
+    async def set_node_state(self, node_id: int, state: int, dead: bool = False) -> None:
+        """Drain a node, let it leave (drained first, then gone), or take it back; `state` is a `NodeState`."""
+        await self._call(Opcode.SET_NODE_STATE, 0, encode_message(SetNodeStateRequest(node_id, state, dead)))
 
     async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
         """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""

@@ -67,6 +67,8 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     config: QueueConfig = QueueConfig()
     # Made to be fed; it becomes a voter, if at all, by an entry of the log.
     learner: bool = False
+    # The move that brought it, or the last one before it was made (`node/holdings.py`).
+    move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
@@ -83,7 +85,7 @@ def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, 
 def shared_meta(text: str) -> PartitionMeta:
     """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
     meta = msgspec.json.decode(text, type=PartitionMeta)
-    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner)
+    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner, meta.move)
 
 
 class Host(Protocol):

@@ -26,9 +26,14 @@ class Opcode(enum.IntEnum):
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
+    MOVE_REPLICA = 33
+    CANCEL_MOVE = 34
+    REGISTER_NODE = 35
+    SET_NODE_STATE = 36
     PEER_HELLO = 40
     RAFT = 41
     HEARTBEAT = 42
+    MANAGE = 43
     SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
 
@@ -262,6 +267,23 @@ class NodeInfo(Message, frozen=True):
     why: str = ""
     # Of the answering node only: what is left of the file system that holds its directory.
     disk_free_bytes: int = 0
+    # A `NodeState` of the cluster machine, and how many replicas the node holds or is about to take.
+    state: int = 0
+    replicas: int = 0
+
+
+class MoveInfo(Message, frozen=True):
+    """A replica on its way from node `source` (0 = the partition grows) to node `target`.
+
+    `match` and `log_end`: up to which offset the target holds the leader's log; known to the leader alone (else 0).
+    """
+
+    number: int
+    source: int
+    target: int
+    undo: bool = False
+    match: int = 0
+    log_end: int = 0
 
 
 class PartitionInfo(Message, frozen=True):
@@ -279,6 +301,7 @@ class PartitionInfo(Message, frozen=True):
     epoch: int = 0
     leader_since_ms: int = 0
     leader_reason: str = ""
+    move: MoveInfo | None = None
 
 
 class CreatePartitionRequest(Message, frozen=True):
@@ -301,10 +324,12 @@ class DeletePartitionRequest(Message, frozen=True):
 
 
 class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all from `first` on, a page of them."""
+    """Only the named partitions; None = all from `first` on, a page of them. `moving`: also those with a move under
+    way."""
 
     partitions: list[int] | None = None
     first: int = 0
+    moving: bool = False
 
 
 class ClusterInfo(Message, frozen=True):
@@ -314,6 +339,39 @@ class ClusterInfo(Message, frozen=True):
     partitions: list[PartitionInfo]
     # Ask again from this partition on; 0 = that was all.
     next: int = 0
+
+
+class MoveReplicaRequest(Message, frozen=True):
+    """Begin to put `target` in the place of `source`; the answer, a PartitionInfo, names the move."""
+
+    partition: int
+    source: int
+    target: int
+
+
+class CancelMoveRequest(Message, frozen=True):
+    """Undo move `number` of a partition, if its group can still do without the target."""
+
+    partition: int
+    number: int
+
+
+class RegisterNodeRequest(Message, frozen=True):
+    """Make a node known to the cluster: from then on the others let it in."""
+
+    node_id: int
+    host: str
+    port: int
+    zone: str
+
+
+class SetNodeStateRequest(Message, frozen=True):
+    """`state` is a `NodeState`. `dead`: a node that is to leave died for good; refused while it is up, and without it
+    where it is not."""
+
+    node_id: int
+    state: int
+    dead: bool = False
 
 
 class ScrubRequest(Message, frozen=True):
@@ -346,11 +404,19 @@ class Empty(Message, frozen=True):
 
 
 class PeerHello(Message, frozen=True):
-    """First frame between nodes. Frames of an older incarnation of a node are dropped."""
+    """First frame between nodes. Frames of an older incarnation of a node are dropped.
+
+    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. The rest is
+    where the caller says that it listens. A node that is not let in gets an ErrorReply and is hung up on.
+    """
 
     cluster_id: str
     node_id: int
     incarnation: int
+    to: int = 0
+    host: str = ""
+    port: int = 0
+    zone: str = ""
 
 
 class Heartbeat(Message, frozen=True):
@@ -369,6 +435,13 @@ class Heartbeat(Message, frozen=True):
     slow: bool = False
     # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
     sync_us: int = 0
+
+
+class Manage(Message, frozen=True):
+    """Commands of the cluster machine that a node asks the manager to log. Not answered: the sender sees them folded,
+    and sends them again until it does."""
+
+    commands: list[bytes]
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
