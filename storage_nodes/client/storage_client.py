@@ -31,11 +31,14 @@ from storage_nodes.protocol.messages import (
     DeletePartitionRequest,
     DeleteRequest,
     Empty,
+    MessageState,
     MoveReplicaRequest,
     Opcode,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
+    QueueBrowseReply,
+    QueueBrowseRequest,
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
@@ -53,11 +56,13 @@ from storage_nodes.protocol.messages import (
 CALL_TIMEOUT_S = 10.0
 # A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
 ATTEMPT_TIMEOUT_S = 2.0
+ALL_STATES = sum(MessageState)
 RETRY_PAUSE_S_MIN = 0.02
 RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
@@ -90,16 +95,25 @@ class StorageClient:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error."""
+        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
+
+        Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
     async def stream_append(self, partition: int, bodies: list[bytes], acks: Acks = Acks.QUORUM) -> SendReply:
         """Append records to a stream partition."""
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
-    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms))
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+    ) -> AcquireReply:
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
+
+        FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
+        the same messages when it is tried again; without one they are locked until their visibility ends.
+        """
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 
@@ -126,6 +140,14 @@ class StorageClient:
         """Counts of waiting, in-flight and delayed messages, from the leader."""
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
+
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
+    ) -> QueueBrowseReply:
+        """Look at messages from `from_offset` on without leasing them; `states` is a sum of MessageState. A page may be
+        empty and not the last: go on at next_offset until it is log_end."""
+        payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
+        return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
 
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""
@@ -304,11 +326,13 @@ class _SendAnswer(_Completion):
                     send.reply.set_exception(result)
             return
         reply = _send_reply.decode(result)
-        offset = reply.first_offset
+        first = 0
         for send in self._sends:
+            end = first + len(send.bodies)
+            duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
             if not send.reply.done():
-                send.reply.set_result(SendReply(offset, reply.timestamp_ms))
-            offset += len(send.bodies)
+                send.reply.set_result(SendReply(reply.first_offset + first, reply.timestamp_ms, duplicates))
+            first = end
 
 
 class _Answer(_Completion):

@@ -47,6 +47,7 @@ from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
@@ -123,6 +124,7 @@ class StorageNode:
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
         self.care = NodeCare(self, config.node_disk_reserve_bytes)
+        self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
 
     async def start(self) -> None:
@@ -152,6 +154,7 @@ class StorageNode:
             self._server.close()
         for replica in list(self.replicas.values()):
             replica.close()
+        await self.forwards.close()
         for connection in list(self._connections):
             connection.close()
         await self.links.close()

@@ -39,6 +39,7 @@ from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
@@ -98,6 +99,7 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    forwards: Forwards
     failover: Failover
     feed: Feed
 

@@ -27,6 +27,7 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.CHANGE_VISIBILITY: QueueReplica.change_visibility,
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
+    Opcode.QUEUE_BROWSE: QueueReplica.browse,
 }
 _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
     Opcode.STREAM_APPEND: StreamReplica.append,

@@ -20,6 +20,7 @@ class Opcode(enum.IntEnum):
     PURGE = 14
     QUEUE_STATS = 15
     CONFIGURE = 16
+    QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
     CREATE_PARTITION = 30
@@ -74,19 +75,29 @@ class SendRequest(Message, frozen=True):
 
 
 class SendReply(Message, frozen=True):
-    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them."""
+    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them.
+
+    `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
+    The original is committed by then (R28).
+    """
 
     first_offset: int
     timestamp_ms: int
+    duplicates: list[tuple[int, int]] = []
 
 
 class AcquireRequest(Message, frozen=True):
-    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait)."""
+    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
+
+    `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
+    their visibility counted anew, unless one of them changed its state since.
+    """
 
     partition: int
     max_messages: int
     visibility_ms: int
     wait_ms: int = 0
+    attempt: bytes = b""
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -133,10 +144,20 @@ class PurgeReply(Message, frozen=True):
 
 
 class QueueConfig(Message, frozen=True):
-    """The part of a queue's configuration that its partitions enforce."""
+    """The part of a queue's configuration that its partitions enforce.
+
+    fifo                   order within message groups; fixed when the partition is made
+    dedup_window_ms        how long a deduplication id is remembered
+    max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
+    dead_letter_partition  where it moves to
+    """
 
     retention_ms: int = 345_600_000
     in_flight_max: int = 120_000
+    fifo: bool = False
+    dedup_window_ms: int = 300_000
+    max_receives: int = 0
+    dead_letter_partition: int = 0
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -149,12 +170,66 @@ class QueueStatsRequest(Message, frozen=True):
 
 
 class QueueStats(Message, frozen=True):
-    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits."""
+    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits.
+
+    On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
+    that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    """
 
     waiting: int
     in_flight: int
     delayed: int
     oldest_sent_ms: int = 0
+    groups: int = 0
+    locked_groups: int = 0
+    duplicates: int = 0
+    dead_lettered: int = 0
+
+
+class MessageState(enum.IntEnum):
+    """Where a message stands. Bits, so that a browse can ask for several. Numbers are on the wire."""
+
+    WAITING = 1
+    IN_FLIGHT = 2
+    DELAYED = 4
+
+
+class QueueBrowseRequest(Message, frozen=True):
+    """Look at messages from an offset on, in log order, without leasing them; `states` is a sum of MessageState."""
+
+    partition: int
+    from_offset: int
+    messages_max: int
+    states: int = 7
+
+
+class BrowsedMessage(Message, frozen=True):
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+
+    offset: int
+    state: int
+    delivery: int
+    deadline_ms: int
+    sent_ms: int
+    body: bytes
+
+
+class QueueBrowseReply(Message, frozen=True):
+    """Look on at next_offset; it is the log's end when nothing is left to look at."""
+
+    messages: list[BrowsedMessage]
+    next_offset: int
+    log_end: int
+
+
+class DeadSource(Message, frozen=True):
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+
+    partition: int
+    offset: int
+    sent_ms: int
+    first_received_ms: int
+    receives: int
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -17,8 +17,11 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.Hello("pk-1", "frontend-1"), "93a4706b2d31aa66726f6e74656e642d3100"),
     (m.Cancel(4_000_000_000), "91ceee6b2800"),
     (m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3), "940792c40401027800c400c203"),
-    (m.SendReply(2**40, 1_700_000_000_000), "92cf0000010000000000cf0000018bcfe56800"),
-    (m.AcquireRequest(7, 10, 30_000, 20_000), "94070acd7530cd4e20"),
+    (
+        m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)]),
+        "93cf0000010000000000cf0000018bcfe56800929201059203cf0000000200000000",
+    ),
+    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt"), "95070acd7530cd4e20c407617474656d7074"),
     (
         m.AcquiredMessage(5, 2, 1_700_000_000_000, 1_700_000_000_100, b"body"),
         "950502cf0000018bcfe56800cf0000018bcfe56864c404626f6479",
@@ -29,10 +32,20 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)]), "92079293050100930602ce02932e00"),
     (m.PurgeRequest(7), "9107"),
     (m.PurgeReply(12_345), "91cd3039"),
-    (m.QueueConfig(), "92ce14997000ce0001d4c0"),
-    (m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000)), "920792cdea60cd4e20"),
+    (m.QueueConfig(), "96ce14997000ce0001d4c0c2ce000493e00000"),
+    (m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9)), "920796cdea60cd4e20c3cd03e80509"),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000), "94010203cf0000018bcfe56800"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7), "98010203cf0000018bcfe5680004050607"),
+    (
+        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5),
+        "9503cf0000000200000000cf0000018bcfe56800cf0000018bcfe5686405",
+    ),
+    (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
+    (
+        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body"),
+        "96050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479",
+    ),
+    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
     (
@@ -44,7 +57,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9, 1_000, "won", m.MoveInfo(3, 1, 4)),
         "99070193010203a971756575653a783a300209cd03e8a3776f6e96030104c20000",
     ),
-    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3092ce14997000ce0001d4c003"),
+    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3096ce14997000ce0001d4c0c2ce000493e0000003"),
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
@@ -135,6 +148,7 @@ def test_opcodes_are_frozen() -> None:
         "PURGE": 14,
         "QUEUE_STATS": 15,
         "CONFIGURE": 16,
+        "QUEUE_BROWSE": 17,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
         "CREATE_PARTITION": 30,
@@ -176,6 +190,7 @@ def test_error_numbers_are_frozen() -> None:
         "NOT_ENOUGH_NODES",
         "UNKNOWN_RECORD",
         "UNAVAILABLE",
+        "RECEIPT_STALE",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 
