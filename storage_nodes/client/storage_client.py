@@ -92,9 +92,11 @@ class StorageClient:
         """Append records to a stream partition."""
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
-    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+    ) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms))
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 

@@ -32,6 +32,7 @@ class ErrorCode(enum.IntEnum):
     NOT_ENOUGH_NODES = 18
     UNKNOWN_RECORD = 19
     UNAVAILABLE = 20
+    RECEIPT_EXPIRED = 21
 
 
 class ErrorTraits(NamedTuple):
@@ -68,6 +69,7 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.NOT_ENOUGH_NODES: _LATER,
     ErrorCode.UNKNOWN_RECORD: _FINAL,
     ErrorCode.UNAVAILABLE: _LATER,
+    ErrorCode.RECEIPT_EXPIRED: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 

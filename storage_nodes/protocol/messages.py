@@ -72,6 +72,8 @@ class SendReply(Message, frozen=True):
 
     first_offset: int
     timestamp_ms: int
+    # FIFO: (index in the request, offset of the original) of each record that was a duplicate and was not stored again.
+    duplicates: list[tuple[int, int]] = []
 
 
 class AcquireRequest(Message, frozen=True):
@@ -81,6 +83,8 @@ class AcquireRequest(Message, frozen=True):
     max_messages: int
     visibility_ms: int
     wait_ms: int = 0
+    # FIFO: the same attempt within five minutes is answered with the same messages.
+    attempt: bytes = b""
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -131,6 +135,11 @@ class QueueConfig(Message, frozen=True):
 
     retention_ms: int = 345_600_000
     in_flight_max: int = 120_000
+    fifo: bool = False
+    dedup_window_ms: int = 300_000
+    # A message received this often moves to dead_letter_partition instead of being given once more; 0 = never.
+    max_receives: int = 0
+    dead_letter_partition: int = 0
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -149,6 +158,10 @@ class QueueStats(Message, frozen=True):
     in_flight: int
     delayed: int
     oldest_sent_ms: int = 0
+    groups: int = 0
+    locked_groups: int = 0
+    duplicates: int = 0
+    dead_lettered: int = 0
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ so a client encodes a message once, nodes copy it, and only the final reader dec
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many mill
 HEADER_GROUP = b"g"  # message group id
 HEADER_DEDUP = b"u"  # deduplication id
 HEADER_TAG = b"t"  # filter tag
+HEADER_DEAD_SOURCE = b"x"  # where a dead letter came from: partition, offset, sent_ms, receives
+
+_DEAD_SOURCE = struct.Struct(">IQQI")
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -38,6 +42,27 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Sequence[tuple[bytes, bytes]]
+
+
+class DeadSource(NamedTuple):
+    """Where a message stood before it was moved to a dead-letter queue."""
+
+    partition: int
+    offset: int
+    sent_ms: int
+    receives: int
+
+
+def encode_dead_source(source: DeadSource) -> bytes:
+    return _DEAD_SOURCE.pack(*source)
+
+
+def decode_dead_source(raw: bytes) -> DeadSource:
+    """Raises RecordError."""
+    try:
+        return DeadSource(*_DEAD_SOURCE.unpack(raw))
+    except struct.error:
+        raise RecordError("not the source of a dead letter") from None
 
 
 def encode_varint(value: int) -> bytes:
