@@ -2,11 +2,12 @@
 
 A dead letter stays as it was sealed, under a data key of the queue it was sent to. That queue has lent its keys to the
 dead-letter queue (`borrowed_keys` of the record), and they stay there when it is deleted. Versions of data keys are
-unique in an installation, so the version in the envelope names the queue too.
+unique in an installation (but for the first ones ever made), so the version in the envelope names the queue too.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
@@ -62,9 +63,9 @@ def _open_own(queue: QueueView, envelope: bytes) -> Opened:
 
 def _open_dead(queue: QueueView, envelope: bytes) -> tuple[Opened, str | None]:
     version = key_version(envelope)
-    borrowed = queue.borrowed_key(version)
-    if borrowed is not None:
-        return open_envelope(borrowed.key, envelope), borrowed.owner_name
+    for borrowed in queue.borrowed_keys(version):
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(borrowed.key, envelope), borrowed.owner_name
     # Back where it was sent: two queues may be each other's dead-letter queue.
     own = queue.opening_key(version)
     if own is None:

@@ -22,7 +22,6 @@ from api.queues.attributes import QueueProblem
 from api.queues.models import Queue
 from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
-from api.settings.environment import environment
 
 _STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ServiceUnavailable": 503}
 
@@ -57,7 +56,7 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
 
 async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = rules.check_name(params.get("QueueName"))
-    asked = rules.check_new(params.get("Attributes"))
+    asked = rules.check_new(params.get("Attributes"), name)
     tags = rules.check_tags(params.get("tags"))
     queue = await create_and_wait(actor_of(principal), principal.account_id, name, asked, tags)
     return {"name": queue.name}
@@ -71,7 +70,7 @@ async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict
 
 async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = _queue_name(principal, params)
-    change = rules.check_change(params.get("Attributes"))
+    change = rules.check_change(params.get("Attributes"), name)
     await sync_to_async(actions.set_queue_attributes)(actor_of(principal), principal.account_id, name, change)
     return {}
 
@@ -119,9 +118,8 @@ async def _remove_permission(principal: Principal, params: dict[str, object]) ->
 
 async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     queue = await _live_queue(principal, params)
-    arn = rules.format_arn(environment().region, principal.account_id, queue.name)
     return await _page(
-        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, arn, after, limit)
+        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit)
     )
 
 

@@ -52,7 +52,7 @@ class QueuesView(APIView):
         asked = QueueRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         name = rules.check_name(asked.validated_data["name"])
-        attributes = rules.check_new(asked.attributes())
+        attributes = rules.check_new(asked.attributes(), name)
         tags = rules.check_tags(asked.validated_data["tags"])
         actor = actor_of(caller(request))
         queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
@@ -77,7 +77,7 @@ class QueueView(APIView):
         """Changes the settings that are given."""
         asked = QueueSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        change = rules.check_change(asked.attributes())
+        change = rules.check_change(asked.attributes(), name)
         version = _version_asked(request)
         return _answer(
             actions.set_queue_attributes(actor_of(caller(request)), caller(request).account_id, name, change, version)

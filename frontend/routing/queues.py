@@ -6,6 +6,7 @@ receipts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.crypto.envelope import DataKey, data_key
@@ -66,7 +67,7 @@ class QueueView:
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
         self._keys: dict[int, DataKey] = {}
-        self._borrowed: dict[int, BorrowedOpening] = {}
+        self._borrowed: dict[int, list[BorrowedOpening]] = {}
         self.sealing_key = self._open_key(record.data_keys[-1].version)
 
     @property
@@ -80,20 +81,22 @@ class QueueView:
             key = self._open_key(version)
         return key
 
-    def borrowed_key(self, version: int) -> BorrowedOpening | None:
-        """The key of that version which another queue has lent to this one."""
-        opening = self._borrowed.get(version)
-        if opening is None:
+    def borrowed_keys(self, version: int) -> Sequence[BorrowedOpening]:
+        """The keys of that version which other queues have lent to this one: one, but for queues of old."""
+        openings = self._borrowed.get(version)
+        if openings is None:
             record = self.record
-            lent = next((known for known in record.borrowed_keys if known.version == version), None)
-            if lent is None:
-                return None
-            plain = self._keyring.unwrap_data_key(
-                record.account_id, record.account_key_wrapped, lent.owner_uuid, version, lent.wrapped
-            )
-            key = data_key(version, plain, record.account_id, lent.owner_uuid)
-            opening = self._borrowed[version] = BorrowedOpening(key, lent.owner_name)
-        return opening
+            openings = []
+            for lent in record.borrowed_keys:
+                if lent.version == version:
+                    plain = self._keyring.unwrap_data_key(
+                        record.account_id, record.account_key_wrapped, lent.owner_uuid, version, lent.wrapped
+                    )
+                    key = data_key(version, plain, record.account_id, lent.owner_uuid)
+                    openings.append(BorrowedOpening(key, lent.owner_name))
+            if openings:
+                self._borrowed[version] = openings
+        return openings
 
     def _open_key(self, version: int) -> DataKey:
         record = self.record

@@ -37,7 +37,7 @@ class ControlPlaneInMemory:
 
     def _CreateQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
         name = rules.check_name(params.get("QueueName"))
-        asked = rules.check_new(params.get("Attributes"))
+        asked = rules.check_new(params.get("Attributes"), name)
         tags = rules.check_tags(params.get("tags"))
         queue = (account_id, name)
         if queue in self.deleted:
@@ -47,13 +47,14 @@ class ControlPlaneInMemory:
             if different is not None:
                 raise QueueProblem("QueueNameExists", f"A different value for attribute {different}")
             return {"name": name}
-        self._store(account_id, name, rules.merged(rules.DEFAULTS, asked))
+        self._store(account_id, name, rules.merged(rules.defaults_of(name), asked))
         self.tags[queue] = tags
         return {"name": name}
 
     def _SetQueueAttributes(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
-        change = rules.check_change(params.get("Attributes"))
         name = params["QueueName"]
+        change = rules.check_change(params.get("Attributes"), name)
+        rules.check_together(rules.merged(self._attributes(account_id, name), change))
         self._store(account_id, name, rules.merged(self._attributes(account_id, name), change))
         return {}
 
@@ -112,7 +113,7 @@ class ControlPlaneInMemory:
         record = self._front.metadata.queues.get((account_id, name))
         if record is None:
             raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
-        return {**rules.DEFAULTS, **record.attributes}
+        return {**rules.defaults_of(name), **record.attributes}
 
     def _store(self, account_id: str, name: str, attributes: dict[str, str]) -> None:
         self._front.add_queue(name, account_id=account_id, attributes=attributes)
