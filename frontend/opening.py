@@ -10,16 +10,14 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+import msgspec
+
 from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
 from frontend.routing.queues import QueueView
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_GROUP,
-    DeadSource,
-    RecordError,
-    decode_body,
-    decode_dead_source,
-)
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_GROUP, RecordError, decode_body
+
+_decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
 
 class Letter(NamedTuple):
@@ -51,7 +49,10 @@ def open_record(queue: QueueView, body: bytes) -> Letter:
     if raw_source is None:
         return Letter(_open_own(queue, record.value), group, None, None)
     opened, lender = _open_dead(queue, record.value)
-    return Letter(opened, group, decode_dead_source(raw_source), lender)
+    try:
+        return Letter(opened, group, _decode_source(raw_source), lender)
+    except msgspec.DecodeError:
+        raise RecordError("the source of a dead letter does not parse") from None
 
 
 def _open_own(queue: QueueView, envelope: bytes) -> Opened:

@@ -157,8 +157,11 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
     message = found.message
     letter = open_record(queue, message.body)
     opened, dead = letter.opened, letter.dead
-    message_id, sequence, sent_ms, source = opened.message_id, None, message.sent_ms, None
+    message_id, sequence, source = opened.message_id, None, None
+    sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, message.delivery
     if dead is not None:
+        # Its life goes on: what was counted where it failed is not forgotten.
+        first_received_ms, delivery = dead.first_received_ms, dead.receives + delivery
         record = queue.record
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
@@ -173,8 +176,8 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         opened.content,
         opened.sender,
         sent_ms,
-        message.first_received_ms,
-        message.delivery,
+        first_received_ms,
+        delivery,
         letter.group,
         sequence,
         source,

@@ -154,7 +154,7 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
 def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
     if code == ErrorCode.NOT_IN_FLIGHT:
         return Refusal("MessageNotInflight", "The message referred to is not in flight.")
-    if code == ErrorCode.RECEIPT_EXPIRED:
+    if code == ErrorCode.RECEIPT_STALE:
         return invalid("Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
     if code == ErrorCode.OVER_LIMIT:
         return Refusal("OverLimit", "The maximum number of in flight messages is reached.")

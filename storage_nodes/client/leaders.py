@@ -83,14 +83,18 @@ class NodeLinks:
         if info.leader and len(self._leaders) < LEADERS_KNOWN_MAX:
             self._leaders[info.partition] = info.leader
 
-    def ask_leader(self, partition: int, opcode: int, payload: bytes, done: Completion) -> Call:
-        """Ask whom we take for the leader of `partition`."""
+    def guess(self, partition: int) -> int:
+        """The node that we take for the leader of `partition`."""
         node_id = self._leaders.get(partition)
         if node_id is None:
             node_id = self._order[partition % len(self._order)]
             if len(self._leaders) >= LEADERS_KNOWN_MAX:
                 self._leaders.clear()
             self._leaders[partition] = node_id
+        return node_id
+
+    def ask_node(self, node_id: int, opcode: int, payload: bytes, done: Completion) -> Call:
+        """Ask one node, over a connection that is opened where there is none."""
         call = Call()
         connection = self._connections.get(node_id)
         if connection is not None and connection.is_open:
@@ -100,11 +104,17 @@ class NodeLinks:
         return call
 
     def forget_leader(self, partition: int, error: StorageError) -> None:
-        """The guess was wrong: take the hint, or the next node in turn."""
+        """The guess was wrong: take the hint, or the next node in turn.
+
+        Many calls fail with the same node, one after the other. Only the first may correct the table: if each did,
+        as many calls as there are nodes would turn the guess in a circle, back to the node that failed.
+        """
+        guess = self._leaders.get(partition, self._order[0])
+        if error.asked not in (0, guess):
+            return
         if error.leader in self._nodes:
             self._leaders[partition] = error.leader
         elif error.traits.refresh_metadata:
-            guess = self._leaders.get(partition, self._order[0])
             self._leaders[partition] = self._order[(self._order.index(guess) + 1) % len(self._order)]
 
     async def ask(self, node_id: int, opcode: int, payload: bytes) -> bytes:
@@ -119,12 +129,7 @@ class NodeLinks:
                 else:
                     future.set_result(result)
 
-        call = Call()
-        connection = self._connections.get(node_id)
-        if connection is not None and connection.is_open:
-            call.asked(connection, connection.ask(opcode, payload, done))
-        else:
-            self._ask_later(node_id, opcode, payload, done, call)
+        call = self.ask_node(node_id, opcode, payload, done)
         try:
             async with asyncio.timeout(DESCRIBE_TIMEOUT_S):
                 return await future

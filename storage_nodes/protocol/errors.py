@@ -32,7 +32,7 @@ class ErrorCode(enum.IntEnum):
     NOT_ENOUGH_NODES = 18
     UNKNOWN_RECORD = 19
     UNAVAILABLE = 20
-    RECEIPT_EXPIRED = 21
+    RECEIPT_STALE = 21  # FIFO: the lease of this receipt ran out, or the message was handed out again since
 
 
 class ErrorTraits(NamedTuple):
@@ -69,7 +69,7 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.NOT_ENOUGH_NODES: _LATER,
     ErrorCode.UNKNOWN_RECORD: _FINAL,
     ErrorCode.UNAVAILABLE: _LATER,
-    ErrorCode.RECEIPT_EXPIRED: _FINAL,
+    ErrorCode.RECEIPT_STALE: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 
@@ -82,6 +82,7 @@ class StorageError(Exception):
         self.code = code
         self.message = message
         self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
+        self.asked = 0  # whom the client asked; 0 = nobody in particular
 
     @property
     def traits(self) -> ErrorTraits:

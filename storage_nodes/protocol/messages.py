@@ -68,22 +68,28 @@ class SendRequest(Message, frozen=True):
 
 
 class SendReply(Message, frozen=True):
-    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them."""
+    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them.
+
+    `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
+    The original is committed by then (R28).
+    """
 
     first_offset: int
     timestamp_ms: int
-    # FIFO: (index in the request, offset of the original) of each record that was a duplicate and was not stored again.
     duplicates: list[tuple[int, int]] = []
 
 
 class AcquireRequest(Message, frozen=True):
-    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait)."""
+    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
+
+    `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again, their
+    visibility counted anew, unless one of them changed its state since.
+    """
 
     partition: int
     max_messages: int
     visibility_ms: int
     wait_ms: int = 0
-    # FIFO: the same attempt within five minutes is answered with the same messages.
     attempt: bytes = b""
 
 
@@ -131,13 +137,18 @@ class PurgeReply(Message, frozen=True):
 
 
 class QueueConfig(Message, frozen=True):
-    """The part of a queue's configuration that its partitions enforce."""
+    """The part of a queue's configuration that its partitions enforce.
+
+    fifo                   order within message groups; fixed when the partition is made
+    dedup_window_ms        how long a deduplication id is remembered
+    max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
+    dead_letter_partition  where it moves to
+    """
 
     retention_ms: int = 345_600_000
     in_flight_max: int = 120_000
     fifo: bool = False
     dedup_window_ms: int = 300_000
-    # A message received this often moves to dead_letter_partition instead of being given once more; 0 = never.
     max_receives: int = 0
     dead_letter_partition: int = 0
 
@@ -152,7 +163,11 @@ class QueueStatsRequest(Message, frozen=True):
 
 
 class QueueStats(Message, frozen=True):
-    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits."""
+    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits.
+
+    On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
+    that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    """
 
     waiting: int
     in_flight: int
@@ -162,6 +177,16 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+
+
+class DeadSource(Message, frozen=True):
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+
+    partition: int
+    offset: int
+    sent_ms: int
+    first_received_ms: int
+    receives: int
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

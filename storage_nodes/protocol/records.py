@@ -16,18 +16,15 @@ so a client encodes a message once, nodes copy it, and only the final reader dec
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 # Clear headers that the queue machine understands. One byte each, because they are stored with every message.
 HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
-HEADER_GROUP = b"g"  # message group id
-HEADER_DEDUP = b"u"  # deduplication id
+HEADER_GROUP = b"g"  # message group id: messages of a FIFO queue that share it keep their order
+HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
 HEADER_TAG = b"t"  # filter tag
-HEADER_DEAD_SOURCE = b"x"  # where a dead letter came from: partition, offset, sent_ms, receives
-
-_DEAD_SOURCE = struct.Struct(">IQQI")
+HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -42,27 +39,6 @@ class Record(NamedTuple):
     key: bytes | None
     value: bytes
     headers: Sequence[tuple[bytes, bytes]]
-
-
-class DeadSource(NamedTuple):
-    """Where a message stood before it was moved to a dead-letter queue."""
-
-    partition: int
-    offset: int
-    sent_ms: int
-    receives: int
-
-
-def encode_dead_source(source: DeadSource) -> bytes:
-    return _DEAD_SOURCE.pack(*source)
-
-
-def decode_dead_source(raw: bytes) -> DeadSource:
-    """Raises RecordError."""
-    try:
-        return DeadSource(*_DEAD_SOURCE.unpack(raw))
-    except struct.error:
-        raise RecordError("not the source of a dead letter") from None
 
 
 def encode_varint(value: int) -> bytes:
@@ -133,6 +109,29 @@ def decode_body(body: bytes | memoryview) -> Record:
     if at != len(body):
         raise RecordError("bytes left over after the last header")
     return Record(key, value, headers)
+
+
+def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of a body alone: key and value are stepped over, not copied. Raises RecordError."""
+    key_length, at = decode_varint(body, 0)
+    if key_length > 0:
+        at += key_length
+    value_length, at = decode_varint(body, at)
+    if value_length < 0:
+        raise RecordError("negative value length")
+    count, at = decode_varint(body, at + value_length)
+    if count < 0 or count > len(body):
+        raise RecordError("negative or impossible header count")
+    headers = []
+    for _ in range(count):
+        name_length, at = decode_varint(body, at)
+        name, at = _take(body, at, name_length)
+        content_length, at = decode_varint(body, at)
+        content, at = _take(body, at, content_length)
+        headers.append((name, content))
+    if at != len(body):
+        raise RecordError("bytes left over after the last header")
+    return headers
 
 
 def _take(data: bytes | memoryview, at: int, length: int) -> tuple[bytes, int]:

@@ -15,16 +15,22 @@ from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueConfig, QueueStats, SendReply
+from storage_nodes.protocol.messages import (
+    AcquiredMessage,
+    AcquireReply,
+    DeadSource,
+    QueueConfig,
+    QueueStats,
+    SendReply,
+    encode_message,
+)
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
-    DeadSource,
     decode_body,
     encode_body,
-    encode_dead_source,
 )
 
 EPOCH = 7
@@ -118,7 +124,7 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery
             stale = ErrorCode.NOT_IN_FLIGHT
             if stored is not None and stored.group is not None and stored.visible_ms <= self._now_ms():
-                held, stale = False, ErrorCode.RECEIPT_EXPIRED
+                held, stale = False, ErrorCode.RECEIPT_STALE
             if held:
                 log[offset] = None
             codes.append(ErrorCode.OK if held else stale)
@@ -201,7 +207,9 @@ class FakeStorage:
             if stored is None or stored.visible_ms > self._now_ms() or stored.delivery < config.max_receives:
                 continue
             record = decode_body(stored.body)
-            source = encode_dead_source(DeadSource(partition, offset, stored.sent_ms, stored.delivery))
+            source = encode_message(
+                DeadSource(partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery)
+            )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
             log[offset] = None
             group = stored.group
