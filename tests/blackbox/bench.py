@@ -29,7 +29,7 @@ class BenchError(Exception):
 class Bench:
     """What a scenario's cycle is given."""
 
-    def __init__(self, cluster: NodeCluster, recorder: Recorder, rng: random.Random, body_bytes: int) -> None:
+    def __init__(self, cluster: NodeCluster, recorder: Recorder, rng: random.Random, body_bytes: int, pause_s: float) -> None:
         self.cluster = cluster
         self.recorder = recorder
         self.rng = rng
@@ -38,6 +38,7 @@ class Bench:
         self.findings: list[str] = []  # violations that no history shows
         self.expected_exits: set[int] = set()
         self._body_bytes = body_bytes
+        self._pause_s = pause_s
         self._clients: list[StorageClient] = []
 
     async def start(self) -> None:
@@ -45,7 +46,7 @@ class Bench:
         self.patient = await self._client(StorageClient(self.cluster.cluster_id, self.cluster.addresses, "patient"))
         queue = await self._create(PartitionKind.QUEUE, "blackbox-queue")
         stream = await self._create(PartitionKind.STREAM, "blackbox-stream")
-        self.load = Load(self.recorder, self.rng, queue, stream, self._body_bytes)
+        self.load = Load(self.recorder, self.rng, queue, stream, self._body_bytes, self._pause_s)
         writing, consuming = await self.one_attempt("writing"), await self.one_attempt("consuming")
         self.barriers = await self.one_attempt("barriers")
         self.load.start(writing, consuming)
@@ -137,6 +138,9 @@ class Bench:
         copies = await asyncio.to_thread(self.cluster.copies, self.load.stream)
         stream_events = (event for event in self.recorder.events if event.partition == self.load.stream)
         self.findings += [f"replica: {text}" for text in check_replicas(copies, sends_of(stream_events, APPEND).acked)]
+        states = await asyncio.to_thread(self.cluster.queue_states, self.load.queue)
+        if len(set(states.values())) != 1:
+            self.findings.append(f"replica: the queue's logs fold to different states: {states}")
         self.notes["deletes refused because the lease was lost"] = self.load.deletes_refused
         self.notes["records compared on three replicas"] = min(map(len, copies.values()))
 

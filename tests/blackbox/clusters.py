@@ -7,17 +7,20 @@ the same as passed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
-from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.node_log import NodeLog, PartitionLog
 from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.records import decode_body
 from tests.blackbox.faults.disks import DiskImage
@@ -134,6 +137,11 @@ class NodeCluster(StorageCluster):
         """What each stopped node's own log holds of a partition, read from a copy of its files."""
         return {node_id: read_copy(self.node_directory(node_id), partition) for node_id in NODES}
 
+    def queue_states(self, partition: int) -> dict[int, bytes]:
+        """What each stopped node's own log of a queue folds to, up to where all of them go."""
+        end = min(log_end_of(self.node_directory(node_id), partition) for node_id in NODES)
+        return {node_id: fold_copy(self.node_directory(node_id), partition, end) for node_id in NODES}
+
 
 class NetworkCluster(NodeCluster):
     """Every node in a network namespace of its own, joined by a bridge; the clients are on the bridge."""
@@ -144,7 +152,8 @@ class NetworkCluster(NodeCluster):
         self.addresses = [NodeAddress(node, self.network.address(node), NODE_PORT, f"zone-{node}") for node in NODES]
 
     def command_prefix(self, node_id: int) -> list[str]:
-        return ["ip", "netns", "exec", self.network.namespace(node_id)]
+        # `ip netns exec` would also give the node mounts of its own, which keep a disk image busy.
+        return ["nsenter", f"--net=/run/netns/{self.network.namespace(node_id)}"]
 
     def heal(self) -> None:
         self.network.heal()
@@ -183,26 +192,66 @@ class LargeImageCluster(ImageCluster):
     image_mib = 4_000
 
 
-def read_copy(directory: Path, partition: int) -> dict[int, Value]:
-    """Offset to value of every message in one node's log. Raises CorruptionError as the node itself would."""
+class EverythingCluster(ImageCluster, NetworkCluster):
+    """Every node in a namespace of its own, on a disk image of its own: for mixes of all faults."""
+
+    image_mib = 4_000
+
+
+@contextlib.contextmanager
+def copied_log(directory: Path, partition: int) -> Iterator[PartitionLog]:
+    """One partition of a stopped node, opened on a copy of its files. Raises CorruptionError as the node would."""
     with tempfile.TemporaryDirectory(prefix="penstock-copy-") as place:
         copy = Path(place) / "node"
         shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("lost+found", "ballast"))
         node_log = NodeLog.open(str(copy))
         try:
-            log = node_log.partitions[partition]
-            found: dict[int, Value] = {}
-            offset = log.log_start
-            while offset < log.log_end:
-                batches = log.read_cold(offset, COPY_READ_BYTES)
-                if not batches:
-                    break
-                for batch in batches:
-                    header = read_header(batch)
-                    if not header.is_control:
-                        found |= {at: value_of(decode_body(body).value) for at, body in iterate_bodies(batch)}
-                    offset = header.end_offset
-            return found
+            yield node_log.partitions[partition]
         finally:
             with contextlib.suppress(OSError):
                 node_log.close()
+
+
+def entries(log: PartitionLog, offset: int, end_offset: int) -> Iterator[bytes]:
+    """The batches that end at or below end_offset, from the first one at or after `offset`."""
+    while offset < end_offset:
+        batches = log.read_cold(offset, COPY_READ_BYTES)
+        if not batches:
+            return
+        for batch in batches:
+            offset = read_header(batch).end_offset
+            if offset > end_offset:
+                return
+            yield batch
+
+
+def read_copy(directory: Path, partition: int) -> dict[int, Value]:
+    """Offset to value of every message in one node's log."""
+    found: dict[int, Value] = {}
+    with copied_log(directory, partition) as log:
+        for batch in entries(log, log.log_start, log.log_end):
+            if not read_header(batch).is_control:
+                found |= {at: value_of(decode_body(body).value) for at, body in iterate_bodies(batch)}
+    return found
+
+
+def log_end_of(directory: Path, partition: int) -> int:
+    with copied_log(directory, partition) as log:
+        return log.log_end
+
+
+def fold_copy(directory: Path, partition: int, end_offset: int) -> bytes:
+    """What a queue partition's log comes to, up to end_offset, as a checkpoint: equal states give equal bytes."""
+    with copied_log(directory, partition) as log:
+        machine = QueueMachine()
+        if log.checkpoint is not None:
+            machine.restore(log.checkpoint)
+        for batch in entries(log, log.checkpoint_offset, end_offset):
+            header = read_header(batch)
+            if header.base_offset >= log.checkpoint_offset:
+                machine.apply(header, functools.partial(_records, batch), 0)
+        return machine.checkpoint()
+
+
+def _records(batch: bytes) -> list[tuple[int, bytes]]:
+    return list(iterate_bodies(batch))

@@ -280,3 +280,24 @@ async def _damage_one(bench: Bench, flipped: bool) -> None:
         cluster.start(victim)
     await bench.caught_up()
     bench.healed("damaged files")
+
+
+# --- everything ---------------------------------------------------------------------------------------------
+
+SOAK_QUIET_SHARE = 0.25
+SOAK_QUIET_S = 5.0
+
+
+async def soak(bench: Bench) -> None:
+    """One fault of all there are; after one in four a while without any. For long runs on an `EverythingCluster`."""
+    fault = bench.rng.choice(SOAK_FAULTS)
+    bench.notes[f"soak: {fault.__name__}"] += 1
+    await fault(bench)
+    if bench.rng.random() < SOAK_QUIET_SHARE:
+        await asyncio.sleep(SOAK_QUIET_S)
+
+
+SOAK_FAULTS = (
+    kill_leader, kill_leader, kill_follower, kill_all, pause_leader, pause_train, restart_storm,
+    isolate_leader, leader_not_heard, leader_deaf, bridge, power_one, power_one, power_all, flip_bits, truncate_files,
+)  # fmt: skip

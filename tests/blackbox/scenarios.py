@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from storage_nodes.protocol.errors import StorageError
 from tests.blackbox import nemeses
 from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, Verdict, availability, check_queue, check_stream, failover_times_s
-from tests.blackbox.clusters import ImageCluster, LargeImageCluster, NetworkCluster, NodeCluster
+from tests.blackbox.clusters import EverythingCluster, ImageCluster, LargeImageCluster, NetworkCluster, NodeCluster
 from tests.blackbox.faults import disks, network
 from tests.blackbox.history import Event, Recorder
 
@@ -21,6 +23,10 @@ BODY_BYTES = 120
 # Fills write-ahead log files fast enough for a disk to become full within a cycle.
 LARGE_BODY_BYTES = 12_000
 RUN_OVERTIME_S = 240.0
+# Between two sends of one writer. A run of an hour keeps its whole history in memory: a third of the load will do.
+SEND_PAUSE_S = 0.01
+SOAK_SEND_PAUSE_S = 0.03
+PROGRESS_S = 60.0
 
 
 class Scenario(NamedTuple):
@@ -28,6 +34,11 @@ class Scenario(NamedTuple):
     cluster: Callable[[], NodeCluster] = NodeCluster
     missing: Callable[[], str] = lambda: ""
     body_bytes: int = BODY_BYTES
+    pause_s: float = SEND_PAUSE_S
+
+
+def _everything_missing() -> str:
+    return network.missing() or disks.missing()
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -48,6 +59,7 @@ SCENARIOS: dict[str, Scenario] = {
     "disk-full": Scenario(nemeses.disk_full, LargeImageCluster, disks.missing, LARGE_BODY_BYTES),
     "flip-bits": Scenario(nemeses.flip_bits),
     "truncate-files": Scenario(nemeses.truncate_files),
+    "soak": Scenario(nemeses.soak, EverythingCluster, _everything_missing, pause_s=SOAK_SEND_PAUSE_S),
 }
 
 
@@ -81,7 +93,7 @@ def run_scenario(
     cluster = scenario.cluster()
     started_s = time.monotonic()
     failure = ""
-    bench = Bench(cluster, recorder, random.Random(seed), scenario.body_bytes)
+    bench = Bench(cluster, recorder, random.Random(seed), scenario.body_bytes, scenario.pause_s)
     try:
         work = _run(bench, scenario, seconds, cycles_max)
         asyncio.run(asyncio.wait_for(work, seconds + RUN_OVERTIME_S))
@@ -101,10 +113,18 @@ def run_scenario(
 async def _run(bench: Bench, scenario: Scenario, seconds: float, cycles_max: int | None) -> None:
     await bench.start()
     await bench.recovered()
-    end = time.monotonic() + seconds
-    while not bench.cycles or (time.monotonic() < end and bench.cycles != cycles_max):
+    now = started = time.monotonic()
+    told = 0
+    while not bench.cycles or (now < started + seconds and bench.cycles != cycles_max):
         await scenario.cycle(bench)
         bench.cycles += 1
+        # What is kept of the history stays: collecting garbage among it would stop the clients for longer and longer.
+        gc.freeze()
+        now = time.monotonic()
+        if now - started >= (told + 1) * PROGRESS_S:
+            told = int((now - started) / PROGRESS_S)
+            text = f"{told * PROGRESS_S:.0f} of {seconds:.0f} s, {bench.cycles} cycles, {len(bench.findings)} findings\n"
+            sys.stderr.write(text)
     await bench.finish()
 
 

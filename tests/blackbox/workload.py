@@ -22,7 +22,6 @@ from tests.blackbox.history import FAIL, OK, UNKNOWN, Event, Recorder, Value
 from tests.blackbox.payload import body_of, value_of
 
 BATCH_MAX = 5
-SEND_PAUSE_S = 0.01
 RETRY_PAUSE_S = 0.02
 VISIBILITY_MS = 3_000
 ACQUIRE_MAX = 100
@@ -43,12 +42,15 @@ class OneAttemptClient(StorageClient):
 class Load:
     """Writers and readers of one queue partition and one stream partition."""
 
-    def __init__(self, recorder: Recorder, rng: random.Random, queue: int, stream: int, body_bytes: int) -> None:
+    def __init__(
+        self, recorder: Recorder, rng: random.Random, queue: int, stream: int, body_bytes: int, pause_s: float
+    ) -> None:
         self.recorder = recorder
         self._rng = rng
         self.queue = queue
         self.stream = stream
         self._body_bytes = body_bytes
+        self._pause_s = pause_s
         self._writing = True
         self._consuming = True
         self._counters: dict[str, int] = {}
@@ -90,7 +92,7 @@ class Load:
             values = self.next_values(name, 1 + self._rng.randrange(BATCH_MAX))
             while (await self.send(client, name, operation, values)).kind == FAIL and self._writing:
                 await asyncio.sleep(RETRY_PAUSE_S)
-            await asyncio.sleep(SEND_PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     def next_values(self, name: str, count: int) -> list[Value]:
         first = self._counters.get(name, 0)

@@ -106,7 +106,7 @@ def missing() -> str:
     """Why namespaces cannot be used on this machine; empty where they can, shown by cutting a ping's way."""
     if os.geteuid() != 0:
         return "not root"
-    for tool in ("ip", "tc"):
+    for tool in ("ip", "tc", "nsenter"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     network: Network | None = None

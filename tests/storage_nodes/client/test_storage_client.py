@@ -174,3 +174,17 @@ def test_node_that_is_not_there_is_passed_over() -> None:
         assert nodes[1].frames
 
     run([accept, accept], scenario)
+
+
+def test_calls_that_fail_together_turn_the_guess_once() -> None:
+    """As many calls as nodes: turned by each of them, the guess would come back to the node that failed, for ever."""
+
+    def refuse(frame: Frame) -> StorageError:
+        return StorageError(ErrorCode.NOT_LEADER)
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        replies = await asyncio.gather(*(client.acquire(3, 1, 1_000) for _ in nodes))
+        assert [reply.epoch for reply in replies] == [1, 1, 1]
+        assert [len(node.frames) for node in nodes] == [3, 3, 0]
+
+    run([refuse, lambda frame: encode_message(AcquireReply(1, [])), refuse], scenario)
