@@ -77,7 +77,7 @@ def set_queue_attributes(
     if attributes == queue.attributes:
         return queue
     rules.check_together(attributes)
-    check_redrive(account_id, name, dict(change))
+    check_redrive(account_id, name, change)
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
     owed = any(attributes.get(one) != queue.attributes.get(one) for one in ENFORCED_BY_STORAGE)
     queue.attributes = attributes

@@ -12,7 +12,8 @@ Lending and waking write rows of several queues: both run with the account's row
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
@@ -30,7 +31,7 @@ from frontend.metadata.records import RecordKind, queue_change_key
 LIVE = (QueueState.CREATING, QueueState.ACTIVE)
 
 
-def check_redrive(account_id: str, name: str, change: dict[str, str]) -> None:
+def check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None:
     """The dead-letter queue must be there, in this account and region, of the same type, and willing."""
     redrive = rules.redrive_of(change)
     if redrive is None:
@@ -98,7 +99,7 @@ def wake_sources(account_id: str, name: str) -> None:
     Queue.objects.filter(pk__in=woken, claim__isnull=True).update(next_attempt_at=now)
     Queue.objects.filter(pk__in=woken).update(generation=F("generation") + 1)
     for queue_id in woken:
-        transaction.on_commit(lambda queue_id=queue_id: send_hint(Hint.CONFIGURE_QUEUE, queue_id))
+        transaction.on_commit(partial(send_hint, Hint.CONFIGURE_QUEUE, queue_id))
 
 
 def _lend(lender: Queue, target: Queue) -> bool:
