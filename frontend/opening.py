@@ -30,7 +30,7 @@ class Letter(NamedTuple):
 
 
 class KeyNotLent(EnvelopeError):
-    """A dead letter under a key that this view of the queue does not know: a newer one may."""
+    """A dead letter that no key opens which this view of the queue knows: a newer one may."""
 
 
 def open_record(queue: QueueView, body: bytes) -> Letter:
@@ -69,6 +69,7 @@ def _open_dead(queue: QueueView, envelope: bytes) -> tuple[Opened, str | None]:
             return open_envelope(borrowed.key, envelope), borrowed.owner_name
     # Back where it was sent: two queues may be each other's dead-letter queue.
     own = queue.opening_key(version)
-    if own is None:
-        raise KeyNotLent("no key for this dead letter is known")
-    return open_envelope(own, envelope), None
+    if own is not None:
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(own, envelope), None
+    raise KeyNotLent("no known key opens this dead letter")

@@ -140,7 +140,8 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
             if held and stored is not None:
                 stored.visible_ms = self._now_ms() + visibility_ms
-            codes.append(ErrorCode.OK if held else ErrorCode.NOT_IN_FLIGHT)
+            fifo = stored is not None and stored.group is not None
+            codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()
         return codes
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.frontend.compat.cases import GRANTABLE, POLICY, REDRIVE, url_of
+from tests.frontend.compat.cases import GRANTABLE, POLICY, REDRIVE, arn_of, url_of
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.frontend.compat.query_model import json_model
 from tests.frontend.compat.wire import FORM, form_fields, speak
@@ -35,7 +35,8 @@ bounded = settings(
 _PLAUSIBLE = (
     "", "x", "a b", "0", "1", "-1", "99999999999", "true", "null", "orders", "new", "old.fifo", "All", ".*", "String",
     "Number", "Binary", "AWSTraceHeader", "DelaySeconds", "VisibilityTimeout", "Policy", "RedrivePolicy", "QueueArn",
-    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
+    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), url_of("line.fifo"), arn_of("dead"), "true",
+    "FifoQueue", "DeduplicationScope", "messageGroup", "ContentBasedDeduplication", "RedriveAllowPolicy", "task-0", "g", OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
     "{", "[]", "\x00", "\r", "<&>]]>", "\ufffe", "𝄞", "x" * 300, *GRANTABLE,
 )  # fmt: skip
 texts = st.sampled_from(_PLAUSIBLE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -54,7 +55,7 @@ def of_shape(name: str) -> st.SearchStrategy[Any]:
     if kind == "structure":
         members = {member: of_shape(one["shape"]) for member, one in shape["members"].items()}
         if "QueueUrl" in members:
-            members["QueueUrl"] = st.just(url_of("orders")) | members["QueueUrl"]
+            members["QueueUrl"] = st.sampled_from((url_of("orders"), url_of("line.fifo"))) | members["QueueUrl"]
         return st.fixed_dictionaries({}, optional=members)
     if kind == "list":
         return st.lists(of_shape(shape["member"]["shape"]), max_size=12)
@@ -88,7 +89,9 @@ class Endurance:
     def answers(self, ask: Callable[[Installation], Awaitable[Reply]]) -> Reply:
         async def run() -> Reply:
             # Whatever was changed or deleted: every question finds the same.
-            self.front.add_queue("orders")
+            self.front.add_queue("orders", attributes={"RedrivePolicy": REDRIVE})
+            self.front.add_queue("line.fifo", (2,), attributes={"ContentBasedDeduplication": "true"})
+            self.front.add_queue("dead", (3,))
             async with asyncio.timeout(ANSWER_S_MAX):
                 return await ask(self.front)
 
