@@ -233,7 +233,7 @@ async def _apply_at(
                     (one.offset, one.delivery, visibility_ms[place]) for one, place in zip(found, places, strict=True)
                 ]
                 codes = await plane.storage.change_visibility(partition, changes)
-                # Of FIFO queues storage tells a lease that ran out from one that never was; SQS does so for deletes only.
+                # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
                 codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
         except StorageError as error:
             refusal = await storage_refusal(plane, queue, error)

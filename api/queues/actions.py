@@ -28,7 +28,6 @@ from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
 
-
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy")
 

@@ -64,9 +64,7 @@ def sources_of(account_id: str, name: str) -> QuerySet[Queue]:
     target_arn = rules.format_arn(environment().region, account_id, name)
     # Policies are stored in normal form (attributes.py): the target is their first member.
     start = json.dumps({"deadLetterTargetArn": target_arn})[:-1] + ","
-    return Queue.objects.filter(
-        account_id=account_id, state__in=LIVE, attributes__RedrivePolicy__startswith=start
-    )
+    return Queue.objects.filter(account_id=account_id, state__in=LIVE, attributes__RedrivePolicy__startswith=start)
 
 
 def lend_keys(source: Queue) -> None:
@@ -141,6 +139,4 @@ def _store_keys(target: Queue, keys: Iterable[BorrowedKey]) -> bool:
 
 
 def _refused(why: str) -> QueueProblem:
-    return QueueProblem(
-        "InvalidAttributeValue", f"Invalid value for the parameter RedrivePolicy. Reason: {why}"
-    )
+    return QueueProblem("InvalidAttributeValue", f"Invalid value for the parameter RedrivePolicy. Reason: {why}")

@@ -152,7 +152,7 @@ class MoveRequestSerializer(serializers.Serializer):
 class MoveSerializer(serializers.Serializer):
     id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[status.value.lower() for status in MoveStatus])
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
     destination = serializers.CharField(allow_null=True)
     messages_per_second = serializers.IntegerField(allow_null=True)
     moved = serializers.IntegerField()

@@ -134,9 +134,10 @@ class MoveView(APIView):
     def delete(self, request: Request, name: str, move_id: UUID) -> Response:
         """Stops the task. What was moved stays moved."""
         who = caller(request)
-        if not any(task.uuid == move_id for task in moves.moves_of(
-            who.account_id, _arn(request, name), limits.MOVE_TASKS_LISTED_MAX
-        )):
+        if not any(
+            task.uuid == move_id
+            for task in moves.moves_of(who.account_id, _arn(request, name), limits.MOVE_TASKS_LISTED_MAX)
+        ):
             raise NotFound
         return Response(MoveSerializer(moves.cancel_move(actor_of(who), who.account_id, move_id)).data, status=202)
 

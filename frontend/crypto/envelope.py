@@ -9,9 +9,9 @@
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
-The content is msgpack: [body, attributes, trace header, deduplication id]. Associated data: account id, queue uuid, and the envelope's
-first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message, queue or
-account, nor claim another sender.
+The content is msgpack: [body, attributes, trace header, deduplication id]. Associated data: account id, queue uuid, and
+the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message,
+queue or account, nor claim another sender.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ async def test_required_parameter_must_be_there(scene: Scene, protocol: str, act
 @both
 @pytest.mark.parametrize("action", WITH_QUEUE)
 async def test_queue_must_be_mine_and_there(scene: Scene, protocol: str, action: str) -> None:
-    for url in (url_of("unknown"), url_of("unknown.fifo"), url_of("secret", OTHER_ACCOUNT), url_of("orders", OTHER_ACCOUNT)):
+    foreign = (url_of("secret", OTHER_ACCOUNT), url_of("orders", OTHER_ACCOUNT), url_of("line.fifo", OTHER_ACCOUNT))
+    for url in (url_of("unknown"), url_of("unknown.fifo"), *foreign):
         answered = await ask(scene, protocol, GOOD[action], QueueUrl=url)
         assert (answered.status, answered.code) == (400, NOT_FOUND), (url, answered)
         assert answered.message.endswith("for this wsdl version." if protocol == "query" else "does not exist.")

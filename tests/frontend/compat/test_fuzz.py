@@ -35,8 +35,9 @@ bounded = settings(
 _PLAUSIBLE = (
     "", "x", "a b", "0", "1", "-1", "99999999999", "true", "null", "orders", "new", "old.fifo", "All", ".*", "String",
     "Number", "Binary", "AWSTraceHeader", "DelaySeconds", "VisibilityTimeout", "Policy", "RedrivePolicy", "QueueArn",
-    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), url_of("line.fifo"), arn_of("dead"), "true",
-    "FifoQueue", "DeduplicationScope", "messageGroup", "ContentBasedDeduplication", "RedriveAllowPolicy", "task-0", "g", OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
+    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), url_of("line.fifo"), arn_of("dead"),
+    "FifoQueue", "DeduplicationScope", "messageGroup", "ContentBasedDeduplication", "RedriveAllowPolicy", "task-0", "g",
+    OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
     "{", "[]", "\x00", "\r", "<&>]]>", "\ufffe", "𝄞", "x" * 300, *GRANTABLE,
 )  # fmt: skip
 texts = st.sampled_from(_PLAUSIBLE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
