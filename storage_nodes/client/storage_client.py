@@ -85,7 +85,10 @@ class StorageClient:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error."""
+        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
+
+        Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
     async def stream_append(self, partition: int, bodies: list[bytes], acks: Acks = Acks.QUORUM) -> SendReply:
@@ -95,7 +98,11 @@ class StorageClient:
     async def acquire(
         self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
     ) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
+
+        FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
+        the same messages when it is tried again; without one they are locked until their visibility ends.
+        """
         payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
@@ -185,9 +192,8 @@ class StorageClient:
             share, sends = _take_share(sends)
             bodies = share[0].bodies if len(share) == 1 else [body for send in share for body in send.bodies]
             payload = encode_message(SendRequest(partition, bodies, plain, acks))
-            node_id = self._links.guess(partition)
-            answer = _SendAnswer(node_id, share)
-            call = self._links.ask_node(node_id, opcode, payload, answer)
+            answer = _SendAnswer(share)
+            call = self._links.ask_leader(partition, opcode, payload, answer)
             answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
@@ -196,9 +202,8 @@ class StorageClient:
         pause = RETRY_PAUSE_S_MIN
         while True:
             future: asyncio.Future[bytes] = loop.create_future()
-            node_id = self._links.guess(partition)
-            answer = _Answer(node_id, future)
-            call = self._links.ask_node(node_id, opcode, payload, answer)
+            answer = _Answer(future)
+            call = self._links.ask_leader(partition, opcode, payload, answer)
             answer.give_up_after(loop, min(deadline - loop.time(), ATTEMPT_TIMEOUT_S + extra_s), call)
             try:
                 return await future
@@ -236,10 +241,9 @@ class _Send:
 class _Completion:
     """What happens when a frame is answered, or is not in time. A plain timer: cheaper than a timeout context."""
 
-    __slots__ = ("_answered", "_asked", "_timer")
+    __slots__ = ("_answered", "_timer")
 
-    def __init__(self, asked: int) -> None:
-        self._asked = asked
+    def __init__(self) -> None:
         self._answered = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -256,8 +260,6 @@ class _Completion:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if isinstance(result, StorageError):
-            result.asked = self._asked
         self.complete(result)
 
     def complete(self, result: bytes | StorageError) -> None:
@@ -269,8 +271,8 @@ class _SendAnswer(_Completion):
 
     __slots__ = ("_sends",)
 
-    def __init__(self, asked: int, sends: list[_Send]) -> None:
-        super().__init__(asked)
+    def __init__(self, sends: list[_Send]) -> None:
+        super().__init__()
         self._sends = sends
 
     def complete(self, result: bytes | StorageError) -> None:
@@ -280,11 +282,13 @@ class _SendAnswer(_Completion):
                     send.reply.set_exception(result)
             return
         reply = _send_reply.decode(result)
-        offset = reply.first_offset
+        first = 0
         for send in self._sends:
+            end = first + len(send.bodies)
+            duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
             if not send.reply.done():
-                send.reply.set_result(SendReply(offset, reply.timestamp_ms))
-            offset += len(send.bodies)
+                send.reply.set_result(SendReply(reply.first_offset + first, reply.timestamp_ms, duplicates))
+            first = end
 
 
 class _Answer(_Completion):
@@ -292,8 +296,8 @@ class _Answer(_Completion):
 
     __slots__ = ("_future",)
 
-    def __init__(self, asked: int, future: asyncio.Future[bytes]) -> None:
-        super().__init__(asked)
+    def __init__(self, future: asyncio.Future[bytes]) -> None:
+        super().__init__()
         self._future = future
 
     def complete(self, result: bytes | StorageError) -> None:

@@ -16,6 +16,7 @@ import msgspec
 import structlog
 from prometheus_client import Gauge
 
+from storage_nodes.client import StorageClient
 from storage_nodes.config import NodeConfig, split_listen
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
@@ -42,6 +43,7 @@ from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import (
     ClusterInfo,
     Heartbeat,
@@ -94,6 +96,9 @@ class StorageNode:
         self._resetting: set[int] = set()
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
+        # For what queues here send to other queues; made when first needed.
+        self._client: StorageClient | None = None
+        self._forwards: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         self.committer.start()
@@ -115,6 +120,10 @@ class StorageNode:
             self._server.close()
         for replica in list(self.replicas.values()):
             replica.close()
+        for task in list(self._forwards):
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
         for connection in list(self._connections):
             connection.close()
         await self.links.close()
@@ -157,6 +166,31 @@ class StorageNode:
 
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
+
+    def forward(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+        """Send messages to a queue partition, wherever it is led, and call `done` on the event loop once they are
+        committed, or with what went wrong."""
+        task = self.loop.create_task(self._forward(partition, bodies, done))
+        self._forwards.add(task)
+        task.add_done_callback(self._forwarded)
+
+    async def _forward(
+        self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]
+    ) -> None:
+        error: StorageError | None = None
+        try:
+            if self._client is None:
+                self._client = StorageClient(self.cluster_id, self.config.nodes, f"node-{self.node_id}")
+                await self._client.start()
+            await self._client.send(partition, bodies, plain=False)
+        except StorageError as refused:
+            error = refused
+        done(error)
+
+    def _forwarded(self, task: asyncio.Task[None]) -> None:
+        self._forwards.discard(task)
+        if not task.cancelled():
+            task.result()
 
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),

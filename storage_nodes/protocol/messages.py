@@ -82,8 +82,8 @@ class SendReply(Message, frozen=True):
 class AcquireRequest(Message, frozen=True):
     """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
 
-    `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again, their
-    visibility counted anew, unless one of them changed its state since.
+    `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
+    their visibility counted anew, unless one of them changed its state since.
     """
 
     partition: int
