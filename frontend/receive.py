@@ -125,8 +125,8 @@ async def lease(
         with plane.polls:
             return await poll_while_connected(plane.storage, queue.partitions, poll, receive, plane.parked)
     except StorageError as error:
-        if wait_ms and error.code == ErrorCode.OVER_LIMIT:
-            return []  # a long poll does not tell
+        if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
+            return []  # a long poll does not tell, nor does a FIFO queue
         raise await storage_refusal(plane, queue, error) from None
 
 

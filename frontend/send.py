@@ -123,6 +123,9 @@ async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool
         try:
             return await plane.storage.send(partition, bodies, plain)
         except StorageError as error:
+            if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
+                plane.meters.count("requests_throttled")
+                raise throttled(1.0) from None
             raise await storage_refusal(plane, queue, error) from None
 
 

@@ -192,8 +192,9 @@ class StorageClient:
             share, sends = _take_share(sends)
             bodies = share[0].bodies if len(share) == 1 else [body for send in share for body in send.bodies]
             payload = encode_message(SendRequest(partition, bodies, plain, acks))
-            answer = _SendAnswer(share)
-            call = self._links.ask_leader(partition, opcode, payload, answer)
+            node_id = self._links.guess(partition)
+            answer = _SendAnswer(node_id, share)
+            call = self._links.ask_node(node_id, opcode, payload, answer)
             answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
@@ -202,8 +203,9 @@ class StorageClient:
         pause = RETRY_PAUSE_S_MIN
         while True:
             future: asyncio.Future[bytes] = loop.create_future()
-            answer = _Answer(future)
-            call = self._links.ask_leader(partition, opcode, payload, answer)
+            node_id = self._links.guess(partition)
+            answer = _Answer(node_id, future)
+            call = self._links.ask_node(node_id, opcode, payload, answer)
             answer.give_up_after(loop, min(deadline - loop.time(), ATTEMPT_TIMEOUT_S + extra_s), call)
             try:
                 return await future
@@ -241,9 +243,10 @@ class _Send:
 class _Completion:
     """What happens when a frame is answered, or is not in time. A plain timer: cheaper than a timeout context."""
 
-    __slots__ = ("_answered", "_timer")
+    __slots__ = ("_answered", "_asked", "_timer")
 
-    def __init__(self) -> None:
+    def __init__(self, asked: int) -> None:
+        self._asked = asked
         self._answered = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -260,6 +263,8 @@ class _Completion:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if isinstance(result, StorageError):
+            result.asked = self._asked
         self.complete(result)
 
     def complete(self, result: bytes | StorageError) -> None:
@@ -271,8 +276,8 @@ class _SendAnswer(_Completion):
 
     __slots__ = ("_sends",)
 
-    def __init__(self, sends: list[_Send]) -> None:
-        super().__init__()
+    def __init__(self, asked: int, sends: list[_Send]) -> None:
+        super().__init__(asked)
         self._sends = sends
 
     def complete(self, result: bytes | StorageError) -> None:
@@ -296,8 +301,8 @@ class _Answer(_Completion):
 
     __slots__ = ("_future",)
 
-    def __init__(self, future: asyncio.Future[bytes]) -> None:
-        super().__init__()
+    def __init__(self, asked: int, future: asyncio.Future[bytes]) -> None:
+        super().__init__(asked)
         self._future = future
 
     def complete(self, result: bytes | StorageError) -> None:

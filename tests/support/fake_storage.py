@@ -74,8 +74,9 @@ class FakeStorage:
         for index, body in enumerate(bodies):
             headers = dict(decode_body(body).headers)
             assert not (plain and headers), "plain promises that no record has headers"
-            if fifo:
-                assert 1 <= len(headers[HEADER_GROUP]) <= 128 and 1 <= len(headers[HEADER_DEDUP]) <= 128
+            assert not fifo or 1 <= len(headers[HEADER_GROUP]) <= 128
+            if fifo or HEADER_DEDUP in headers:
+                assert 1 <= len(headers[HEADER_DEDUP]) <= 128
                 original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
                 if until_ms > now_ms:
                     duplicates.append((index, original))

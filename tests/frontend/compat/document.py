@@ -63,10 +63,11 @@ below is a test in `tests/frontend/compat/test_actions.py`, asked over both prot
 _NOTES = """## What differs
 
 - `Policy` and permissions are stored and returned; only the owner is let in, whatever they say.
-- A dead letter keeps its message id, its time of sending and its receive count. Of a chain of dead-letter queues
-  `DeadLetterQueueSourceArn` names the first: the queue that the message was sent to.
-- A message that a task moved to a standard queue has a new message id; should a crash have sent it twice, both have the
-  same one. A message that a task moved to a FIFO queue within five minutes of such a crash is there once.
+- A dead letter keeps its message id and its receive count, and on standard queues its time of sending. Of a chain of
+  dead-letter queues `DeadLetterQueueSourceArn` names the first, the queue that the message was sent to; on FIFO queues
+  the message id changes with the second move.
+- A message that a task moved has a new message id. Should the worker die between the send and the delete, it is sent
+  again and dropped by the target, unless more than five minutes have passed; then both copies have the same id.
 - `SequenceNumber` has twenty digits and grows with every message of the queue; a queue does not number without gaps.
 - A FIFO queue has one partition, whatever `FifoThroughputLimit` says, and no rate limit of its own.
 - An account with 100 active move tasks is told OverLimit.
