@@ -38,6 +38,10 @@ REDRIVE_RECEIVES_DEFAULT = 10
 ARN_CHARACTERS_MAX = 256
 # Queues that lend their keys on: a dead-letter queue of a dead-letter queue, and so forth.
 REDRIVE_CHAIN_MAX = 16
+# Keys that a dead-letter queue holds of other queues, and how long it keeps those of queues that are gone: a message
+# waits at most 14 days in each queue of a chain.
+BORROWED_KEYS_MAX = 5_000
+BORROWED_KEY_DAYS = 60
 PARTITIONS_PER_QUEUE = 1
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_REST_S = 60

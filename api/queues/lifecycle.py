@@ -83,7 +83,7 @@ def settle_queue(claim: Claim, partitions: list[int]) -> bool:
     """The claimed wish is fulfilled. False: the claim was lost meanwhile, nothing is written."""
     if claim.state == QueueState.CREATING:
         # Sources may be woken: rows of several queues are written.
-        Account.objects.select_for_update().get(queues__pk=claim.queue_id)
+        Account.objects.select_for_update(of=("self",)).get(queues__pk=claim.queue_id)
     queue = Queue.objects.select_for_update().filter(pk=claim.queue_id, claim=claim.claim).first()
     if queue is None:
         return False

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 
 from django.db import connection, transaction
@@ -131,11 +132,24 @@ def _store_keys(target: Queue, keys: Iterable[BorrowedKey]) -> bool:
     fresh = [key for key in keys if (key.owner_uuid, key.version) not in held]
     if not fresh:
         return False
+    _forget_keys_of_the_gone(target)
+    if target.borrowed_keys.count() + len(fresh) > limits.BORROWED_KEYS_MAX:
+        raise QueueProblem(
+            "OverLimit",
+            f"Dead letters of at most {limits.BORROWED_KEYS_MAX} queues can come to one queue, by way of others too.",
+        )
     BorrowedKey.objects.bulk_create(fresh)
     target.version = next_version()
     target.save(update_fields=["version"])
     announce(RecordKind.QUEUE, queue_change_key(target.account_id, target.name), target.version)
     return True
+
+
+def _forget_keys_of_the_gone(target: Queue) -> None:
+    """Of queues deleted so long ago that none of their messages is left."""
+    long_ago = timezone.now() - timedelta(days=limits.BORROWED_KEY_DAYS)
+    owners = Queue.objects.filter(account_id=target.account_id, state=QueueState.DELETED, deleted_at__lt=long_ago)
+    target.borrowed_keys.filter(owner_uuid__in=owners.values("uuid")).delete()
 
 
 def _refused(why: str) -> QueueProblem:

@@ -11,6 +11,7 @@ import pytest
 from frontend.crypto.message_ids import MessageIds
 from frontend.metadata.records import BorrowedKey, DataKey
 from frontend.sqs.fifo import FifoRules, dedup_key
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
@@ -217,3 +218,31 @@ async def test_fifo_dead_letter_keeps_its_message_id(line: Installation) -> None
     (letter,) = await receive(line, f"http://{HOST}/{ACCOUNT}/dead.fifo")
     assert letter["MessageId"] == sent["MessageId"]
     assert letter["Attributes"]["MessageGroupId"] == "g"
+
+
+async def test_more_ids_than_storage_remembers_throttle_the_sender(line: Installation) -> None:
+    line.storage.fail_with = ErrorCode.OVER_LIMIT
+    for url in (FIFO_URL, QUEUE_URL):
+        message = MESSAGE if url == FIFO_URL else {"MessageBody": "x"}
+        reply = await line.sqs("SendMessage", {**message, "QueueUrl": url})
+        assert reply.error == "RequestThrottled" and int(reply.headers["retry-after"]) >= 1
+
+
+async def test_too_many_in_flight_on_a_fifo_queue_is_an_empty_answer(line: Installation) -> None:
+    line.storage.fail_with = ErrorCode.OVER_LIMIT
+    assert await receive(line) == []
+    assert (await line.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL})).error == "OverLimit"
+
+
+async def test_delete_of_a_fifo_receipt_tells_that_it_has_expired_and_a_change_that_it_is_not_in_flight(
+    line: Installation,
+) -> None:
+    await line.sqs("SendMessage", MESSAGE)
+    (message,) = await receive(line)
+    asked = {"QueueUrl": FIFO_URL, "ReceiptHandle": message["ReceiptHandle"]}
+    line.clock.now_s += 31
+    late = await line.sqs("DeleteMessage", asked)
+    assert late.error == "InvalidParameterValueException" and "has expired" in late.json["message"]
+    changed = await line.sqs("ChangeMessageVisibility", {**asked, "VisibilityTimeout": 9})
+    assert changed.error == "MessageNotInflight"
+    assert len(await receive(line)) == 1

@@ -171,6 +171,23 @@ def test_two_queues_that_are_each_others_dead_letter_queue_lend_and_end(scene: S
     assert [message.content.body for message in scene.receive("b", visibility_s=1)] == ["hello"]
 
 
+def test_keys_of_queues_long_gone_are_forgotten_and_their_number_is_bounded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BORROWED_KEYS_MAX", 2)
+    dead = scene.create("dead")
+    for name in ("a", "b"):
+        scene.create(name, RedrivePolicy=scene.redrive("dead"))
+        scene.caller.sqs("DeleteQueue", QueueName=name)
+    attributes = {"RedrivePolicy": scene.redrive("dead")}
+    refused = scene.caller.sqs("CreateQueue", QueueName="c", Attributes=attributes)
+    assert (refused.status_code, refused.json()["code"]) == (403, "OverLimit")
+    assert not Queue.objects.filter(name="c").exists()
+    Queue.objects.filter(name="a").update(deleted_at=timezone.now() - timedelta(days=61))
+    scene.create("c", **attributes)
+    assert set(dead.borrowed_keys.values_list("owner_name", flat=True)) == {"b", "c"}
+
+
 # --- move tasks ---
 
 

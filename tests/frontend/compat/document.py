@@ -69,6 +69,7 @@ _NOTES = """## What differs
 - A message that a task moved has a new message id. Should the worker die between the send and the delete, it is sent
   again and dropped by the target, unless more than five minutes have passed; then both copies have the same id.
 - `SequenceNumber` has twenty digits and grows with every message of the queue; a queue does not number without gaps.
+- `MessageGroupId` on a standard queue is kept and returned; messages are not shared out by it.
 - A FIFO queue has one partition, whatever `FifoThroughputLimit` says, and no rate limit of its own.
 - An account with 100 active move tasks is told OverLimit.
 - A queue of another account does not exist for the caller: QueueDoesNotExist, never AccessDenied.

@@ -1,4 +1,6 @@
-"""Whatever fits the model's shapes, nearly fits them, or is only bytes: an answer of the protocol, never a 500."""
+"""Whatever fits the model's shapes, nearly fits them, or is only bytes: an answer of the protocol, never a 500.
+
+And nothing of another tenant's, who has a queue and a message in the same installation."""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from tests.frontend.compat.wire import FORM, form_fields, speak
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation, Reply, sign
 
 ANSWER_S_MAX = 5.0
+SECRET = "what another tenant has sent"
 SHAPES: dict[str, Any] = json_model()["shapes"]
 OPERATIONS: dict[str, Any] = json_model()["operations"]
 # No shrinking: a failure is told as it is found, within the time that the tests have.
@@ -85,6 +88,8 @@ class Endurance:
         front = Installation()
         ControlPlaneInMemory(front)
         front.plane.drain()  # polls answer at once
+        secret = {"QueueUrl": url_of("secret", OTHER_ACCOUNT), "MessageBody": SECRET}
+        assert (await front.sqs("SendMessage", secret, key=front.other_key)).status == 200
         return front
 
     def answers(self, ask: Callable[[Installation], Awaitable[Reply]]) -> Reply:
@@ -100,6 +105,8 @@ class Endurance:
         self.front.clock.now_s += 1
         reply = self.runner.run(run())
         assert reply.status in (200, 400, 403, 404, 413, 415), reply
+        assert SECRET not in reply.body.decode()
+        assert [one is not None and one.delivery for one in self.front.storage.logs[50]] == [0], "another's queue"
         if reply.headers["content-type"] == "text/xml":
             ElementTree.fromstring(reply.body)
         else:
