@@ -5,14 +5,15 @@
     release   conditional on the claim: the slice is over, somebody goes on after a pause
     end       conditional on the claim: COMPLETED, CANCELLED or FAILED
 
-A claim that was never given back belongs to a worker that died. What it had leased at the source becomes visible after
-MOVE_VISIBILITY_MS: until then (`steady_at`) an empty source is not taken for an empty one.
+A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done. What
+was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives nothing is
+not taken for an empty one.
 """
 
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
@@ -47,7 +48,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
     if task is None:
         return None
     if task.claim is not None:
-        task.steady_at = now + timedelta(milliseconds=limits.MOVE_VISIBILITY_MS)
+        task.steady_at = _steady_after(now)
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return None
@@ -97,13 +98,16 @@ def release_move(claim: MoveClaim, pause_ms: int, failed: bool = False) -> None:
     task = _claimed(claim)
     if task is None:
         return
-    task.failures += failed
+    now = timezone.now()
+    if failed:
+        task.failures += 1
+        task.steady_at = _steady_after(now)
     if task.failures > limits.MOVE_FAILURES_MAX:
         _end(task, MoveStatus.FAILED, "The message store does not answer.")
         return
     task.claim = None
-    task.next_attempt_at = timezone.now() + timedelta(milliseconds=pause_ms)
-    task.save(update_fields=["claim", "failures", "next_attempt_at"])
+    task.next_attempt_at = now + timedelta(milliseconds=pause_ms)
+    task.save(update_fields=["claim", "failures", "next_attempt_at", "steady_at"])
 
 
 @transaction.atomic
@@ -156,6 +160,10 @@ def record_of(queue: Queue) -> QueueRecord | None:
 def _claimed(claim: MoveClaim) -> MessageMoveTask | None:
     rows = MessageMoveTask.objects.select_for_update(of=("self",)).select_related("source")
     return rows.filter(pk=claim.task_id, claim=claim.claim).first()
+
+
+def _steady_after(now: datetime) -> datetime:
+    return now + timedelta(milliseconds=limits.MOVE_VISIBILITY_MS)
 
 
 def _end(task: MessageMoveTask, status: MoveStatus, reason: str) -> None:

@@ -361,6 +361,26 @@ def test_storage_that_does_not_answer_is_tried_again_and_given_up_in_the_end(
         assert task.status == status
 
 
+@pytest.mark.parametrize("call", ["send", "delete"])
+def test_storage_that_fails_in_the_middle_of_a_batch_ends_in_no_early_completion(scene: Scene, call: str) -> None:
+    dead_letters(scene)
+    task = start(scene)
+
+    def refuse(made: str, partition: int) -> None:
+        if made == call:
+            raise StorageError(ErrorCode.NO_QUORUM)
+
+    scene.storage.before = refuse
+    assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS
+    scene.storage.before = lambda made, partition: None
+    MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+    assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS, "what it leased is still invisible"
+    scene.clock.now_s += 31
+    assert run(scene, task).status == "COMPLETED"
+    assert [message.content.body for message in scene.receive("orders")] == ["m0", "m1", "m2"]
+    assert scene.receive("dead") == []
+
+
 @pytest.mark.parametrize("gone", ["dead", "elsewhere"])
 def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str) -> None:
     dead_letters(scene)
