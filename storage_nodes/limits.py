@@ -109,7 +109,9 @@ DEAD_LETTER_PAUSE_MS_MAX = 10_000
 # costs nobody time; a crash within it hands the message out again, as a crash before the commit does anyway.
 LEASE_LINGER_MS = 3
 # Bodies at hand for delivery, over all queues of a node.
-BODY_CACHE_BYTES_MAX = 8 * MIB
+BODY_CACHE_BYTES_MAX = 24 * MIB
+# Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
+FIFO_PARSED_BYTES_MAX = 16 * MIB
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
@@ -121,6 +123,7 @@ assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must f
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
+assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX

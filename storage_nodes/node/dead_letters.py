@@ -4,8 +4,8 @@ machine remove the message.
     machine: DeadLetter -> bodies from the log -> copies, each with a deduplication id of its source
                         -> send, committed -> machine.moved -> log -> removed
 
-A message is always in the source, in the target, or in both for a moment. A crash in between leads to a second copy with
-the same id, which the target drops while it remembers the id.
+A message is always in the source, in the target, or in both for a moment. A crash in between leads to a second copy
+with the same id, which the target drops while it remembers the id.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from storage_nodes.limits import (
     ACQUIRE_WAIT_MS_MAX,
     ATTEMPT_BYTES_MAX,
     DEDUP_ID_BYTES_MAX,
+    FIFO_PARSED_BYTES_MAX,
     GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
     READ_AHEAD_BYTES_MAX,
@@ -67,7 +68,8 @@ class QueueReplica(Replica):
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        self.bodies = BodyReader(log, host.bodies, host.run_cold)
+        parsed_bytes_max = FIFO_PARSED_BYTES_MAX if meta.config.fifo else 0
+        self.bodies = BodyReader(log, host.bodies, host.run_cold, parsed_bytes_max)
         self._dead_letters = DeadLetters(self)
         super().__init__(host, log, meta)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from storage_nodes.limits import PURGE_INTERVAL_MS
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies
 from storage_nodes.machines.queue import commands
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
 
@@ -34,6 +35,8 @@ class NaiveFifo:
         self.messages: dict[int, Message] = {}
         self.ids: dict[bytes, tuple[int, int]] = {}  # id -> (offset, time_ms) of its last original
         self.duplicates: dict[int, int] = {}
+        self.arrived: set[int] = set()
+        self.delete_codes: list[ErrorCode | None] = []  # of the last command that deleted
         self.spared: set[int] = set()  # dead letters that could not be moved: may be received again
         self.last_ms = 0
         self.last_purge_ms = -PURGE_INTERVAL_MS
@@ -54,6 +57,7 @@ class NaiveFifo:
                 self.last_ms = max(self.last_ms, command[commands.TIME_MS])
 
     def _arrive(self, offset: int, headers: dict[bytes, bytes], sent_ms: int) -> None:
+        self.arrived.add(offset)
         dedup_id = headers.get(HEADER_DEDUP)
         if dedup_id:
             known = self.ids.get(dedup_id)
@@ -73,10 +77,7 @@ class NaiveFifo:
             for lease in first:
                 self._lease(*lease)
         elif kind == commands.DELETED:
-            for at in range(0, len(first), 2):
-                message = self.messages.get(first[at])
-                if message and message.delivery == first[at + 1] and message.is_in_flight(now_ms):
-                    del self.messages[first[at]]
+            self.delete_codes = [self._delete(*first[at : at + 2], now_ms) for at in range(0, len(first), 2)]
         elif kind == commands.VISIBILITY_CHANGED:
             for at in range(0, len(first), 3):
                 message = self.messages.get(first[at])
@@ -99,6 +100,17 @@ class NaiveFifo:
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
                 self.messages = {o: message for o, message in self.messages.items() if o > offset}
+
+    def _delete(self, offset: int, delivery: int, now_ms: int) -> ErrorCode | None:
+        message = self.messages.get(offset)
+        if message is None:
+            return ErrorCode.OK if offset in self.arrived else None  # never was one: both answers will do
+        if not message.touched:
+            return ErrorCode.UNKNOWN_RECORD
+        if message.delivery != delivery or not message.is_in_flight(now_ms):
+            return ErrorCode.RECEIPT_STALE
+        del self.messages[offset]
+        return ErrorCode.OK
 
     def _expire(self, offset: int, now_ms: int) -> None:
         message = self.messages.pop(offset, None)
