@@ -227,12 +227,15 @@ def test_fifo_move_keeps_the_group_its_order_and_the_old_id(scene: Scene) -> Non
     assert [message.content.dedup_id for message in back] == ids
 
 
-def test_worker_killed_between_send_and_delete_loses_nothing_and_fifo_doubles_nothing(scene: Scene) -> None:
+@pytest.mark.parametrize("dies_at", ["send", "delete"])
+def test_worker_killed_in_the_middle_of_a_batch_loses_nothing_and_fifo_doubles_nothing(
+    scene: Scene, dies_at: str
+) -> None:
     dead_letters(scene, ".fifo")
     task = start(scene, "dead.fifo")
 
     def die(call: str, partition: int) -> None:
-        if call == "delete":
+        if call == dies_at:
             raise Killed
 
     scene.storage.before = die
