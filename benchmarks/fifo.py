@@ -2,8 +2,8 @@
 
     ./penstock bench fifo
 
-Messages of 1 KiB in batches of 10, over GROUPS message groups, each with a deduplication id; the standard queue gets them
-without. Client, nodes and disk share the machine.
+Messages of 1 KiB in batches of 10, over GROUPS message groups, each with a deduplication id; the standard queue gets
+them without. Client, nodes and disk share the machine.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """One of three storage nodes is killed, stays away, and comes back, again and again, under load.
 
-    ./penstock bench node_away [--cycles N] [--away-s S] [--seed N]
+    ./penstock bench node_away [--cycles N] [--away-s S] [--rate MSG/S] [--seed N]
 
 Two questions: how many one-second windows of a queue have an acknowledged send (clients retry as they always do), and
-how much slower are sends while the returning node catches up. The load is a closed loop of a fixed number of calls in
-flight, so that whatever the node's return costs shows in the rate. Client, nodes and disk share the machine; a node
-counts as level again once a send that asks for all voters was acknowledged on every queue.
+how much slower are sends while the returning node catches up. Without --rate the load is a closed loop of a fixed
+number of calls in flight that takes all the machine has, so that whatever the node's return costs shows in the rate;
+with it, what shows is how long sends take. Client, nodes and disk share the machine; a node counts as level again once
+a send that asks for all voters was acknowledged on every queue.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ Span = tuple[float, float]
 class Load:
     """Senders and a consumer on every queue, and the times of all acknowledgements."""
 
-    def __init__(self, client: StorageClient, queues: list[int]) -> None:
+    def __init__(self, client: StorageClient, queues: list[int], rate: float) -> None:
         self.client = client
         self.queues = queues
+        # Between two sends of one sender; 0 = none.
+        self._pause_s = BATCH * IN_FLIGHT_PER_QUEUE * len(queues) / rate if rate else 0.0
+        self.took_s: list[tuple[float, float]] = []  # (when a send began, how long it took)
         self.acked_s: dict[int, list[float]] = {queue: [] for queue in queues}
         self._body = encode_body(os.urandom(BODY_BYTES))
         self._going_on = True
@@ -60,13 +64,19 @@ class Load:
     async def _send(self, queue: int) -> None:
         acked_s = self.acked_s[queue]
         bodies = [self._body] * BATCH
+        began = time.perf_counter()
         while self._going_on:
             try:
                 await self.client.send(queue, bodies)
             except StorageError:
                 await asyncio.sleep(RETRY_PAUSE_S)
-            else:
-                acked_s.append(time.perf_counter())
+                continue
+            now = time.perf_counter()
+            acked_s.append(now)
+            self.took_s.append((began, now - began))
+            # Against a schedule: what was late is made up for, and counts as late.
+            began = began + self._pause_s if self._pause_s else now
+            await asyncio.sleep(max(0.0, began - now))
 
     async def _consume(self, queue: int) -> None:
         """In large batches, so that most of the work is that of the sends."""
@@ -110,18 +120,22 @@ class Load:
             served += len([number for number in numbers if number < count])
         return count * len(self.queues), served
 
+    def p99_ms(self, spans: list[Span]) -> float:
+        took = [seconds for began, seconds in self.took_s if any(start <= began < end for start, end in spans)]
+        return percentile(took, 99) * 1000
+
     def longest_gap_s(self) -> float:
         return max(later - earlier for acked in self.acked_s.values() for earlier, later in pairwise(acked))
 
 
-async def run(report: Report, cycles: int, away_s: float, seed: int) -> None:
+async def run(report: Report, cycles: int, away_s: float, rate: float, seed: int) -> None:
     rng = random.Random(seed)
     cluster = StorageCluster()
     cluster.start_all()
     client = await cluster.client()
     try:
         queues = [await cluster.create_partition(client, PartitionKind.QUEUE, f"bench:{n}") for n in range(QUEUES)]
-        load = Load(client, queues)
+        load = Load(client, queues, rate)
         await asyncio.sleep(WHOLE_S / 2)
         started = time.perf_counter()
         spans: dict[str, list[Span]] = {"whole": [], "away": [], "catching up": []}
@@ -161,6 +175,7 @@ def _report(report: Report, load: Load, span: Span, spans: dict[str, list[Span]]
     rates = {name: load.rate(those) for name, those in spans.items()}
     for name, rate in rates.items():
         report.add(f"rate, {name}", rate, "msg/s")
+        report.add(f"  time of a send, {name}, p99", load.p99_ms(spans[name]), "ms")
     lengths = [end - start for start, end in spans["catching up"]]
     report.add("start to level, p50", percentile(lengths, 50), "s")
     report.add("start to level, worst", max(lengths), "s")
@@ -172,10 +187,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench node_away")
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--away-s", type=float, default=10.0)
+    parser.add_argument("--rate", type=float, default=0.0, help="messages a second; 0 = as many as go")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     report = Report("node_away")
-    uvloop.run(run(report, arguments.cycles, arguments.away_s, arguments.seed))
+    uvloop.run(run(report, arguments.cycles, arguments.away_s, arguments.rate, arguments.seed))
     report.print()
     return 0
 

@@ -39,6 +39,11 @@ def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) ->
     error = context.get("exception")
     if isinstance(error, ConnectionError | TimeoutError):
         return
+    if isinstance(error, CorruptionError):
+        # Nobody here could go on without these bytes; what can be repaired is, at the next start.
+        _log.critical("stopping: stored data is damaged, start the node again to have it repaired", error=str(error))
+        sys.stderr.flush()
+        os._exit(EXIT_DATA)
     _log.critical("stopping after an unhandled error", message=str(context.get("message")), exc_info=error)
     sys.stderr.flush()
     os._exit(EXIT_BUG)

@@ -33,6 +33,13 @@ SEGMENT_BYTES_MAX = 64 * MIB
 SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
 OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
+# How often the mark of the synced end is made to survive a power loss; a WAL roll and a clean stop do so too.
+MARK_SYNC_INTERVAL_MS = 5_000
+# Notes of damage that was found; older ones are kept in a second file of at most this length.
+DAMAGE_NOTES_BYTES_MAX = 1 * MIB
+
+# --- care for the disk ----------------------------------------------------------------------------------------
+CARE_INTERVAL_MS = 1_000
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
@@ -68,6 +75,12 @@ SNAPSHOTS_SENDING_MAX = 4
 # log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
 LAGGARD_MS_MAX = 600_000
+
+# What is read back from disk for peers that are behind: at least so fast, and at least so many times as fast as the
+# node writes to its own log (measured over the window), so that everybody catches up in the end.
+FEED_BYTES_PER_S_MIN = 32 * MIB
+FEED_SHARE = 1.25
+FEED_WINDOW_MS = 1_000
 
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
@@ -130,4 +143,5 @@ assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_P
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
+assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX

@@ -31,6 +31,12 @@ def checkpoint_name(partition: int, number: int) -> str:
     return f"{partition:016x}-{number:016x}.ckp"
 
 
+def checkpoint_partition(name: str) -> int | None:
+    """Whose checkpoint a file is, by its name; None for any other file."""
+    partition, dash, rest = name.partition("-")
+    return int(partition, 16) if dash and len(partition) == 16 and rest.endswith(".ckp") else None
+
+
 class CheckpointStore:
     """Writes and reads checkpoint files. Both BLOCKING."""
 

@@ -27,7 +27,7 @@ from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.install import ImportedLog, InstallPlan
+from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.recovery import LoadedManifests
@@ -114,9 +114,9 @@ class Flusher:
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def check_files(self, manifest: Manifest) -> None:
-        """Everything the manifest names must be there; what neither it nor the one before it names is a leftover of a
-        crash and goes. Raises CorruptionError."""
+    def check_files(self, manifest: Manifest) -> dict[int, CorruptionError]:
+        """What neither the manifest nor the one before it names is a leftover of a crash and goes. Returns the
+        partitions of which a file is missing that the manifest names."""
         needed = _named_files(manifest)
         previous = _named_files(self._loaded_previous) if self._loaded_previous else {}
         present: set[str] = set()
@@ -130,10 +130,14 @@ class Flusher:
                     self._garbage.append((path, previous[name] not in manifest.rows))
                 else:
                     self._disk.remove(path)
-        for name in sorted(set(needed) - present):
-            raise CorruptionError(os.path.join(self._directory, name), 0, "a file that the manifest names is missing")
         self._disk.remove(os.path.join(self._directory, TEMPORARY_NAME))
         self._loaded_previous = None
+        return {
+            needed[name]: CorruptionError(
+                os.path.join(self._directory, name), 0, "a file that the manifest names is missing"
+            )
+            for name in sorted(set(needed) - present)
+        }
 
     def resume(self, wal_names: list[str]) -> None:
         """After recovery: all files but the current one are finished; spares are found by name."""
@@ -145,6 +149,22 @@ class Flusher:
         for number in filter(None, map(wal_number, wal_names)):
             # Not replayed: kept for the previous manifest, to be released by the next flush.
             wal.files.setdefault(number, WalFile(number, 0, None, 0))
+
+    def restate(self, head: Head, rows: dict[int, PartitionRow]) -> None:
+        """BLOCKING: two manifests that say this, so that the one to fall back to says it too."""
+        head = msgspec.structs.replace(head, identity=self._manifest.head.identity, marked=True)
+        head = msgspec.structs.replace(head, next_number=self._manifest.head.next_number)
+        for _ in range(2):
+            self._replace_manifest(Manifest(self._next_version, head, rows))
+
+    def restate_same(self) -> None:
+        """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
+        self.restate(self._manifest.head, self._manifest.rows)
+
+    def take_dropped(self) -> list[str]:
+        """Files of partitions that the replay dropped and that are gone from the manifest already."""
+        dropped, self._dropped = self._dropped, []
+        return [path for log, _sequence in dropped for path in self.files_of(log)]
 
     # --- event loop ----------------------------------------------------------------------------------------------
 
@@ -278,7 +298,7 @@ class Flusher:
         rows = self._manifest.rows
         garbage, self._garbage = self._garbage, []
         for log, _sequence in plan.dropped:
-            self._garbage += [(path, True) for path in self._files_of(log)]
+            self._garbage += [(path, True) for path in self.files_of(log)]
             rows.pop(log.partition, None)
         for item in plan.items:
             number = self._run_item(item, number)
@@ -288,8 +308,9 @@ class Flusher:
         tombstones = {p: at for p, at in self._manifest.head.tombstones.items() if at >= plan.first_sequence}
         tombstones.update((log.partition, at) for log, at in plan.dropped if at >= plan.first_sequence)
         head = Head(
-            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones
-        )
+            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones,
+            True,
+        )  # fmt: skip
         self._replace_manifest(Manifest(self._next_version, head, rows))
         self._collect(garbage)
 
@@ -311,7 +332,8 @@ class Flusher:
             self._store.checkpoints.write(partition, checkpoint_number, plan.row.flushed_end, checkpoint)
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
-        self._garbage += [(path, False) for path in self._files_of(plan.log)]
+        # What a damaged log consisted of is not thrown away.
+        self._garbage += [(path, plan.image is EMPTY) for path in self.files_of(plan.log)]
         plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
         manifest.rows[partition] = plan.row
         head = msgspec.structs.replace(manifest.head, next_number=number)
@@ -378,7 +400,7 @@ class Flusher:
             self._disk.sync_directory(self._trash)
         self._store.wal.release_before(self._previous_first_file)
 
-    def _files_of(self, log: PartitionLog) -> list[str]:
+    def files_of(self, log: PartitionLog) -> list[str]:
         number = log.checkpoint_source[2]
         paths = [self._store.segments.path(log.partition, ref.number) for ref in log.segments]
         return paths + ([self._store.checkpoints.path(log.partition, number)] if number else [])

@@ -47,6 +47,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     first_sequence: int  # which starts with this group
     next_number: int  # for segment and checkpoint files
     tombstones: dict[int, int]  # dropped partition -> group of its drop: older WAL records of it mean nothing
+    marked: bool = False  # there is a mark of the synced end (`mark.py`): without it something was lost
 
 
 class PartitionRow(msgspec.Struct, array_like=True, frozen=True):

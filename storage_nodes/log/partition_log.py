@@ -292,6 +292,11 @@ class PartitionLog:
         self._index = None
         self._adopt_row(row)
 
+    def adopt_index(self, index: UnflushedIndex) -> None:
+        """The unflushed entries were written anew, elsewhere in the write-ahead log."""
+        assert self._index is not None and len(index) == len(self._index)
+        self._index = index
+
     # --- for the flush -----------------------------------------------------------------------------------------------
 
     @property

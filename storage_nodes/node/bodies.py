@@ -1,8 +1,8 @@
 """Reads record bodies by offset for delivery.
 
 Picks come mostly in order, and a cold queue was just read ahead for the positions of its messages. So per partition the
-batches of the last read-ahead and the batch parsed last are kept, of a FIFO queue several; over all partitions of a node no more than
-BODY_CACHE_BYTES_MAX, the partition used longest ago going first.
+batches of the last read-ahead and the batch parsed last are kept, of a FIFO queue several; over all partitions of a
+node no more than BODY_CACHE_BYTES_MAX, the partition used longest ago going first.
 """
 
 from __future__ import annotations

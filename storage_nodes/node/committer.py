@@ -55,7 +55,7 @@ class Committer:
         log: NodeLog,
         find: Callable[[int], Proposer | None],
         send: Callable[[int, RaftMessage], None],
-        after_group: Callable[[], None],
+        after_group: Callable[[int], None],
     ) -> None:
         self._loop = loop
         self._log = log
@@ -140,7 +140,7 @@ class Committer:
         GROUP_COMMITS.inc()
         GROUP_BYTES.inc(group.length_bytes)
         SYNC_SECONDS.observe(elapsed_s)
-        self._after_group()
+        self._after_group(group.length_bytes)
         if self._proposers or self._log.staged_bytes:
             self._gather()
         if not self._writing:

@@ -84,7 +84,7 @@ class DeadLetters:
                 self._sent(effect.partition, moving, error)
 
         if copies:
-            replica.host.forward(effect.partition, copies, sent)
+            replica.host.forwards.send(effect.partition, copies, sent)
         else:
             self._sent(effect.partition, [], None)
 

@@ -7,7 +7,6 @@ partition before its group has elected a leader and folded what is committed.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -16,7 +15,6 @@ import msgspec
 import structlog
 from prometheus_client import Gauge
 
-from storage_nodes.client import StorageClient
 from storage_nodes.config import NodeConfig, split_listen
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
@@ -26,16 +24,19 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
-from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica
@@ -43,7 +44,6 @@ from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
-from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import (
     ClusterInfo,
     Heartbeat,
@@ -56,7 +56,6 @@ from storage_nodes.protocol.messages import (
 
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
-RESET_RETRY_S = 0.01
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -75,10 +74,11 @@ class StorageNode:
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
         # The time as incarnation: a node that lost its directory is still newer than it was before.
-        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
-        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._flush_if_due)
+        self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
+        self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
@@ -92,21 +92,21 @@ class StorageNode:
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
         self._stopped = False
-        # Partitions whose damaged log is being replaced by an empty one.
-        self._resetting: set[int] = set()
+        self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
-        # For what queues here send to other queues; made when first needed.
-        self._client: StorageClient | None = None
-        self._forwards: set[asyncio.Task[None]] = set()
+        self._care = NodeCare(self)
+        self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
 
     async def start(self) -> None:
         self.committer.start()
+        self.damage.opened()
         self._open_replicas()
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self._balancing = self.loop.create_task(self._balance_forever())
+        self._care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -115,20 +115,18 @@ class StorageNode:
         """Hand leadership over, stop serving, write what is staged, close the log."""
         if self._balancing is not None:
             self._balancing.cancel()
+        self._care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
         for replica in list(self.replicas.values()):
             replica.close()
-        for task in list(self._forwards):
-            task.cancel()
-        if self._client is not None:
-            await self._client.close()
+        await self.forwards.close()
         for connection in list(self._connections):
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self._resetting:
+        while self._flushing or self.snapshots.installing or self.damage.resetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self._stopped = True
@@ -167,44 +165,29 @@ class StorageNode:
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
 
-    def forward(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
-        """Send messages to a queue partition, wherever it is led, and call `done` on the event loop once they are
-        committed, or with what went wrong."""
-        task = self.loop.create_task(self._forward(partition, bodies, done))
-        self._forwards.add(task)
-        task.add_done_callback(self._forwarded)
-
-    async def _forward(
-        self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]
+    def run_cold(
+        self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
     ) -> None:
-        error: StorageError | None = None
-        try:
-            if self._client is None:
-                self._client = StorageClient(self.cluster_id, self.config.nodes, f"node-{self.node_id}")
-                await self._client.start()
-            await self._client.send(partition, bodies, plain=False)
-        except StorageError as refused:
-            error = refused
-        done(error)
-
-    def _forwarded(self, task: asyncio.Task[None]) -> None:
-        self._forwards.discard(task)
-        if not task.cancelled():
-            task.result()
-
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good."""
+        unless it is damage to one partition's segment that the other voters can make good: then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
-        future.add_done_callback(lambda finished: self._cold_done(finished, done))
+        future.add_done_callback(lambda finished: self._cold_done(finished, done, damaged))
 
-    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None]) -> None:
+    def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self._set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.set_aside(error):
+            damaged()
             return
         done(finished.result())
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
+        try:
+            return await self.loop.run_in_executor(self._cold, work)
+        except (OSError, DiskFailedError) as error:
+            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
@@ -272,12 +255,12 @@ class StorageNode:
             self.log.set_suspect(CLUSTER_PARTITION, True)
             self.committer.wake()
         for log in list(self.log.partitions.values()):
-            self._open_replica(log).start(campaign=False)
+            self.damage.open_replica(log).start(campaign=False)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
         for plan in list(self.cluster.machine.partitions.values()):
             self._create(plan)
 
-    def _open_replica(self, log: PartitionLog) -> Replica:
+    def open_replica(self, log: PartitionLog) -> Replica:
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         if log.kind == PartitionKind.CLUSTER:
             replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._create, self._drop)
@@ -299,7 +282,7 @@ class StorageNode:
             # Made while this node still learns what it once knew: it may have held this replica before.
             self.log.set_suspect(plan.partition, True)
         self.committer.wake()
-        replica = self._open_replica(log)
+        replica = self.open_replica(log)
         replica.start(campaign=plan.replicas[0] == self.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
@@ -312,46 +295,6 @@ class StorageNode:
         if plan.partition in self.log.partitions:
             self.log.drop(plan.partition)
             self.committer.wake()
-
-    # --- damage -----------------------------------------------------------------------------------------------
-
-    def _set_aside(self, error: CorruptionError) -> bool:
-        """Replace the replica whose segment is damaged by an empty, suspect one, which is fed again by its group.
-
-        Only where the other voters are a majority that is up: otherwise what is left here may be needed, and the node
-        stops, for somebody to look at it.
-        """
-        partition = segment_partition(os.path.basename(error.path))
-        replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
-        if replica is None:
-            return partition in self._resetting
-        voters = replica.meta.replicas
-        if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
-            return False
-        _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
-        del self.replicas[partition]
-        replica.close()
-        self._resetting.add(partition)
-        self._reset(replica.log)
-        return True
-
-    def _reset(self, log: PartitionLog) -> None:
-        partition = log.partition
-        if self.log.partitions.get(partition) is not log:
-            self._resetting.discard(partition)  # deleted meanwhile
-            return
-        plan = self.log.plan_reset(partition)
-        if plan is None:
-            self.loop.call_later(RESET_RETRY_S, self._reset, log)
-            return
-
-        def done(_: None) -> None:
-            self.log.install_done(plan)
-            self._resetting.discard(partition)
-            if self.log.partitions.get(partition) is log:
-                self._open_replica(log).start(campaign=False)
-
-        self.run_cold(lambda: self.log.run_install(plan), done)
 
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -369,6 +312,10 @@ class StorageNode:
         connection = Connection(self, self.loop, self._connections.discard)
         self._connections.add(connection)
         return connection
+
+    def _after_group(self, size_bytes: int) -> None:
+        self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
+        self._flush_if_due()
 
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():

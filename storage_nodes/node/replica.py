@@ -36,6 +36,8 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -67,11 +69,12 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    forwards: Forwards
+    feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
-    def forward(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None: ...
 
 
 class Replica:
@@ -359,7 +362,7 @@ class Replica:
                     self._send_append(effect, cold)
                     self.schedule()
 
-            self.host.run_cold(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+            self.host.feed.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:

@@ -104,7 +104,7 @@ class SnapshotSender:
         if batches is not None:
             self._send_entries(batches)
         else:
-            self.replica.host.run_cold(lambda: log.read_cold(at, SNAPSHOT_CHUNK_BYTES_MAX), self._send_entries)
+            self.replica.host.feed.submit(lambda: log.read_cold(at, SNAPSHOT_CHUNK_BYTES_MAX), self._send_entries)
 
     def _send_entries(self, batches: list[bytes]) -> None:
         """Those below the end that hold anything live; dead ones are gone after their state, as in a flush."""

@@ -29,7 +29,9 @@ class BenchError(Exception):
 class Bench:
     """What a scenario's cycle is given."""
 
-    def __init__(self, cluster: NodeCluster, recorder: Recorder, rng: random.Random, body_bytes: int, pause_s: float) -> None:
+    def __init__(
+        self, cluster: NodeCluster, recorder: Recorder, rng: random.Random, body_bytes: int, pause_s: float
+    ) -> None:
         self.cluster = cluster
         self.recorder = recorder
         self.rng = rng

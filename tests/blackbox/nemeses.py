@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from storage_nodes.__main__ import EXIT_DATA
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import PEER_TIMEOUT_MS
 from storage_nodes.node.committer import EXIT_DISK_FAILED
-from tests.blackbox.bench import Bench
+from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, SEND
 from tests.blackbox.clusters import NODES, ImageCluster, NetworkCluster
 from tests.blackbox.faults.files import Damage, damageable, flip_bit, truncate
@@ -24,7 +23,10 @@ CUT_S = 4.0
 QUIET_S = 0.3
 FILL_LEAVES_MIB = 4
 FILL_TIMEOUT_S = 60.0
-DAMAGE_STOP_TIMEOUT_S = 4.0
+DAMAGE_STOP_TIMEOUT_S = 1.0
+REPAIR_TIMEOUT_S = 30.0
+FOUND_TEXT = "stored data is damaged"
+REPAIRED_TEXT = "damage is repaired"
 
 
 async def quiet(bench: Bench) -> None:
@@ -253,10 +255,8 @@ async def truncate_files(bench: Bench) -> None:
 
 
 async def _damage_one(bench: Bench, flipped: bool) -> None:
-    """Correct is: the node refuses to start and says so (exit code EXIT_DATA), or starts and holds what the others do.
-
-    Repair from the others is not built; after a refusal the damage is undone, as an operator with a copy would.
-    """
+    """Nothing is undone. Correct is: the node starts by itself, says what it found, is fed again by the others, and holds
+    what they do; what it did not find changed nothing that it needs (read back at the end)."""
     cluster = bench.cluster
     leader = await bench.leader(bench.load.stream)
     victim = bench.rng.choice([node for node in NODES if node != leader])
@@ -265,21 +265,31 @@ async def _damage_one(bench: Bench, flipped: bool) -> None:
     cluster.kill(victim)
     path = bench.rng.choice(damageable(cluster.node_directory(victim)))
     damage: Damage | None = flip_bit(path, bench.rng) if flipped else truncate(path, bench.rng)
-    kind = path.name.rstrip("0123456789").rstrip("-.") or path.name
+    kind = path.suffix.lstrip(".") or path.name.partition("-")[0]
+    found_before = cluster.log_of(victim).count(FOUND_TEXT)
     cluster.start(victim)
     code = await asyncio.to_thread(cluster.wait_exit, victim, DAMAGE_STOP_TIMEOUT_S)
+    if code is not None:
+        bench.findings.append(f"node {victim} did not start but ended with exit code {code}: {damage}")
+        raise BenchError(f"node {victim} cannot start")
     await bench.recovered()
-    if code is None:
-        bench.notes[f"{kind}: started"] += 1
-    else:
-        bench.notes[f"{kind}: refused to start, exit code {code}"] += 1
-        if code != EXIT_DATA:
-            bench.findings.append(f"damage ended the node with exit code {code}, not {EXIT_DATA}: {damage}")
-        assert damage is not None
-        damage.undo()
-        cluster.start(victim)
     await bench.caught_up()
+    found = cluster.log_of(victim).count(FOUND_TEXT) > found_before
+    bench.notes[f"{kind}: {'found and repaired' if found else 'of no consequence'}"] += 1
+    await _repaired(bench, victim)
     bench.healed("damaged files")
+
+
+async def _repaired(bench: Bench, victim: int) -> None:
+    """Everything the node found is repaired: its replicas are trusted again."""
+    end = time.monotonic() + REPAIR_TIMEOUT_S
+    while True:
+        text = bench.cluster.log_of(victim)
+        if text.count(FOUND_TEXT) == text.count(REPAIRED_TEXT):
+            return
+        if time.monotonic() > end:
+            raise BenchError(f"node {victim} is not repaired after {REPAIR_TIMEOUT_S:.0f} s")
+        await asyncio.sleep(QUIET_S)
 
 
 # --- everything ---------------------------------------------------------------------------------------------

@@ -123,7 +123,9 @@ async def _run(bench: Bench, scenario: Scenario, seconds: float, cycles_max: int
         now = time.monotonic()
         if now - started >= (told + 1) * PROGRESS_S:
             told = int((now - started) / PROGRESS_S)
-            text = f"{told * PROGRESS_S:.0f} of {seconds:.0f} s, {bench.cycles} cycles, {len(bench.findings)} findings\n"
+            text = (
+                f"{told * PROGRESS_S:.0f} of {seconds:.0f} s, {bench.cycles} cycles, {len(bench.findings)} findings\n"
+            )
             sys.stderr.write(text)
     await bench.finish()
 

@@ -107,7 +107,7 @@ class FaultInjector:
             return
         for process in world.processes.values():
             if not process.is_up:
-                if not process.broken and chance.random() < faults.restart_rate:
+                if chance.random() < faults.restart_rate:
                     process.start()
             elif chance.random() < faults.crash_rate:
                 self._crash(process)
@@ -124,10 +124,11 @@ class FaultInjector:
 
     def _crash(self, process: SimProcess) -> None:
         chance = self._chance
-        process.crash(power_lost=chance.random() < self._world.faults.power_share)
-        others_fine = not any(other.rotted for other in self._world.processes.values())
-        if others_fine and len(self._world.processes) > 1 and chance.random() < self._world.faults.rot_rate:
-            process.rot(chance)
+        power_lost = chance.random() < self._world.faults.power_share
+        process.crash(power_lost)
+        all_fine = not any(other.doubtful for other in self._world.processes.values())
+        if all_fine and len(self._world.processes) > 1 and chance.random() < self._world.faults.rot_rate:
+            process.rot(chance, power_lost)
 
     def _cut(self) -> None:
         chance, world = self._chance, self._world

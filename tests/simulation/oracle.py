@@ -81,7 +81,7 @@ class Oracle:
         ledger = self.ledgers.setdefault(node_id, NodeLedger())
         if log.incarnation <= ledger.incarnation:
             self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
-        found = self.check_recovery(node_id, ledger, log)
+        found = self.check_salvage(process, ledger, log) if log.damage else self.check_recovery(node_id, ledger, log)
         self.recoveries += 1
         renewed = NodeLedger()
         renewed.incarnation = log.incarnation
@@ -105,6 +105,27 @@ class Oracle:
         found = {p: (part.log_end, part.epoch, part.voted_for) for p, part in log.partitions.items()}
         synced = {p: (m.end, m.epoch, m.voted_for) for p, m in ledger.synced.items()}
         self.fail("DURABLE", f"node {node_id} recovered (end, epoch, vote) {found}, synced was {synced}")
+
+    def check_salvage(self, process: SimProcess, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
+        """R12, R20: a damaged node has what it once had, maybe less, and every replica that may have less is suspect."""
+        node_id = process.process_id
+        if not process.rotted:
+            self.fail("R20 damage where there is none", f"node {node_id}: {log.damage[0]}")
+        kept: dict[int, Mirror] = {}
+        for partition, part in log.partitions.items():
+            if not part.suspect:
+                self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
+            last = (part.last_epoch, part.log_end)
+            mirrors = [*ledger.possible(), ledger.staged]
+            mirror = kept[partition] = next(
+                (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
+                Mirror(),
+            )
+            if _last(mirror) != last:
+                self.fail("R20 never held this", f"node {node_id}, partition {partition}: {last}")
+            mirror.epoch, mirror.voted_for = part.epoch, part.voted_for
+            self.check_content(node_id, log, partition, mirror)
+        return kept
 
     def check_content(self, node_id: int, log: NodeLog, partition: int, mirror: Mirror) -> None:
         """I7: what is read back is, byte for byte, what was written; only flushed entries may be gone."""
@@ -441,6 +462,17 @@ def _agrees(mirror: Mirror, log: NodeLog, partition: int) -> bool:
     last_epoch = read_header(mirror.batches[-1]).epoch if mirror.batches else 0
     found = (part.log_end, part.last_epoch, part.epoch, part.voted_for)
     return found == (mirror.end, last_epoch, mirror.epoch, mirror.voted_for)
+
+
+def _cut(mirror: Mirror | None, end: int) -> Mirror:
+    """The log up to there; the whole of it where no entry ends there."""
+    cut = Mirror() if mirror is None else mirror.copy()
+    cut.truncate(end)
+    return cut
+
+
+def _last(mirror: Mirror) -> tuple[int, int]:
+    return (read_header(mirror.batches[-1]).epoch if mirror.batches else 0), mirror.end
 
 
 def _place(batch: bytes) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
+from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
@@ -136,7 +137,6 @@ class SimProcess:
         self.drift_ppm = 0
         self.skew_ms = 0
         self.rotted = False
-        self.broken = False
         self.is_up = False
         self.resumed_us = 0
         self.lives = 0
@@ -191,16 +191,27 @@ class SimProcess:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
-    def rot(self, chance: random.Random) -> None:
-        """A synced byte changes in a WAL group before the last one, which could be taken for a torn tail."""
-        groups = self.confirmed_groups[:-1]
+    def rot(self, chance: random.Random, power_lost: bool) -> None:
+        """A synced byte changes, or the file is cut there. After a power loss the mark of the synced end may be behind,
+        so that nothing but a changed byte before the last group can be told from a torn tail."""
+        groups = self.confirmed_groups[:-1] if power_lost else self.confirmed_groups
         if groups:
             number, position, length = chance.choice(groups)
             name = wal_name(number)
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
-                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length))
+                cut = chance.random() < 0.5 and not power_lost
+                if cut:
+                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
+                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length), cut)
                 self.rotted = True
+
+    @property
+    def doubtful(self) -> bool:
+        """Damaged, and not yet known to be whole again."""
+        if self.rotted and self.is_up and self.node is not None:
+            self.rotted = any(log.suspect for log in self.log.partitions.values())
+        return self.rotted
 
     async def _boot(self) -> None:
         node = StorageNode(self._config())
@@ -248,9 +259,6 @@ class SimProcess:
             self.crash(power_lost=True)
         elif isinstance(error, SyncFailed | DiskFailedError):
             self.exit()
-        elif isinstance(error, CorruptionError) and self.rotted:
-            self.exit()
-            self.broken = True
         else:
             self.world.oracle.stopped_by_bug(self, error)
 

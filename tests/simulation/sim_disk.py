@@ -44,9 +44,11 @@ class SimDisk(FaultyDisk):
         disk._names, disk._synced_names, disk._steps = found._names, found._synced_names, found._steps
         return disk
 
-    def rot(self, path: str, position: int) -> None:
-        """A byte that was synced changes."""
+    def rot(self, path: str, position: int, cut: bool = False) -> None:
+        """A byte that was synced changes, or the file ends there."""
         inode = self._names[os.path.dirname(path)][os.path.basename(path)]
         for data in (inode.data, inode.synced):
-            if position < len(data):
+            if cut:
+                del data[position:]
+            elif position < len(data):
                 data[position] ^= 0x10

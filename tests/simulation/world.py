@@ -109,7 +109,7 @@ class World:
 
     @staticmethod
     def _start_one(process: SimProcess) -> None:
-        if not process.is_up and not process.broken:
+        if not process.is_up:
             process.start()
 
     def _heal(self) -> None:

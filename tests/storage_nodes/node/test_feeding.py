@@ -1,0 +1,82 @@
+"""Feeding peers from disk: the pace, and the queue that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage_nodes.limits import FEED_BYTES_PER_S_MIN, FEED_SHARE, FEED_WINDOW_MS, MIB
+from storage_nodes.node.feeding import Done, Feed, Pace, Read
+
+MIB_MS = 1000 * MIB / FEED_BYTES_PER_S_MIN
+
+
+def test_idle_node_feeds_at_the_least_rate() -> None:
+    pace = Pace()
+    assert pace.spent(MIB, 1_000) == MIB_MS
+    assert pace.spent(MIB, 1_000) == 2 * MIB_MS  # the second waits for the first
+    assert pace.spent(MIB, 60_000) == MIB_MS  # time that was not used is not saved up
+
+
+def test_busy_node_feeds_faster_than_it_writes() -> None:
+    pace = Pace()
+    pace.wrote(0, 1)
+    written_bytes_ms = 4 * FEED_BYTES_PER_S_MIN / 1000
+    pace.wrote(int(written_bytes_ms * FEED_WINDOW_MS), 1 + FEED_WINDOW_MS)
+    fed_bytes_ms = MIB / pace.spent(MIB, 2 * FEED_WINDOW_MS)
+    assert abs(fed_bytes_ms / written_bytes_ms - FEED_SHARE) < 0.01
+
+
+def test_burst_is_forgotten_after_a_window() -> None:
+    pace = Pace()
+    pace.wrote(0, 1)
+    pace.wrote(1_000 * MIB, 1 + FEED_WINDOW_MS)
+    pace.wrote(0, 1 + 2 * FEED_WINDOW_MS)
+    assert pace.spent(MIB, 5_000) == MIB_MS
+
+
+class Node:
+    """Reads by hand, and a clock by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000.0
+        self.reads: list[tuple[Read, Done, Callable[[], None]]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.feed = Feed(
+            lambda read, done, damaged: self.reads.append((read, done, damaged)),
+            lambda seconds, call: self.later.append((seconds, call)),
+            lambda: self.now_ms,
+        )
+
+
+def test_large_reads_are_one_at_a_time_and_spaced() -> None:
+    node = Node()
+    fed: list[bytes] = []
+    for number in range(2):
+        node.feed.submit(lambda number=number: [bytes([number]) * MIB], fed.extend)
+    ((read, done, _),) = node.reads
+    done(read())
+    assert len(fed) == 1 and len(node.reads) == 1
+    ((seconds, go_on),) = node.later
+    assert abs(seconds * 1000 - MIB_MS) < 0.001
+    go_on()
+    read, done, _ = node.reads[1]
+    done(read())
+    assert [piece[0] for piece in fed] == [0, 1]
+
+
+def test_small_reads_follow_at_once() -> None:
+    node = Node()
+    for _ in range(3):
+        node.feed.submit(lambda: [b"x"], lambda found: None)
+    for number in range(3):
+        read, done, _ = node.reads[number]
+        done(read())
+    assert len(node.reads) == 3 and node.later == []
+
+
+def test_damaged_read_does_not_stop_the_queue() -> None:
+    node = Node()
+    node.feed.submit(lambda: [], lambda found: None)
+    node.feed.submit(lambda: [], lambda found: None)
+    node.reads[0][2]()
+    assert len(node.reads) == 2
