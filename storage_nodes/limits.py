@@ -71,6 +71,8 @@ SNAPSHOT_RESENDS_MAX = 10
 SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
 # How many snapshots a node sends at a time; more wait.
 SNAPSHOTS_SENDING_MAX = 4
+# A learner that lacks more records than this is not made a voter: a commit that needs it would wait for too long.
+PROMOTION_LAG_RECORDS_MAX = 4_096
 # Dead entries that some voter does not hold yet are kept for it, so that it can be fed from the log. Beyond this much
 # log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
@@ -129,6 +131,8 @@ FIFO_PARSED_BYTES_MAX = 16 * MIB
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7
+# Voters and learners of one partition.
+PARTITION_MEMBERS_MAX = 2 * CLUSTER_VOTERS_MAX
 PARTITIONS_PER_NODE_MAX = 200_000
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX

@@ -27,12 +27,13 @@ from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import checkpoint_name
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan
+from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.recovery import LoadedManifests
 from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
 from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+from storage_nodes.protocol.configuration import encode_configuration
 
 _NOTHING = array("q")
 # How many index entries the flush thread turns into Python numbers at once.
@@ -230,10 +231,12 @@ class Flusher:
         self._running = True
         inline = image.checkpoint is None or len(image.checkpoint) <= self._bounds.checkpoint_inline_bytes_max
         log_start = image.segments[0][1].base if image.segments else image.end_offset
+        at = image.configuration
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
             tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
             image.end_offset, wal.gathering.sequence - 1, suspect,
+            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),),
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
@@ -280,7 +283,7 @@ class Flusher:
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
-            log.void_sequence, log.suspect,
+            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end),
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None
@@ -333,7 +336,7 @@ class Flusher:
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
         # What a damaged log consisted of is not thrown away.
-        self._garbage += [(path, plan.image is EMPTY) for path in self.files_of(plan.log)]
+        self._garbage += [(path, not plan.image.end_offset) for path in self.files_of(plan.log)]
         plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
         manifest.rows[partition] = plan.row
         head = msgspec.structs.replace(manifest.head, next_number=number)

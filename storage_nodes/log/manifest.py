@@ -69,6 +69,8 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     whole_from: int = -1  # every entry from here on is there; -1 = not known below flushed_end
     void_sequence: int = 0  # a snapshot replaced all entries in WAL groups up to this one: they mean nothing
     suspect: bool = False  # may lack what it acknowledged
+    # (end offset, configuration): the group's, from the one in force at checkpoint_offset on; later ones are in the WAL
+    configurations: tuple[tuple[int, bytes], ...] = ()
 
 
 class Manifest:

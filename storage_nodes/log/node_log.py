@@ -29,7 +29,7 @@ from storage_nodes.log.manifest import Head, Manifest, manifest_name, manifest_v
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import BatchError, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, BatchError, read_configuration, read_header
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
 from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
 from storage_nodes.log.segment import SegmentStore
@@ -165,6 +165,8 @@ class NodeLog:
         place = (group.file_number << PLACE_SHIFT) + group.position + group.length_bytes + _ENTRY_PLACE_BYTES
         group.length_bytes += RECORD_BYTES + length
         group.ends[partition] = log.log_end = end
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(end, read_configuration(batch))
         wal.current.touched.add(partition)
         index = log._index or log.index_for_append()
         index.bases.append(header.base_offset)
@@ -246,8 +248,11 @@ class NodeLog:
         return self._flusher.plan_install(log, image, log.suspect)
 
     def plan_reset(self, partition: int) -> InstallPlan | None:
-        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays."""
-        return self._flusher.plan_install(self.partitions[partition], EMPTY, True)
+        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays, and
+        the configuration that was in force at the checkpoint: it is committed."""
+        log = self.partitions[partition]
+        image = EMPTY._replace(configuration=log.committed_configuration())
+        return self._flusher.plan_install(log, image, True)
 
     def run_install(self, plan: InstallPlan) -> None:
         """BLOCKING, any thread, like `run_flush` and never beside it."""
@@ -514,6 +519,8 @@ class _Replay:
         index.places.append(place)
         index.lengths.append(len(batch))
         log.log_end = log.durable_end = header.end_offset
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(header.end_offset, read_configuration(batch))
 
     def _truncate(self, log: PartitionLog, offset: int) -> None:
         self._stale.discard(log.partition)

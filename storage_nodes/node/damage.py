@@ -85,7 +85,7 @@ class DamageControl:
         replica = node.replicas.get(partition) if partition != CLUSTER_PARTITION else None
         if replica is None:
             return partition in self.resetting
-        voters = replica.meta.replicas
+        voters = replica.voters
         if sum(node.links.is_up(voter) for voter in voters) <= len(voters) // 2:
             return False
         self._report(error, partition, "its replica was emptied and is fed again by its group")

@@ -44,6 +44,7 @@ from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
     ClusterInfo,
     Heartbeat,
@@ -155,7 +156,7 @@ class StorageNode:
         while True:
             await asyncio.sleep(BALANCE_INTERVAL_MS / 1000)
             for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
-                replica.hand_over(replica.meta.replicas[0])
+                replica.hand_over(replica.voters[0])
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -164,6 +165,12 @@ class StorageNode:
 
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
+
+    def peers_up(self) -> list[int]:
+        return self.links.peers_up()
+
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """Who belongs to the group of this replica now."""
 
     def run_cold(
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
@@ -235,7 +242,7 @@ class StorageNode:
         infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in plans]
         if partitions is None or CLUSTER_PARTITION in partitions:
             meta = self.cluster.meta
-            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta.replicas, meta.tag))
+            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(self.cluster.voters), meta.tag))
         return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos)
 
     def _info(self, partition: int, kind: int, replicas: list[int], tag: str) -> PartitionInfo:
@@ -303,8 +310,7 @@ class StorageNode:
 
     def _peer_changed(self, peer: int, up: bool) -> None:
         for replica in list(self.replicas.values()):
-            if peer in replica.meta.replicas:
-                replica.peer_changed(peer, up)
+            replica.peer_changed(peer, up)
 
     # --- connections and background ---------------------------------------------------------------------------
 

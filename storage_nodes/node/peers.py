@@ -208,6 +208,9 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
+    def peers_up(self) -> list[int]:
+        return [link.address.node_id for link in self._links.values() if link.up]
+
     def may_lead(self, peer: int) -> bool:
         """Is it up, and not about to stop?"""
         link = self._links.get(peer)

@@ -27,12 +27,14 @@ from storage_nodes.log.record_batch import (
     BatchError,
     BatchHeader,
     build_batch,
+    configuration_body,
     control_key,
     read_header,
     verify_batch,
 )
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
@@ -40,6 +42,7 @@ from storage_nodes.node.feeding import Feed
 from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
@@ -51,11 +54,22 @@ T = TypeVar("T")
 
 
 class PartitionMeta(msgspec.Struct, frozen=True):
-    """What a node keeps with each local partition, so that it can serve it without asking anyone."""
+    """What a node keeps with each local partition, so that it can serve it without asking anyone.
+
+    `replicas` and `learner` are the group as it was when this replica was made: who belongs to it now, the log says.
+    """
 
     tag: str
     replicas: list[int]
     config: QueueConfig = QueueConfig()
+    # Made to be fed; it becomes a voter, if at all, by an entry of the log.
+    learner: bool = False
+
+    def boot(self, node_id: int) -> Configuration:
+        """The configuration until the log says otherwise."""
+        if not self.learner:
+            return Configuration(tuple(self.replicas))
+        return Configuration(tuple(replica for replica in self.replicas if replica != node_id), (node_id,))
 
 
 class Host(Protocol):
@@ -74,6 +88,10 @@ class Host(Protocol):
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
+    def peers_up(self) -> list[int]: ...
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """The replica's configuration in force is committed; perhaps said again after a restart."""
+
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
@@ -101,7 +119,7 @@ class Replica:
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
-            tuple(meta.replicas),
+            meta.boot(host.node_id),
             log,
             log.epoch,
             log.voted_for,
@@ -205,18 +223,38 @@ class Replica:
         self.handing_over = self.raft.transferee == target
         self.perform(effects)
 
+    def change_configuration(self, change: Change) -> Refusal | None:
+        """Begin to change who belongs to the group; None: begun, or so already (`raft.configuration`).
+
+        It is done when Host.configuration_committed says so; a leader that is deposed before may or may not have done
+        it. A learner's progress is in `raft.status().peers`.
+        """
+        refusal = Refusal.NOT_LEADER if self.closed else self.raft.refusal_of(change)
+        if refusal is None:
+            self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
+        return refusal
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The present ones; the first is the preferred leader."""
+        return self.raft.voters
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Voters and learners."""
+        return self.raft.configuration.members
+
     def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
         """Let the follower lead that holds most of the log, of those that may."""
-        peers = [peer for peer in self.raft.status().peers if peer.up and may_lead(peer.node_id)]
+        peers = [p for p in self.raft.status().peers if p.up and not p.learner and may_lead(p.node_id)]
         if peers:
             self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
     def start(self, campaign: bool) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
         now_ms = self.host.clock.mono_ms()
-        for peer in self.meta.replicas:
-            if peer != self.host.node_id and self.host.is_up(peer):
-                self.perform(self.raft.peer_up(peer, now_ms))
+        for peer in self.host.peers_up():
+            self.perform(self.raft.peer_up(peer, now_ms))
         if campaign:
             self.perform(self.raft.campaign(now_ms))
         self.schedule()
@@ -248,17 +286,27 @@ class Replica:
             self._staging = True
             self.host.committer.propose_soon(self)
 
-    def append_own(self, bodies: list[bytes], timestamp_ms: int, *, control: bool = False, plain: bool = False) -> int:
+    def append_own(
+        self,
+        bodies: list[bytes],
+        timestamp_ms: int,
+        *,
+        control: bool = False,
+        plain: bool = False,
+        configuration: bool = False,
+    ) -> int:
         """Stage one batch of our own at the log's end; returns its end offset."""
         end = self.log.log_end
-        batch = build_batch(end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain)
+        batch = build_batch(
+            end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration
+        )
         self.host.log.append(self.partition, batch)
         return end + len(bodies)
 
     def disposable_end(self) -> int:
-        """Dead entries below need not be kept: every voter holds them, or those that do not are so far behind that
+        """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
         they get a snapshot."""
-        replicated = self.raft.replicated
+        replicated = self.raft.needed_from()
         now_ms = self.host.clock.mono_ms()
         if replicated != self._replicated_since[0] or replicated >= self.raft.commit:
             self._replicated_since = (replicated, now_ms)
@@ -298,6 +346,8 @@ class Replica:
                 for entry in effect.entries:  # type: ignore[union-attr]
                     self.host.log.append(self.partition, entry)
                 self.host.committer.wake()
+                if self.log.configurations is not self.raft.history:
+                    self.perform(self.raft.configured(self.host.clock.mono_ms()))
             elif kind is raft_effects.Send:
                 self._send(effect)  # type: ignore[arg-type]
             else:
@@ -313,11 +363,18 @@ class Replica:
         elif isinstance(effect, raft_effects.Truncate):
             self.host.log.truncate(self.partition, effect.offset)
             self.host.committer.wake()
+            self.perform(self.raft.configured(self.host.clock.mono_ms()))
         elif isinstance(effect, raft_effects.EpochStart):
             body = encode_body(b"", control_key(CONTROL_EPOCH_START))
             end = self.append_own([body], self.host.clock.wall_ms(), control=True)
             self.host.committer.wake()
             self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
+        elif isinstance(effect, raft_effects.AppendConfiguration):
+            self._append_configuration(effect.configuration)
+        elif isinstance(effect, raft_effects.ConfigurationCommitted):
+            self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+            _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
+            self.host.configuration_committed(self, effect.configuration)
         elif isinstance(effect, raft_effects.BecameLeader):
             LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
@@ -342,6 +399,14 @@ class Replica:
             if self.serving:
                 self.serving = False
                 self.on_follow()
+
+    def _append_configuration(self, configuration: Configuration) -> None:
+        body = configuration_body(configuration)
+        end = self.append_own([body], self.host.clock.wall_ms(), control=True, configuration=True)
+        self.host.committer.wake()
+        now_ms = self.host.clock.mono_ms()
+        self.perform(self.raft.configured(now_ms))
+        self.perform(self.raft.proposed(end, now_ms))
 
     def _send(self, effect: raft_effects.Send) -> None:
         if effect.after_sync:
@@ -375,6 +440,7 @@ class Replica:
             or message.epoch != effect.epoch
             or message.commit != effect.commit
             or message.replicated != effect.replicated
+            or message.learner != effect.learner
             or message.entries != entries
         ):
             message = AppendEntries(
@@ -385,6 +451,7 @@ class Replica:
                 effect.commit,
                 entries,
                 effect.replicated,
+                effect.learner,
             )
             if self._last_append is None:
                 self.host.loop.call_soon(self._forget_append)

@@ -306,6 +306,8 @@ class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     entries: list[bytes]
     # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
     replicated: int = 0
+    # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
+    learner: bool = False
 
 
 class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
@@ -370,6 +372,11 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     done: bool
     epochs: list[int] = []
     starts: list[int] = []
+    # The leader takes the receiver for a learner, as in AppendEntries.
+    learner: bool = False
+    # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
+    configuration: bytes = b""
+    configuration_end: int = 0
 
 
 class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):

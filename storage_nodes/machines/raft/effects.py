@@ -21,13 +21,22 @@ Effects are performed by the driver, in order, before the next input; it decides
                    put the new log in place of the old one, durably, and call machine.installed(end)
     Trusted        no longer suspect: log.set_suspect(partition, False), once everything committed is folded
     TransferEnded  the hand-over did not come about: propose again
+    AppendConfiguration     stage a control batch with this configuration, then call machine.configured(), then
+                            machine.proposed()
+    ConfigurationCommitted  the configuration in force is committed; said at every replica, and perhaps again after a
+                            restart
+
+After Append and Truncate the driver looks whether log.configurations is still machine.history; if it is not, it calls
+machine.configured() before it goes on.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.messages import RaftMessage, SnapshotChunk
 
 
@@ -57,6 +66,10 @@ class LogPositions(Protocol):
     @property
     def whole_from(self) -> int:
         """From here on no entry is missing: a follower that matches up to there can be fed from this log."""
+
+    @property
+    def configurations(self) -> Sequence[ConfigurationEntry]:
+        """Oldest first, from the one in force at the commit position at least; another object when they change."""
 
     def epoch_at(self, offset: int) -> int:
         """Epoch of the entry that ends at `offset` or covers offset - 1; 0 at offset 0."""
@@ -104,6 +117,7 @@ class SendEntries(NamedTuple):
     commit: int
     epoch: int
     replicated: int
+    learner: bool = False
 
 
 class EpochStart(NamedTuple):
@@ -128,6 +142,7 @@ class SteppedDown(NamedTuple):
 class SendSnapshot(NamedTuple):
     peer: int
     epoch: int
+    learner: bool = False
 
 
 class TakeSnapshot(NamedTuple):
@@ -141,6 +156,14 @@ class Trusted(NamedTuple):
 
 class TransferEnded(NamedTuple):
     target: int
+
+
+class AppendConfiguration(NamedTuple):
+    configuration: Configuration
+
+
+class ConfigurationCommitted(NamedTuple):
+    configuration: Configuration
 
 
 Effect = (
@@ -157,16 +180,19 @@ Effect = (
     | TakeSnapshot
     | Trusted
     | TransferEnded
+    | AppendConfiguration
+    | ConfigurationCommitted
 )
 
 
 class PeerStatus(NamedTuple):
-    """How far a voter is, as its leader knows it."""
+    """How far a member is, as its leader knows it."""
 
     node_id: int
     up: bool
     match: int
     behind: int
+    learner: bool = False
 
 
 class RaftStatus(NamedTuple):
