@@ -23,7 +23,7 @@ from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueState
 from api.queues.permissions import Permission, with_permission, without_permission
-from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, wake_sources
+from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, target_name, wake_sources
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
@@ -80,12 +80,14 @@ def set_queue_attributes(
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
     owed = any(attributes.get(one) != queue.attributes.get(one) for one in ENFORCED_BY_STORAGE)
     queue.attributes = attributes
+    queue.dead_letter_target = target_name(attributes)
     queue.modified_at = timezone.now()
     queue.version = next_version()
     if owed:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
-    queue.save(update_fields=["attributes", "modified_at", "version", "generation", "next_attempt_at"])
+    changed = ["attributes", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
+    queue.save(update_fields=changed)
     if "RedrivePolicy" in change:
         lend_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
@@ -150,6 +152,7 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         attributes=attributes,
         tags=dict(tags),
         fifo=rules.is_fifo(name),
+        dead_letter_target=target_name(attributes),
         state=QueueState.CREATING,
         created_at=now,
         modified_at=now,

@@ -33,6 +33,8 @@ class Queue(models.Model):
     attributes = models.JSONField()
     tags = models.JSONField(default=dict)
     fifo = models.BooleanField(default=False)
+    # Name of the queue that its RedrivePolicy names, "" without one: what the sources of a queue are found by.
+    dead_letter_target = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX, default="", db_collation="C")
     state = models.CharField(max_length=8, choices=QueueState.choices)
     generation = models.BigIntegerField(default=1)
     settled_generation = models.BigIntegerField(default=0)
@@ -57,6 +59,11 @@ class Queue(models.Model):
         )
         indexes = (
             models.Index(fields=["account", "name", "-deleted_at"], name="queue_by_name"),
+            models.Index(
+                fields=["account", "dead_letter_target", "name"],
+                condition=~Q(dead_letter_target=""),
+                name="queue_by_target",
+            ),
             models.Index(
                 fields=["next_attempt_at"], condition=~Q(generation=F("settled_generation")), name="queue_unsettled"
             ),

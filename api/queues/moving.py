@@ -5,9 +5,9 @@
     release   conditional on the claim: the slice is over, somebody goes on after a pause
     end       conditional on the claim: COMPLETED, CANCELLED or FAILED
 
-A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done. What
-was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives nothing is
-not taken for an empty one.
+A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done.
+What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives
+nothing is not taken for an empty one.
 """
 
 from __future__ import annotations

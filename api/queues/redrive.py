@@ -11,7 +11,6 @@ Lending and waking write rows of several queues: both run with the account's row
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -62,10 +61,15 @@ def target_of(queue: Queue) -> Queue | None:
 
 def sources_of(account_id: str, name: str) -> QuerySet[Queue]:
     """Live queues whose RedrivePolicy names the queue of this name."""
-    target_arn = rules.format_arn(environment().region, account_id, name)
-    # Policies are stored in normal form (attributes.py): the target is their first member.
-    start = json.dumps({"deadLetterTargetArn": target_arn})[:-1] + ","
-    return Queue.objects.filter(account_id=account_id, state__in=LIVE, attributes__RedrivePolicy__startswith=start)
+    return Queue.objects.filter(account_id=account_id, state__in=LIVE, dead_letter_target=name).exclude(
+        dead_letter_target=""  # as the index says it
+    )
+
+
+def target_name(attributes: Mapping[str, str]) -> str:
+    """The column by which `sources_of` finds a queue with these attributes."""
+    redrive = rules.redrive_of(attributes)
+    return "" if redrive is None else redrive.target.name
 
 
 def lend_keys(source: Queue) -> None:

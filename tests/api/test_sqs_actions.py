@@ -198,3 +198,16 @@ def test_request_without_a_good_principal_is_refused(caller: Caller, storage: Sc
 def test_unknown_action_or_method_is_refused(caller: Caller) -> None:
     assert error(caller.sqs("PurgeQueue")) == (404, "InvalidAction")
     assert error(caller.request("GET", "/internal/sqs/ListQueues")) == (404, "InvalidAction")
+
+
+def test_sources_of_a_queue_are_found_by_an_index(caller: Caller, storage: ScriptedStorage) -> None:
+    """An account may have very many queues, and every one that is made or deleted asks for its sources."""
+    from django.db import connection
+
+    from api.queues.redrive import sources_of
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        plan = sources_of(caller.account_id, "dead").explain()
+        cursor.execute("RESET enable_seqscan")
+    assert "queue_by_target" in plan

@@ -14,6 +14,21 @@ class Migration(migrations.Migration):
     operations = [
         # Versions of data keys, from here on unique. Queues made before have version 1.
         migrations.RunSQL("CREATE SEQUENCE penstock_data_key START WITH 2", "DROP SEQUENCE penstock_data_key"),
+        migrations.AddField(
+            model_name='queue',
+            name='dead_letter_target',
+            field=models.CharField(db_collation='C', default='', max_length=80),
+        ),
+        migrations.RunSQL(
+            "UPDATE queue SET dead_letter_target ="
+            " split_part((attributes ->> 'RedrivePolicy')::jsonb ->> 'deadLetterTargetArn', ':', 6)"
+            " WHERE attributes ->> 'RedrivePolicy' <> ''",
+            migrations.RunSQL.noop,
+        ),
+        migrations.AddIndex(
+            model_name='queue',
+            index=models.Index(condition=models.Q(('dead_letter_target', ''), _negated=True), fields=['account', 'dead_letter_target', 'name'], name='queue_by_target'),
+        ),
         migrations.CreateModel(
             name='BorrowedKey',
             fields=[
