@@ -129,6 +129,7 @@ class FakeStorage:
             if held:
                 log[offset] = None
             codes.append(ErrorCode.OK if held else stale)
+        self._arrived.set()
         return codes
 
     async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:

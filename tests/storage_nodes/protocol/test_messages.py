@@ -157,6 +157,7 @@ def test_error_numbers_are_frozen() -> None:
         "NOT_ENOUGH_NODES",
         "UNKNOWN_RECORD",
         "UNAVAILABLE",
+        "RECEIPT_STALE",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 
