@@ -176,10 +176,9 @@ class GroupWindow:
     def run(self, group: Group, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
 
-        None while any of its messages is in flight (R26), on its way to be leased or dead; none from a delayed one on.
+        None while any of its messages is in flight (R26) or dead; none from a delayed one on.
         """
-        if group.leases_under_way:
-            return _NOTHING
+        assert not group.leases_under_way, "locked groups are not offered"
         live, leases = self._state.live, self._leases
         again = 0
         for offset in group.back:

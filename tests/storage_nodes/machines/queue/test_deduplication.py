@@ -119,6 +119,24 @@ def test_delayed_duplicate_is_dropped_and_its_original_waits(partition: Partitio
     partition.check()
 
 
+def test_each_id_has_its_own_window_however_close_others_are(partition: Partition) -> None:
+    send_id(partition)
+    partition.now_ms += 10
+    later = send_id(partition, b"later")
+    partition.now_ms += WINDOW_MS - 1
+    assert send_id(partition) not in partition.duplicates
+    assert partition.duplicates == {send_id(partition, b"later"): later}
+
+
+def test_unpacked_window_forgets_what_it_held() -> None:
+    window, other = DedupWindow(1_000), DedupWindow(1_000)
+    for each, name in ((window, b"x"), (other, b"y")):
+        each.begin(5, 100)
+        each.original(name, 5, 100)
+    window.unpack(other.pack())
+    assert window.pack() == other.pack() and len(window) == 1
+
+
 def test_ids_go_when_their_window_is_over() -> None:
     window = DedupWindow(1_000)
     for number in range(100):

@@ -77,6 +77,44 @@ def test_group_stays_locked_while_one_of_its_messages_is_in_flight(partition: Pa
     assert [(pick.offset, pick.delivery) for pick in take(partition, "three")] == [(a2, 2), (a4, 1)]
 
 
+def test_message_that_is_visible_again_waits_for_the_others_of_its_lease(partition: Partition) -> None:
+    a1, a2 = send(partition, "aa")
+    take(partition, "one")
+    partition.change("c", [(a1, 1, 0)])
+    partition.commit()
+    assert take(partition, "two") == [], "a2 is in flight"
+    partition.delete("d", [(a2, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [a1]
+
+
+def test_second_lease_on_a_group_is_not_staged_while_the_first_is_on_its_way(partition: Partition) -> None:
+    a1, a2 = send(partition, "aa")
+    partition.acquire("one", 1)
+    (a3,) = send(partition, "a")
+    partition.acquire("two", 1)
+    partition.commit()
+    assert offsets_of(partition.delivered["one"]) == [a1] and partition.delivered["two"] == []
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [a2, a3]
+
+
+def test_delayed_message_keeps_its_place_between_others_that_are_not(partition: Partition) -> None:
+    """The delay of the queue was changed meanwhile."""
+    (a1,) = send(partition, "a")
+    (a2,) = send(partition, "a", delay_ms=1_000)
+    (a3,) = send(partition, "a")
+    partition.pass_ms(1_000)
+    order = []
+    for number in range(3):
+        picks = take(partition, f"t{number}")
+        order += offsets_of(picks)
+        partition.delete(f"d{number}", receipts_of(picks))
+        partition.commit()
+    assert order == [a1, a2, a3]
+
+
 def test_delayed_message_holds_back_what_follows_it_in_its_group(partition: Partition) -> None:
     (a1,) = send(partition, "a")
     (a2,) = send(partition, "a", delay_ms=5_000)
@@ -162,6 +200,17 @@ def test_attempt_whose_messages_changed_is_a_receive_like_any_other(partition: P
     assert offsets_of(partition.delivered["two"]) == [offsets[2]]
 
 
+def test_attempt_of_which_a_visibility_change_is_on_its_way_is_not_renewed(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    partition.acquire("one", attempt=b"try")
+    partition.commit()
+    partition.change("c", [(a1, 1, 0)])
+    partition.acquire("two", attempt=b"try")
+    partition.commit()
+    assert partition.delivered["two"] == [] and partition.answers["c"] == [ErrorCode.OK]
+    assert [pick.delivery for pick in take(partition, "three")] == [2]
+
+
 def test_attempt_is_forgotten_after_five_minutes(partition: Partition) -> None:
     send(partition, "a")
     partition.acquire("one", visibility_ms=2 * ATTEMPT_MS_MAX, attempt=b"try")
@@ -232,6 +281,47 @@ def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
     window = partition.leader._leader._window  # type: ignore[union-attr]
     assert window.count <= 20 + 30 and window.end <= far + 20, "what does not fit is not read"
     assert partition.leader.state.fresh_count == 44
+
+
+def read_little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 4)
+    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.READ_AHEAD_MESSAGES_MAX", 2)
+
+
+def test_delayed_message_beyond_the_read_ahead_waits_for_what_stands_in_front_of_it(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_little_ahead(monkeypatch)
+    send(partition, "aaaa")
+    (b1,) = send(partition, "b")
+    (b2,) = send(partition, "b", delay_ms=1_000)
+    take(partition, "one", 1)
+    partition.holds_fetches = True
+    partition.pass_ms(1_000)
+    partition.acquire("two")
+    partition.commit()
+    assert not partition.delivered.get("two"), "b1 has not been read yet"
+    partition.holds_fetches = False
+    partition.run_fetches()
+    partition.commit()
+    assert offsets_of(partition.delivered["two"]) == [b1]
+    partition.delete("d", [(b1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [b2]
+
+
+def test_delayed_message_beyond_the_read_ahead_is_found_when_that_gets_there(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_little_ahead(monkeypatch)
+    send(partition, "aaaa")
+    c1, c2 = send(partition, "cc")
+    (b1,) = send(partition, "b", delay_ms=1_000)
+    take(partition, "one", 1)
+    partition.pass_ms(1_000)
+    found = offsets_of(take(partition, "two")) + offsets_of(take(partition, "three"))
+    assert sorted(found) == [c1, c2, b1]
 
 
 def test_whether_a_queue_is_fifo_cannot_be_changed(partition: Partition) -> None:
