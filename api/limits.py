@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from frontend.limits import MOVE_MESSAGES_PER_S_MAX, MOVE_TASKS_LISTED_MAX
+
+__all__ = ["MOVE_MESSAGES_PER_S_MAX", "MOVE_TASKS_LISTED_MAX"]
+
 # --- requests -----------------------------------------------------------------------------------------------
 PRINCIPAL_AGE_MS_MAX = 60_000
 PRINCIPAL_CHARACTERS_MAX = 4_096
@@ -63,8 +67,7 @@ RECONCILE_AGE_MS_MIN = 5_000
 SETTLE_ROUNDS_MAX = 3
 
 # --- message moves ------------------------------------------------------------------------------------------
-MOVE_MESSAGES_PER_S_MAX = 500
-MOVE_TASKS_LISTED_MAX = 10
+MOVE_MESSAGES_MAX = 1_000_000_000
 MOVE_TASKS_ACTIVE_PER_ACCOUNT_MAX = 100
 MOVE_TASK_HOURS_MAX = 36
 MOVE_FAILURE_CHARACTERS_MAX = 200
@@ -99,6 +102,7 @@ LISTEN_BACKOFF_MS_MAX = 2_000
 LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 
 assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
+assert MOVE_BATCH_MESSAGES_MAX <= MOVE_MESSAGES_PER_S_MAX
 assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
 assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX

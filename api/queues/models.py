@@ -142,6 +142,8 @@ class MessageMoveTask(models.Model):
     destination_arn = models.CharField(max_length=limits.ARN_CHARACTERS_MAX, default="")
     # As asked for; null = as fast as it goes.
     messages_per_s = models.IntegerField(null=True)
+    # The task ends when it has moved so many; null = when the source is empty.
+    messages_max = models.BigIntegerField(null=True)
     status = models.CharField(max_length=10, choices=MoveStatus.choices, default=MoveStatus.RUNNING)
     moved = models.BigIntegerField(default=0)
     # Null until a worker has counted.

@@ -27,9 +27,14 @@ from api.settings.environment import environment
 
 @transaction.atomic
 def start_move(
-    actor: Actor, account_id: str, source_arn: object, destination_arn: object, messages_per_s: object
+    actor: Actor,
+    account_id: str,
+    source_arn: object,
+    destination_arn: object,
+    messages_per_s: object,
+    messages_max: int | None = None,
 ) -> MessageMoveTask:
-    """Raises QueueProblem."""
+    """`messages_max` is checked by who asks. Raises QueueProblem."""
     rate = _check_rate(messages_per_s)
     Account.objects.select_for_update().get(id=account_id)
     source = _queue_of(account_id, source_arn, "SourceArn")
@@ -52,6 +57,7 @@ def start_move(
         source_arn=_arn_of(source),
         destination_arn="" if destination is None else _arn_of(destination),
         messages_per_s=rate,
+        messages_max=messages_max,
         started_at=now,
         next_attempt_at=now,
         steady_at=now,

@@ -35,6 +35,8 @@ class MoveClaim(NamedTuple):
     destination: QueueRecord | None
     sources_only: bool
     messages_per_s: int
+    # How many it may still move; None = all.
+    left: int | None
     counted: bool
     steady: bool
 
@@ -66,6 +68,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
         None if task.destination is None else record_of(task.destination),
         not task.destination_arn,
         task.messages_per_s or limits.MOVE_MESSAGES_PER_S_MAX,
+        None if task.messages_max is None else max(0, task.messages_max - task.moved),
         task.to_move is not None,
         now >= task.steady_at,
     )

@@ -139,13 +139,19 @@ class QueuePageSerializer(serializers.Serializer):
 
 
 class MoveRequestSerializer(serializers.Serializer):
-    """`destination` is a queue of the account; not given: every message goes back to the queue it came from."""
+    """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
+
+    `messages_max` ends the task when so many were moved: a sample before the rest.
+    """
 
     destination = serializers.CharField(
         max_length=limits.QUEUE_NAME_CHARACTERS_MAX, required=False, allow_null=True, default=None
     )
     messages_per_second = serializers.IntegerField(
         min_value=1, max_value=limits.MOVE_MESSAGES_PER_S_MAX, required=False, allow_null=True, default=None
+    )
+    messages_max = serializers.IntegerField(
+        min_value=1, max_value=limits.MOVE_MESSAGES_MAX, required=False, allow_null=True, default=None
     )
 
 
@@ -155,6 +161,7 @@ class MoveSerializer(serializers.Serializer):
     source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
     destination = serializers.CharField(allow_null=True)
     messages_per_second = serializers.IntegerField(allow_null=True)
+    messages_max = serializers.IntegerField(allow_null=True)
     moved = serializers.IntegerField()
     to_move = serializers.IntegerField(allow_null=True)
     failure_reason = serializers.CharField(allow_null=True)
@@ -169,6 +176,7 @@ class MoveSerializer(serializers.Serializer):
             "source": _name_of(instance.source_arn),
             "destination": _name_of(instance.destination_arn) if instance.destination_arn else None,
             "messages_per_second": instance.messages_per_s,
+            "messages_max": instance.messages_max,
             "moved": instance.moved,
             "to_move": instance.to_move,
             "failure_reason": instance.failure_reason or None,

@@ -125,7 +125,8 @@ class MovesView(APIView):
         destination = _arn(request, given["destination"]) if given["destination"] else None
         who = caller(request)
         source = _arn(request, name)
-        task = moves.start_move(actor_of(who), who.account_id, source, destination, given["messages_per_second"])
+        asked_rate, asked_max = given["messages_per_second"], given["messages_max"]
+        task = moves.start_move(actor_of(who), who.account_id, source, destination, asked_rate, asked_max)
         return Response(MoveSerializer(task).data, status=201)
 
 

@@ -302,6 +302,18 @@ def test_rate_is_kept(scene: Scene) -> None:
     assert listed(scene)[0]["MaxNumberOfMessagesPerSecond"] == 3
 
 
+def test_task_with_a_maximum_moves_a_sample(scene: Scene) -> None:
+    dead_letters(scene, count=5)
+    made = scene.caller.request("POST", "/v1/queues/dead/moves", {"messages_max": 2, "messages_per_second": 1})
+    assert (made.status_code, made.json()["messages_max"]) == (201, 2)
+    task = run(scene, MessageMoveTask.objects.get())
+    assert (task.status, task.moved, task.to_move) == ("COMPLETED", 2, 2)
+    assert len(scene.receive("orders")) == 2 and len(scene.receive("dead")) == 3
+    for bad in (0, 1_000_000_001, "x"):
+        answer = scene.caller.request("POST", "/v1/queues/dead/moves", {"messages_max": bad})
+        assert answer.json()["errors"][0]["pointer"] == "/messages_max"
+
+
 def test_cancelled_task_stops_and_leaves_the_rest(scene: Scene) -> None:
     dead_letters(scene, count=5)
     task = start(scene, MaxNumberOfMessagesPerSecond=2)

@@ -102,19 +102,25 @@ class _Slice:
         self._destination = None if claim.destination is None else QueueView(claim.destination, keyring())
         self._ids = MessageIds(receipt_key())
         self._owners: dict[int, QueueView | None] = {}
+        self._left = claim.left
 
     def run(self) -> int | None:
         claim = self._claim
         if not claim.counted:
-            moving.note_count(claim, sum(one.waiting for one in self._stats()))
+            waiting = sum(one.waiting for one in self._stats())
+            moving.note_count(claim, waiting if claim.left is None else min(waiting, claim.left))
         ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
         while True:
+            if self._left == 0:
+                moving.end_move(claim, MoveStatus.COMPLETED)
+                return None
             began_s = self._monotonic()
             moved = self._move_batch()
             if moved is None:
                 return self._source_is_empty()
             if not moving.note_progress(claim, moved):
                 return None
+            self._left = None if self._left is None else max(0, self._left - moved)
             pause_s = moved / claim.messages_per_s - (self._monotonic() - began_s)
             if self._monotonic() + pause_s >= ends_s or pause_s > MOVE_PAUSE_SLEPT_S_MAX:
                 pause_ms = max(0, round(pause_s * 1000))
@@ -140,6 +146,8 @@ class _Slice:
     def _move_batch(self) -> int | None:
         """How many were moved; None where there was nothing to lease."""
         count = min(limits.MOVE_BATCH_MESSAGES_MAX, self._claim.messages_per_s)
+        if self._left is not None:
+            count = min(count, self._left)
         partition, reply = self._run(lambda client: _lease(client, self._source.partitions, count))
         if not reply.messages:
             return None

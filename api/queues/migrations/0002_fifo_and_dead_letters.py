@@ -52,6 +52,7 @@ class Migration(migrations.Migration):
                 ('source_arn', models.CharField(max_length=256)),
                 ('destination_arn', models.CharField(default='', max_length=256)),
                 ('messages_per_s', models.IntegerField(null=True)),
+                ('messages_max', models.BigIntegerField(null=True)),
                 ('status', models.CharField(choices=[('RUNNING', 'Running'), ('CANCELLING', 'Cancelling'), ('CANCELLED', 'Cancelled'), ('COMPLETED', 'Completed'), ('FAILED', 'Failed')], default='RUNNING', max_length=10)),
                 ('moved', models.BigIntegerField(default=0)),
                 ('to_move', models.BigIntegerField(null=True)),
