@@ -29,15 +29,19 @@ from storage_nodes.protocol.messages import (
     CreatePartitionRequest,
     DeletePartitionRequest,
     DeleteRequest,
-    DescribeClusterRequest,
     Empty,
+    MessageState,
     Opcode,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
+    QueueBrowseReply,
+    QueueBrowseRequest,
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
+    ScrubReply,
+    ScrubRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
@@ -48,12 +52,14 @@ from storage_nodes.protocol.messages import (
 CALL_TIMEOUT_S = 10.0
 # A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
 ATTEMPT_TIMEOUT_S = 2.0
+ALL_STATES = sum(MessageState)
 RETRY_PAUSE_S_MIN = 0.02
 RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
-_cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
+_browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
+_scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
@@ -131,6 +137,14 @@ class StorageClient:
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
 
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
+    ) -> QueueBrowseReply:
+        """Look at messages from `from_offset` on without leasing them; `states` is a sum of MessageState. A page may be
+        empty and not the last: go on at next_offset until it is log_end."""
+        payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
+        return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
+
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""
         payload = encode_message(StreamReadRequest(partition, offset, bytes_max, wait_ms))
@@ -157,10 +171,14 @@ class StorageClient:
         """Nodes and partitions as any reachable node knows them."""
         return await self._links.describe(partitions)
 
-    async def describe_node(self, node_id: int) -> ClusterInfo:
+    async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
-        reply = await self._links.ask(node_id, Opcode.DESCRIBE_CLUSTER, encode_message(DescribeClusterRequest()))
-        return _cluster_info.decode(reply)
+        return await self._links.describe_node(node_id, partitions)
+
+    async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
+        """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
+        reply = await self._links.ask(node_id, Opcode.SCRUB, encode_message(ScrubRequest(start)))
+        return _scrub_reply.decode(reply)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

@@ -35,6 +35,8 @@ from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
 from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
 from storage_nodes.protocol.configuration import encode_configuration
 
+# Files in trash that somebody may want to look at.
+DAMAGED_PREFIX = "damaged-"
 _NOTHING = array("q")
 # How many index entries the flush thread turns into Python numbers at once.
 _PIECE_ENTRIES = 4_096
@@ -158,6 +160,41 @@ class Flusher:
         for _ in range(2):
             self._replace_manifest(Manifest(self._next_version, head, rows))
 
+    @property
+    def next_number(self) -> int:
+        """For files; of the flush thread."""
+        return self._manifest.head.next_number
+
+    def replace_segments(
+        self,
+        log: PartitionLog,
+        segments: tuple[SegmentRef, ...],
+        old: tuple[SegmentRef, ...],
+        next_number: int,
+        log_start: int,
+        whole_from: int,
+    ) -> None:
+        """BLOCKING: a manifest that names these segments of a partition, and not `old`."""
+        garbage, self._garbage = self._garbage, []
+        self._disk.sync_directory(self._store.segments.directory)
+        self._garbage += [(self._store.segments.path(log.partition, ref.number), False) for ref in old]
+        rows = self._manifest.rows
+        rows[log.partition] = msgspec.structs.replace(
+            rows[log.partition], segments=segments, log_start=log_start, whole_from=whole_from
+        )
+        head = msgspec.structs.replace(self._manifest.head, next_number=next_number)
+        self._replace_manifest(Manifest(self._next_version, head, rows))
+        self._collect(garbage)
+
+    def begin_restate(self) -> bool:
+        if self._running:
+            return False
+        self._running = True
+        return True
+
+    def end_restate(self) -> None:
+        self._running = False
+
     def restate_same(self) -> None:
         """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
         self.restate(self._manifest.head, self._manifest.rows)
@@ -272,7 +309,7 @@ class Flusher:
             if index is not None and in_finished:
                 bases, places, lengths = index.copy_first(in_finished, log.log_end)
                 entries = max(bisect_right(bases, facts.commit) - 1, 0)
-                kept = _kept_ranges(bases, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
+                kept = kept_ranges(bases, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
             segments = [s for s in log.segments if s.end > disposable_end or facts.live(s.base, s.end - 1)]
             gone = [s for s in log.segments if s not in segments]
         flushed_end = bases[entries] if entries else log.flushed_end
@@ -408,11 +445,16 @@ class Flusher:
         paths = [self._store.segments.path(log.partition, ref.number) for ref in log.segments]
         return paths + ([self._store.checkpoints.path(log.partition, number)] if number else [])
 
-    def purge_trash(self, older_than_ms: int) -> int:
-        purged = 0
+    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int, bytes_max: int) -> int:
+        found: list[tuple[bool, int, str]] = []
         for name in self._disk.list_directory(self._trash):
             path = os.path.join(self._trash, name)
-            if self._disk.changed_ms(path) < older_than_ms:
+            found.append((name.startswith(DAMAGED_PREFIX), self._disk.changed_ms(path), path))
+        kept_bytes = purged = 0
+        # The youngest first, damaged ones before all: what exceeds the bound is the oldest of the others.
+        for damaged, changed_ms, path in sorted(found, key=lambda file: (not file[0], -file[1])):
+            kept_bytes += self._disk.open(path).size()
+            if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
                 self._disk.remove(path)
                 purged += 1
         return purged
@@ -449,7 +491,7 @@ def _pieces(item: FlushItem) -> Iterator[tuple[list[int], list[int], list[int]]]
             yield item.bases[start : end + 1].tolist(), places.tolist(), lengths.tolist()
 
 
-def _kept_ranges(
+def kept_ranges(
     bases: array[int],
     lengths: array[int],
     entries: int,

@@ -17,7 +17,7 @@ Nothing here decides what is committed or live: the owner of the partition says 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
@@ -25,14 +25,17 @@ from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head, Manifest, manifest_name, manifest_version, write_manifest
+from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_manifest
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, BatchError, read_configuration, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_configuration, read_header
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
+from storage_nodes.log.replay import Replay
+from storage_nodes.log.rewrite import Rewriter
 from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
 from storage_nodes.log.segment import SegmentStore
+from storage_nodes.log.verify import StoredFile, stored_files, verify
 from storage_nodes.log.wal import (
     FLAG_CLOSED,
     GROUP_HEADER_BYTES,
@@ -64,6 +67,7 @@ __all__ = [
     "LogImport",
     "NodeLog",
     "PartitionLog",
+    "StoredFile",
 ]
 
 WAL_DIRECTORY = "wal"
@@ -92,6 +96,7 @@ class NodeLog:
         checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
         self._store = LogStore(self._cache, self._wal, segments, checkpoints)
         self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
+        self.rewriter = Rewriter(bounds, self._store, self._flusher)
         self._imports = 0
         self._closed = False
 
@@ -261,6 +266,44 @@ class NodeLog:
     def install_done(self, plan: InstallPlan) -> None:
         self._flusher.install_done(plan)
 
+    def stored_files(self) -> list[StoredFile]:
+        """Every file that a scrub reads, in the order of (partition, number): manifests, then segments and checkpoints.
+        The write-ahead log is not among them: it is read whole at every start, and is not there for long."""
+        return stored_files(self._disk, self.directory, self.partitions)
+
+    def verify(self, file: StoredFile, piece_bytes: int) -> Iterator[int]:
+        """Each step is BLOCKING and reads one piece: how many bytes. A file that is no longer needed ends it. Raises
+        CorruptionError."""
+        return verify(self._disk, self.directory, self._store, self.partitions, file, piece_bytes)
+
+    def needs(self, partition: int, path: str) -> bool:
+        """Is the file one of the partition's segments, or its checkpoint?"""
+        log = self.partitions.get(partition)
+        return log is not None and path in self._flusher.files_of(log)
+
+    def plan_restate(self) -> bool:
+        """May `run_restate` be called now? Not beside a flush; `restate_done` ends it."""
+        return self._flusher.begin_restate()
+
+    def run_restate(self) -> None:
+        """BLOCKING: write the manifest anew, and the one before it, since one of them is damaged."""
+        self._flusher.restate_same()
+
+    def restate_done(self) -> None:
+        self._flusher.end_restate()
+
+    def read_note(self, name: str) -> bytes:
+        """BLOCKING: a small file of the node's own; empty where there is none."""
+        try:
+            file = self._disk.open(os.path.join(self.directory, name))
+        except FileNotFoundError:
+            return b""
+        return file.read(0, file.size())
+
+    def write_note(self, name: str, data: bytes) -> None:
+        """BLOCKING. Not synced: whoever reads it must get along with nothing, or half of it."""
+        self._disk.open(os.path.join(self.directory, name), create=True).write(0, [data])
+
     def sync_mark(self) -> None:
         """BLOCKING, any thread: how far the log is synced is known even after a power loss, as of now."""
         self._wal.mark.sync()
@@ -269,9 +312,22 @@ class NodeLog:
         """BLOCKING, a few bytes: a line for `damage.log`."""
         append_notes(self._disk, self.directory, [note])
 
-    def purge_trash(self, older_than_ms: int) -> int:
-        """BLOCKING: remove files of dropped partitions that went to trash before that time; how many."""
-        return self._flusher.purge_trash(older_than_ms)
+    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int = 0, bytes_max: int = 1 << 62) -> int:
+        """BLOCKING: remove what went to trash before that time, damaged files before theirs, and beyond `bytes_max` the
+        oldest; how many files."""
+        return self._flusher.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
+
+    def free_bytes(self) -> int:
+        """BLOCKING: room on the node's disk."""
+        return self._disk.free_bytes(self.directory)
+
+    def roll(self) -> None:
+        """Let the next group be the last of its file, so that a flush can free what is dead before the file is full.
+        Something harmless is staged, for there to be a next group; and again until the next file is begun."""
+        if self.partitions:
+            self._wal.roll_wanted = not self._flusher.due()
+            log = next(iter(self.partitions.values()))
+            self.save_vote(log.partition, log.epoch, log.voted_for)
 
     def close(self) -> None:
         """BLOCKING: write what is staged and let go. No group and no flush may be under way."""
@@ -302,7 +358,7 @@ class NodeLog:
             salvage.found(error, "its replica starts empty and is fed again by its group")
         doubtful = self._open_mark(manifest, salvage)
         walk = WalWalk(self._disk, self._wal.directory, manifest, self._wal.mark.sequence, salvage is not None)
-        replay = _Replay(self._store, self.partitions, manifest, self._flusher)
+        replay = Replay(self._store, self.partitions, manifest, self._flusher)
         for number, block in walk:
             replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
         doubtful = doubtful or bool(walk.damage)
@@ -413,125 +469,12 @@ def _prepare_directory(disk: Disk, directory: str, salvage: Salvage | None) -> L
     for name in ["", *_SUBDIRECTORIES]:
         disk.sync_directory(os.path.join(directory, name) if name else directory)
     if salvage is not None:
-        for error in loaded.unreadable:
-            salvage.found(error, "moved to trash/; the one before it and the write-ahead log give the same state")
-            salvage.quarantine(error.path)
+        for unreadable in loaded.unreadable:
+            salvage.found(unreadable, "moved to trash/; the one before it and the write-ahead log give the same state")
+            salvage.quarantine(unreadable.path)
     return loaded
 
 
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
 # A group of intact entries that are written anew takes no more once it is this long.
 _REWRITE_GROUP_BYTES = 4 * 1024 * 1024
-
-
-class _Replay:
-    """Applies WAL records on top of the manifest's state.
-
-    Older files may be replayed for the sake of one partition, so records that the manifest's row already covers come
-    by again: an entry below `flushed_end` is passed over, a truncation cuts what this replay added, votes only move
-    forward.
-    """
-
-    def __init__(
-        self, store: LogStore, partitions: dict[int, PartitionLog], manifest: Manifest, flusher: Flusher
-    ) -> None:
-        self.touched: dict[int, set[int]] = {}
-        self._store = store
-        self._partitions = partitions
-        self._tombstones = manifest.head.tombstones
-        self._flusher = flusher
-        self._stale: set[int] = set()
-
-    def apply(self, number: int, position: int, sequence: int, body: bytes, behind_damage: bool) -> None:
-        touched = self.touched.setdefault(number, set())
-        path = os.path.join(self._store.wal.directory, wal_name(number))
-        fold = self._record_behind_damage if behind_damage else self._record
-        at = 0
-        place = (number << PLACE_SHIFT) + position + GROUP_HEADER_BYTES
-        while at < len(body):
-            kind, partition, length = RECORD.unpack_from(body, at)
-            at += RECORD_BYTES
-            payload = body[at : at + length]
-            if sequence > self._tombstones.get(partition, 0):
-                touched.add(partition)
-                try:
-                    fold(kind, partition, payload, place + at, sequence)
-                except (KeyError, BatchError) as error:
-                    problem = f"record {kind} of partition {partition} does not follow from those before it ({error!r})"
-                    raise CorruptionError(path, position + GROUP_HEADER_BYTES + at, problem) from error
-            at += length
-
-    def _record_behind_damage(self, kind: int, partition: int, payload: bytes, place: int, sequence: int) -> None:
-        """Only what can be proved to follow (`salvage.py`)."""
-        log = self._partitions.get(partition)
-        if kind == RECORD_CREATE:
-            self._record(kind, partition, payload, place, sequence)
-        elif log is None:
-            pass  # its creation was in the damaged part
-        elif kind == RECORD_ENTRY:
-            header = read_header(payload)
-            proved = header.base_offset == 0 or header.epoch == log.last_epoch
-            if proved and header.base_offset == log.log_end and sequence > log.void_sequence:
-                self._entry(log, payload, place)
-        elif kind == RECORD_TRUNCATE:
-            offset = OFFSET.unpack(payload)[0]
-            if sequence > log.void_sequence and log.index is not None and offset in log.index.bases:
-                self._truncate(log, offset)
-        else:
-            self._record(kind, partition, payload, place, sequence)
-
-    def _record(self, kind: int, partition: int, payload: bytes, place: int, sequence: int) -> None:
-        if kind == RECORD_ENTRY:
-            if sequence > self._partitions[partition].void_sequence:
-                self._entry(self._partitions[partition], payload, place)
-        elif kind == RECORD_TRUNCATE:
-            if sequence > self._partitions[partition].void_sequence:
-                self._truncate(self._partitions[partition], OFFSET.unpack(payload)[0])
-        elif kind == RECORD_VOTE:
-            log = self._partitions[partition]
-            epoch, voted_for = VOTE.unpack(payload)
-            if epoch > log.epoch or (epoch == log.epoch and not log.voted_for):
-                log.epoch, log.voted_for = epoch, voted_for
-        elif kind == RECORD_SUSPECT:
-            if sequence > self._partitions[partition].void_sequence:
-                self._partitions[partition].suspect = bool(payload[0])
-        elif kind == RECORD_CREATE:
-            if partition not in self._partitions:
-                self._partitions[partition] = PartitionLog(self._store, partition, payload[0], payload[1:].decode())
-        elif kind == RECORD_DROP:
-            self._stale.discard(partition)
-            self._flusher.dropped(self._partitions.pop(partition), sequence)
-        else:
-            raise BatchError(f"unknown record type {kind}")
-
-    def _entry(self, log: PartitionLog, batch: bytes, place: int) -> None:
-        header = read_header(batch)
-        if header.base_offset < log.flushed_end:
-            return
-        if header.base_offset != log.log_end or header.epoch < log.last_epoch:
-            # Written before the truncation that made room for what is flushed now: that must come by next.
-            self._stale.add(log.partition)
-            return
-        index = log.index_for_append()
-        if header.epoch != log.last_epoch:
-            log.start_epoch(header.epoch, header.base_offset)
-        index.bases.append(header.base_offset)
-        index.places.append(place)
-        index.lengths.append(len(batch))
-        log.log_end = log.durable_end = header.end_offset
-        if header.attributes & ATTRIBUTE_CONFIGURATION:
-            log.configure(header.end_offset, read_configuration(batch))
-
-    def _truncate(self, log: PartitionLog, offset: int) -> None:
-        self._stale.discard(log.partition)
-        offset = min(max(offset, log.flushed_end), log.log_end)
-        if offset < log.log_end and (log.index is None or offset not in log.index.bases):
-            raise BatchError(f"a truncation to {offset} falls inside an entry")
-        log.cut(offset)
-
-    def finish(self, damaged: bool) -> None:
-        """Raises CorruptionError if entries remain that follow neither what was flushed nor each other."""
-        for partition in () if damaged else self._stale:
-            log = self._partitions[partition]
-            problem = f"partition {partition} has entries that do not follow its end, {log.log_end}"
-            raise CorruptionError(self._store.wal.directory, 0, problem)

@@ -313,6 +313,12 @@ class PartitionLog:
         self._index = None
         self._adopt_row(row)
 
+    def adopt_rewrite(self, segments: tuple[SegmentRef, ...], log_start: int, whole_from: int) -> None:
+        """The same entries, but for dead ones, are in these segments now. Under `LogStore.lock`."""
+        self._segments = segments
+        self.log_start = log_start
+        self.whole_from = max(self.whole_from, whole_from)
+
     def adopt_index(self, index: UnflushedIndex) -> None:
         """The unflushed entries were written anew, elsewhere in the write-ahead log."""
         assert self._index is not None and len(index) == len(self._index)

@@ -1,4 +1,4 @@
-"""A node whose files were damaged opens all the same: what is provably intact stays, the rest is fed again by its group.
+"""A node whose files were damaged opens all the same: what is provably intact stays, its group feeds it the rest.
 
 What was found, and what becomes of it (R12, R20):
 
@@ -19,9 +19,9 @@ so all that can be read count. A drop counts, being decided by a committed comma
 A log cut back like this is one that this replica once had, which Raft allows for a replica that may not vote for itself
 alone: that is what suspect means.
 
-**Order.** Intact entries go to new WAL files behind all others, synced; then two manifests (so that the one to fall back
-to knows nothing of the old files either) name those files and mark the replicas; then the old files move to trash/. A
-crash before the manifests finds the same damage again, and the copies behind it follow nothing.
+**Order.** Intact entries go to new WAL files behind all others, synced; then two manifests (so that the one to fall
+back to knows nothing of the old files either) name those files and mark the replicas; then the old files move to
+trash/. A crash before the manifests finds the same damage again, and the copies behind it follow nothing.
 
 Nothing damaged is ever removed here: it goes to trash/ under a name that begins with `damaged-`, and what was found is
 noted in `damage.log`, one JSON line each.
@@ -38,11 +38,11 @@ import msgspec
 from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
 from storage_nodes.log.disk import Disk
 from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.flush import DAMAGED_PREFIX
 from storage_nodes.log.manifest import PartitionRow
 from storage_nodes.log.memtable import UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 
-DAMAGED_PREFIX = "damaged-"
 NOTES_NAME = "damage.log"
 OLD_NOTES_NAME = "damage.log.1"
 

@@ -31,8 +31,8 @@ The store identity (16 random bytes made with the store, kept in the manifest) s
 another node, or a block that a client wrapped in a message, is not taken for a group of this one.
 
 A group is written only after the sync of the one before it returned. So at most the last group can be torn, which is
-what lets recovery tell a torn tail from corruption. After each sync the mark (`mark.py`) says so outside of the file, which
-is what lets recovery tell a torn tail from one that somebody cut off.
+what lets recovery tell a torn tail from corruption. After each sync the mark (`mark.py`) says so outside of the file,
+which is what lets recovery tell a torn tail from one that somebody cut off.
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ class Wal:
         self._seed = google_crc32c.value(identity)
         self._one_writer = threading.Lock()
         self._failed = False
+        self.roll_wanted = False  # the next group is to be the last of its file
 
     def resume(self, number: int, position: int, sequence: int) -> None:
         """Continue where recovery found the end: the next group has this place and sequence number."""
@@ -160,7 +161,8 @@ class Wal:
         group = self.gathering
         position = group.position + GROUP_HEADER_BYTES + group.length_bytes
         number = group.file_number
-        if position >= self.bounds.wal_file_bytes:
+        if position >= self.bounds.wal_file_bytes or self.roll_wanted:
+            self.roll_wanted = False
             flags |= FLAG_SEALS
             number += 1
             position = 0

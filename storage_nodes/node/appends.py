@@ -48,6 +48,10 @@ class PendingAppend(NamedTuple):
     plain: bool
 
 
+# Stands for a queue that was not made yet; nothing is ever put into it.
+_NOTHING: deque[PendingAppend] = deque(maxlen=0)
+
+
 class Appends:
     """Of one partition, while it leads. The three pending queues are in log order."""
 
@@ -57,11 +61,10 @@ class Appends:
         self._gathered: list[tuple[Token, SendRequest]] = []
         self._gathered_bytes = 0
         self.gathered_records = 0
-        self._leader: deque[PendingAppend] = deque()
-        self._quorum: deque[PendingAppend] = deque()
-        self._all: deque[PendingAppend] = deque()
+        # Made when first needed: an empty deque weighs 600 bytes, and most partitions of a node are idle.
+        self._leader = self._quorum = self._all = _NOTHING
         # Of requests that are not answered yet: offset -> offset of the original message.
-        self._duplicates: dict[int, int] = {}
+        self._duplicates: dict[int, int] | None = None
 
     def take(self, token: Token, payload: bytes, check: Callable[[SendRequest], None] = _check_nothing) -> None:
         """Raises StorageError or msgspec.DecodeError when the request cannot be proposed; `check` may refuse it too."""
@@ -101,6 +104,8 @@ class Appends:
 
     def duplicated(self, pairs: list[tuple[int, int]]) -> None:
         """The fold found these to repeat an id: (offset, offset of the original). They are answered with it."""
+        if self._duplicates is None:
+            self._duplicates = {}
         self._duplicates.update(pairs)
 
     def progressed(self, durable_end: int, commit: int, replicated: int) -> None:
@@ -124,8 +129,8 @@ class Appends:
             for pending in waiting:
                 for token, _ in pending.requests:
                     token.connection.refuse(token, error)
-            waiting.clear()
-        self._duplicates.clear()
+        self._leader = self._quorum = self._all = _NOTHING
+        self._duplicates = None
 
     def _propose_group(
         self, replica: Replica, items: list[tuple[Token, SendRequest]], plain: bool, acks: int, now_ms: int
@@ -155,10 +160,16 @@ class Appends:
     ) -> None:
         pending = PendingAppend(replica.append_own(bodies, now_ms, plain=plain), now_ms, requests, plain)
         if acks == Acks.QUORUM:
+            if self._quorum is _NOTHING:
+                self._quorum = deque()
             self._quorum.append(pending)
         elif acks == Acks.ALL:
+            if self._all is _NOTHING:
+                self._all = deque()
             self._all.append(pending)
         elif acks == Acks.LEADER:
+            if self._leader is _NOTHING:
+                self._leader = deque()
             self._leader.append(pending)
         else:
             self._answer(pending)
@@ -166,13 +177,14 @@ class Appends:
     def _answer(self, pending: PendingAppend) -> None:
         end_offset, timestamp_ms, requests, plain = pending
         if not plain and self._duplicates:
-            self._answer_with_duplicates(end_offset, timestamp_ms, requests)
+            self._answer_with_duplicates(end_offset, timestamp_ms, requests, self._duplicates)
             return
         for token, first_offset in requests:
             token.connection.answer(token, encode_message(SendReply(first_offset, timestamp_ms)))
 
-    def _answer_with_duplicates(self, end_offset: int, timestamp_ms: int, requests: list[tuple[Token, int]]) -> None:
-        known = self._duplicates
+    def _answer_with_duplicates(
+        self, end_offset: int, timestamp_ms: int, requests: list[tuple[Token, int]], known: dict[int, int]
+    ) -> None:
         ends = [first_offset for _, first_offset in requests[1:]] + [end_offset]
         for (token, first_offset), end in zip(requests, ends, strict=True):
             offsets = [offset for offset in range(first_offset, end) if offset in known]

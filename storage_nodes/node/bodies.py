@@ -92,8 +92,8 @@ class BodyReader:
         self._run_cold = run_cold
         self._parsed_bytes_max = parsed_bytes_max
         # Batches of the last read-ahead, by base offset.
-        self._ahead: list[bytes] = []
-        self._ahead_bases: list[int] = []
+        self._ahead: Sequence[bytes] = ()
+        self._ahead_bases: Sequence[int] = ()
         # Parsed batches by base offset, least recently used first; and their base offsets in order.
         self._parsed: OrderedDict[int, _Parsed] = OrderedDict()
         self._bases: list[int] = []
@@ -104,7 +104,7 @@ class BodyReader:
     def clear(self) -> None:
         if self._size_bytes:
             self._cache.gone(self, self._size_bytes)
-        self._ahead, self._ahead_bases, self._bases, self._last = [], [], [], _NOTHING
+        self._ahead, self._ahead_bases, self._bases, self._last = (), (), [], _NOTHING
         self._parsed.clear()
         self._size_bytes = self._parsed_bytes = 0
 

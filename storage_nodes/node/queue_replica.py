@@ -16,6 +16,7 @@ from storage_nodes.limits import (
     ATTEMPT_BYTES_MAX,
     DEDUP_ID_BYTES_MAX,
     FIFO_PARSED_BYTES_MAX,
+    FIFO_READ_AHEAD_BYTES_MAX,
     GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
     READ_AHEAD_BYTES_MAX,
@@ -30,6 +31,7 @@ from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import group_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
+from storage_nodes.node.browsing import browse
 from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
@@ -45,6 +47,7 @@ from storage_nodes.protocol.messages import (
     Empty,
     Opcode,
     PurgeReply,
+    QueueBrowseRequest,
     SendRequest,
     encode_message,
 )
@@ -56,6 +59,7 @@ MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages lease
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
+_browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
 
 
@@ -68,10 +72,16 @@ class QueueReplica(Replica):
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        parsed_bytes_max = FIFO_PARSED_BYTES_MAX if meta.config.fifo else 0
-        self.bodies = BodyReader(log, host.bodies, host.run_cold, parsed_bytes_max)
-        self._dead_letters = DeadLetters(self)
+        # Made when first needed, as the queues of appends are: an idle partition stays small.
+        self._body_reader: BodyReader | None = None
         super().__init__(host, log, meta)
+
+    @property
+    def bodies(self) -> BodyReader:
+        if self._body_reader is None:
+            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if self.machine.is_fifo else 0
+            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold, parsed_bytes_max)
+        return self._body_reader
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -133,6 +143,11 @@ class QueueReplica(Replica):
         self.require_leader()
         token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
 
+    def browse(self, token: Token, payload: bytes) -> None:
+        request = _browse_request.decode(payload)
+        self.require_leader()
+        browse(self, token, request)
+
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
         self._do(self.machine.cancel(token))
@@ -175,7 +190,9 @@ class QueueReplica(Replica):
     def on_follow(self) -> None:
         self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
-        self.bodies.clear()
+        if self._body_reader is not None:
+            self._body_reader.clear()
+            self._body_reader = None
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:
@@ -226,7 +243,7 @@ class QueueReplica(Replica):
                 self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
             elif kind is queue_effects.DeadLetter:
                 # A turn later: its answer is an input to the machine, which has not returned from this one.
-                self.host.loop.call_soon(self._dead_letters.move, effect)  # type: ignore[arg-type]
+                self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:
@@ -300,7 +317,8 @@ class QueueReplica(Replica):
 
     def _fetch(self, from_offset: int) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
-        batches = self.log.read_hot(from_offset, READ_AHEAD_BYTES_MAX)
+        bytes_max = FIFO_READ_AHEAD_BYTES_MAX if self.machine.is_fifo else READ_AHEAD_BYTES_MAX
+        batches = self.log.read_hot(from_offset, bytes_max)
         if batches is not None:
             if self._fetching:
                 self.host.loop.call_soon(self._fetched_later, from_offset, self.raft.epoch)
@@ -317,7 +335,7 @@ class QueueReplica(Replica):
                 self._fetched(from_offset, cold)
                 self.schedule()
 
-        self.host.run_cold(lambda: self.log.read_cold(from_offset, READ_AHEAD_BYTES_MAX), done)
+        self.host.run_cold(lambda: self.log.read_cold(from_offset, bytes_max), done)
 
     def _fetched_later(self, from_offset: int, epoch: int) -> None:
         if self.serving and self.raft.epoch == epoch:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
-from prometheus_client import Counter
 
 from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
@@ -38,6 +37,7 @@ from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
 from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.snapshots import Snapshots
@@ -47,10 +47,13 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
-LEADER_CHANGES = Counter("penstock_node_leader_changes", "Partitions of which this node became leader")
+METAS_SHARED_MAX = 1_024
 
 _log = structlog.get_logger()
 T = TypeVar("T")
+
+
+_NEVER = (0, 0)
 
 
 class PartitionMeta(msgspec.Struct, frozen=True):
@@ -60,7 +63,7 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     """
 
     tag: str
-    replicas: list[int]
+    replicas: tuple[int, ...]
     config: QueueConfig = QueueConfig()
     # Made to be fed; it becomes a voter, if at all, by an entry of the log.
     learner: bool = False
@@ -68,8 +71,19 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
         if not self.learner:
-            return Configuration(tuple(self.replicas))
+            return Configuration(self.replicas)
         return Configuration(tuple(replica for replica in self.replicas if replica != node_id), (node_id,))
+
+
+@lru_cache(METAS_SHARED_MAX)
+def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, ...], QueueConfig]:
+    return replicas, config
+
+
+def shared_meta(text: str) -> PartitionMeta:
+    """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
+    meta = msgspec.json.decode(text, type=PartitionMeta)
+    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner)
 
 
 class Host(Protocol):
@@ -84,6 +98,7 @@ class Host(Protocol):
     snapshots: Snapshots
     bodies: BodyCache
     forwards: Forwards
+    failover: Failover
     feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
@@ -110,12 +125,15 @@ class Replica:
         self.closed = False
         self._staging = False
         self._applying_cold = False
-        self._reading_cold: set[int] = set()
+        # Followers that wait for a read of older entries.
+        self._reading_cold: tuple[int, ...] = ()
         self._lead_at = -1
         self._trust_at = -1
         self._last_append: AppendEntries | None = None
+        # Whom `failover` was told of.
+        self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
-        self._replicated_since = (0, 0)
+        self._replicated_since = _NEVER
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
@@ -129,6 +147,10 @@ class Replica:
         )
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
+
+    @property
+    def tag(self) -> str:
+        return self.meta.tag
 
     # --- what subclasses say ----------------------------------------------------------------------------------
 
@@ -202,8 +224,12 @@ class Replica:
             self.perform(self.raft.durable(end_offset, self.host.clock.mono_ms()))
 
     def peer_changed(self, peer: int, up: bool) -> None:
+        """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        raft = self.raft
         now_ms = self.host.clock.mono_ms()
-        self.perform(self.raft.peer_up(peer, now_ms) if up else self.raft.peer_down(peer, now_ms))
+        effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)
+        if effects or raft.leader != self._leader_told or raft.next_tick_ms():
+            self.perform(effects)
 
     def tick(self) -> None:
         if self.closed:
@@ -250,14 +276,19 @@ class Replica:
         if peers:
             self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
-    def start(self, campaign: bool) -> None:
-        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
+    def start(self, campaign: bool, after_ms: int = 0) -> None:
+        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
+        election timer begins to run `after_ms` from now."""
         now_ms = self.host.clock.mono_ms()
+        self.host.failover.changed(self)
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))
         if campaign:
             self.perform(self.raft.campaign(now_ms))
-        self.schedule()
+        if after_ms:
+            self.host.timers.wake(self.partition, now_ms + after_ms)
+        else:
+            self.schedule()
 
     def close(self) -> None:
         if self.serving:
@@ -266,6 +297,7 @@ class Replica:
         self.closed = True
         self.host.snapshots.drop(self.partition)
         self.host.timers.forget(self.partition)
+        self.host.failover.forget(self.partition)
 
     # --- snapshots --------------------------------------------------------------------------------------------
 
@@ -354,10 +386,15 @@ class Replica:
                 self._perform_rare(effect)
         if self.serving:
             self.progressed()
+        if self.raft.leader != self._leader_told:
+            self._leader_told = self.raft.leader
+            self.host.failover.changed(self)
         self.schedule()
 
     def _perform_rare(self, effect: raft_effects.Effect) -> None:
         if isinstance(effect, raft_effects.SaveVote):
+            if effect.voted_for == self.host.node_id:
+                ELECTIONS.inc()
             self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
             self.host.committer.wake()
         elif isinstance(effect, raft_effects.Truncate):
@@ -376,7 +413,6 @@ class Replica:
             _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
             self.host.configuration_committed(self, effect.configuration)
         elif isinstance(effect, raft_effects.BecameLeader):
-            LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
         elif isinstance(effect, raft_effects.Trusted):
@@ -395,7 +431,7 @@ class Replica:
             self._lead_at = -1
             self.handing_over = False
             self.host.snapshots.stop_sending(self.partition)
-            _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+            _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
             if self.serving:
                 self.serving = False
                 self.on_follow()
@@ -419,10 +455,10 @@ class Replica:
         if entries is not None:
             self._send_append(effect, entries)
         elif effect.peer not in self._reading_cold:
-            self._reading_cold.add(effect.peer)
+            self._reading_cold += (effect.peer,)
 
             def done(cold: list[bytes]) -> None:
-                self._reading_cold.discard(effect.peer)
+                self._reading_cold = tuple(peer for peer in self._reading_cold if peer != effect.peer)
                 if not self.closed and self.raft.is_current(effect):
                     self._send_append(effect, cold)
                     self.schedule()
@@ -514,4 +550,5 @@ class Replica:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
             self._lead_at = -1
             self.serving = True
+            self.host.failover.serves(self.raft)
             self.on_lead()

@@ -20,6 +20,7 @@ class Opcode(enum.IntEnum):
     PURGE = 14
     QUEUE_STATS = 15
     CONFIGURE = 16
+    QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
     CREATE_PARTITION = 30
@@ -28,6 +29,7 @@ class Opcode(enum.IntEnum):
     PEER_HELLO = 40
     RAFT = 41
     HEARTBEAT = 42
+    SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
 
 
@@ -179,6 +181,42 @@ class QueueStats(Message, frozen=True):
     dead_lettered: int = 0
 
 
+class MessageState(enum.IntEnum):
+    """Where a message stands. Bits, so that a browse can ask for several. Numbers are on the wire."""
+
+    WAITING = 1
+    IN_FLIGHT = 2
+    DELAYED = 4
+
+
+class QueueBrowseRequest(Message, frozen=True):
+    """Look at messages from an offset on, in log order, without leasing them; `states` is a sum of MessageState."""
+
+    partition: int
+    from_offset: int
+    messages_max: int
+    states: int = 7
+
+
+class BrowsedMessage(Message, frozen=True):
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+
+    offset: int
+    state: int
+    delivery: int
+    deadline_ms: int
+    sent_ms: int
+    body: bytes
+
+
+class QueueBrowseReply(Message, frozen=True):
+    """Look on at next_offset; it is the log's end when nothing is left to look at."""
+
+    messages: list[BrowsedMessage]
+    next_offset: int
+    log_end: int
+
+
 class DeadSource(Message, frozen=True):
     """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
 
@@ -219,10 +257,19 @@ class NodeInfo(Message, frozen=True):
     port: int
     zone: str
     alive: bool = True
+    # Up or down since then (ms since the epoch), as the answering node saw it, and in what way it went down.
+    since_ms: int = 0
+    why: str = ""
+    # Of the answering node only: what is left of the file system that holds its directory.
+    disk_free_bytes: int = 0
 
 
 class PartitionInfo(Message, frozen=True):
-    """`leader` and `epoch` are what the answering node knows; 0 = no leader known."""
+    """`leader` and `epoch` are what the answering node knows; 0 = no leader known.
+
+    `leader_since_ms` (ms since the epoch): since when it leads, or since when none is known; 0 = the answering node
+    has no replica. `leader_reason`: how the leader before was lost and this one came, whose voters only itself knows.
+    """
 
     partition: int
     kind: int
@@ -230,6 +277,8 @@ class PartitionInfo(Message, frozen=True):
     tag: str
     leader: int = 0
     epoch: int = 0
+    leader_since_ms: int = 0
+    leader_reason: str = ""
 
 
 class CreatePartitionRequest(Message, frozen=True):
@@ -252,9 +301,10 @@ class DeletePartitionRequest(Message, frozen=True):
 
 
 class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all."""
+    """Only the named partitions; None = all from `first` on, a page of them."""
 
     partitions: list[int] | None = None
+    first: int = 0
 
 
 class ClusterInfo(Message, frozen=True):
@@ -262,6 +312,30 @@ class ClusterInfo(Message, frozen=True):
     manager: int
     nodes: list[NodeInfo]
     partitions: list[PartitionInfo]
+    # Ask again from this partition on; 0 = that was all.
+    next: int = 0
+
+
+class ScrubRequest(Message, frozen=True):
+    """How does the scrub of this node go? With `start`, begin a pass unless one is under way."""
+
+    start: bool = False
+
+
+class ScrubReply(Message, frozen=True):
+    """Times are ms since the epoch: when the pass under way began (0 = none is), when the last one ended. Counts are of
+    the pass under way or, without one, of the last; `unrepaired` counts findings that are not made good yet, and
+    `waiting` names those that the group cannot help with now."""
+
+    running: bool
+    started_ms: int
+    ended_ms: int
+    files_done: int
+    files_total: int
+    bytes_done: int
+    found: int
+    unrepaired: int
+    waiting: list[str] = []
 
 
 class Empty(Message, frozen=True):
@@ -289,6 +363,12 @@ class Heartbeat(Message, frozen=True):
     echo_incarnation: int
     # The sender is about to stop: give it no leadership.
     retiring: bool = False
+    # Its disk is nearly full: it takes no messages, and no leadership.
+    read_only: bool = False
+    # Its disk is slow: give it no leadership.
+    slow: bool = False
+    # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
+    sync_us: int = 0
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends

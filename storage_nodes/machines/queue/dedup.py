@@ -36,12 +36,15 @@ class _Slice:
         return self.times_ms[bisect_right(self.bases, offset) - 1]
 
 
+_NOTHING: list[_Slice] = []  # of windows that never held an id; nothing is ever put into it
+
+
 class DedupWindow:
     __slots__ = ("_slices", "window_ms")
 
     def __init__(self, window_ms: int) -> None:
         self.window_ms = window_ms
-        self._slices: list[_Slice] = []
+        self._slices: list[_Slice] = _NOTHING
 
     def __len__(self) -> int:
         return sum(len(each.offsets) for each in self._slices)
@@ -54,6 +57,8 @@ class DedupWindow:
     def begin(self, base_offset: int, time_ms: int) -> None:
         """A batch with ids is about to be folded. Its time never is below that of an earlier one."""
         oldest_ms = time_ms - self.window_ms
+        if self._slices is _NOTHING:
+            self._slices = []
         slices = self._slices
         while slices and slices[0].times_ms[-1] <= oldest_ms:
             del slices[0]
@@ -88,7 +93,7 @@ class DedupWindow:
 
     def unpack(self, flat: list[Any]) -> None:
         """Take the place of what was remembered: ids never outlive the log that they stand in (R28)."""
-        self._slices = []
+        self._slices = [] if flat else _NOTHING
         fields = iter(flat)
         for start_ms, steps, digests, offsets_bytes in zip(fields, fields, fields, fields, strict=True):
             each = _Slice(start_ms)

@@ -51,7 +51,7 @@ from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
@@ -228,6 +228,21 @@ class QueueMachine:
     def dedup_room(self, now_ms: int, uncommitted: int) -> int:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
         return DEDUP_IDS_MAX - self.state.dedup.count_at(max(now_ms, self.state.last_ms)) - uncommitted
+
+    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
+        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
+
+        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
+        """
+        state = self.state
+        entry = state.live.get(offset)
+        if entry is None:
+            waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
+            return (MessageState.WAITING, 0, 0, 0) if waits else None
+        deadline_ms, delivery, _, sent_ms = entry
+        if deadline_ms <= now_ms:
+            return MessageState.WAITING, delivery, 0, sent_ms
+        return MessageState.IN_FLIGHT if delivery else MessageState.DELAYED, delivery, deadline_ms, sent_ms
 
     def stats(self, now_ms: int) -> QueueStats:
         if self._leader is not None:

@@ -10,13 +10,14 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+_NOTHING = array("q")
+
 
 class OffsetRanges:
     __slots__ = ("_ends", "_starts")
 
     def __init__(self) -> None:
-        self._starts = array("q")
-        self._ends = array("q")  # exclusive
+        self._starts = self._ends = _NOTHING  # arrays of their own from the first addition on; ends are exclusive
 
     def __bool__(self) -> bool:
         return bool(self._starts)
@@ -40,6 +41,8 @@ class OffsetRanges:
 
     def add(self, first: int, end: int) -> None:
         """Take in [first, end)."""
+        if self._starts is _NOTHING:
+            self._starts, self._ends = array("q"), array("q")
         starts, ends = self._starts, self._ends
         if not ends or first > ends[-1]:
             starts.append(first)
@@ -114,6 +117,5 @@ class OffsetRanges:
         for gap, length in zip(fields, fields, strict=True):
             start = end + gap
             end = start + length
-            ranges._starts.append(start)
-            ranges._ends.append(end)
+            ranges.add(start, end)
         return ranges

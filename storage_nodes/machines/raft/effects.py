@@ -47,6 +47,19 @@ class Role(enum.IntEnum):
     LEADER = 3
 
 
+class Loss(enum.IntEnum):
+    """Why a group lost its leader, as one of its replicas saw it."""
+
+    STARTED = 0  # this replica has known none since its node started, or since it was made
+    NODE_DOWN = 1  # the leader's node went down
+    HANDED_OVER = 2  # the leader chose its successor
+    GAVE_UP = 3  # the leader asks for votes: it leads no more
+    OUTVOTED = 4  # others elected a leader in a higher epoch
+    NO_QUORUM = 5  # the leader lost contact with a majority of the voters
+    NOT_HEARD = 6  # the leader's node is up, and nothing comes of the leader
+    REMOVED = 7  # the leader was taken out of the group
+
+
 class SafetyViolation(Exception):
     """The group broke a promise that Raft rests on: this replica must stop and be looked at, never repair itself."""
 

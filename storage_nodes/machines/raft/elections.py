@@ -12,6 +12,7 @@ from storage_nodes.machines.raft.effects import (
     Effect,
     EpochStart,
     LogPositions,
+    Loss,
     Role,
     SafetyViolation,
     SaveVote,
@@ -20,6 +21,7 @@ from storage_nodes.machines.raft.effects import (
 )
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.membership import Grouped
+from storage_nodes.machines.raft.reasons import named, reason_lost
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 
@@ -31,9 +33,9 @@ class Elections(Grouped):
     """The fields are explained where the machine sets them."""
 
     __slots__ = (
-        "_attempts", "_doubtful", "_installing", "_lead", "_lost_reason", "_random_ms", "_votes", "alive", "commit",
-        "epoch", "leader", "leader_reason", "leader_since_ms", "log", "members", "node_id", "partition", "replicated",
-        "role", "suspect", "timer_ms", "voted_for",
+        "_attempts", "_doubtful", "_installing", "_lead", "_random_ms", "_votes", "alive", "commit", "elected_by",
+        "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "members", "node_id",
+        "partition", "replicated", "role", "suspect", "timer_ms", "voted_for",
     )  # fmt: skip
     partition: int
     node_id: int
@@ -45,7 +47,10 @@ class Elections(Grouped):
     replicated: int
     leader: int
     leader_since_ms: int
-    leader_reason: str
+    loss: Loss
+    lost_leader: int
+    lost_ms: int
+    elected_by: tuple[int, ...]
     suspect: bool
     alive: tuple[int, ...]
     timer_ms: int
@@ -53,7 +58,6 @@ class Elections(Grouped):
     _doubtful: tuple[int, ...]
     _installing: bool
     _lead: Leadership | None
-    _lost_reason: str
     _random_ms: Callable[[int], int]
     _votes: tuple[int, ...]
 
@@ -61,7 +65,7 @@ class Elections(Grouped):
 
     def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
         if sender == self.leader and message.epoch > self.epoch:
-            self._forget_leader(now_ms, f"node {sender} gave up leading")
+            self._forget_leader(now_ms, Loss.GAVE_UP)
         by_leader = message.transfer and message.epoch > self.epoch
         if self._has_live_leader() and not by_leader:
             refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
@@ -79,7 +83,8 @@ class Elections(Grouped):
             return [Send(sender, reply, False)]
         effects = []
         if message.epoch > self.epoch:
-            effects = self._adopt(message.epoch, now_ms, 0, f"node {sender} campaigns in epoch {message.epoch}")
+            loss = Loss.HANDED_OVER if message.transfer else Loss.OUTVOTED
+            effects = self._adopt(message.epoch, now_ms, 0, loss)
         granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
         if granted and not self.voted_for:
             self.voted_for = sender
@@ -92,9 +97,7 @@ class Elections(Grouped):
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
         if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.may_stand():
             return []
-        self.leader = 0
-        self.leader_since_ms = now_ms
-        self.leader_reason = self._lost_reason = f"node {sender} handed over"
+        self._lost(now_ms, Loss.HANDED_OVER)
         return self._ask_votes(now_ms, transfer=True)
 
     def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
@@ -102,7 +105,7 @@ class Elections(Grouped):
             return []  # it does not count
         if not message.granted:
             if message.epoch > self.epoch:
-                return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+                return self._adopt(message.epoch, now_ms, 0, Loss.OUTVOTED)
             return []
         if message.pre_vote:
             if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
@@ -118,7 +121,8 @@ class Elections(Grouped):
 
     def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
         """No leader is known: ask whether an election could be won, and again later if there is no answer."""
-        self.leader = 0
+        if self.leader:
+            self._lost(now_ms, Loss.NOT_HEARD if self.leader in self.alive else Loss.NODE_DOWN)
         self.timer_ms = now_ms + self._retry_ms()
         self._attempts += 1
         self._vote_for_itself()
@@ -165,11 +169,11 @@ class Elections(Grouped):
         """`leader` leads `epoch`, which is at least the own one. Raises SafetyViolation."""
         effects: list[Effect] = []
         if epoch > self.epoch:
-            effects = self._adopt(epoch, now_ms, leader, f"node {leader} won epoch {epoch}")
+            effects = self._adopt(epoch, now_ms, leader, Loss.OUTVOTED)
         elif self.role is Role.LEADER or self.leader:
             raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
         self.role = Role.FOLLOWER
-        self._elected(leader, now_ms, f"node {leader} won epoch {epoch}")
+        self._elected(leader, now_ms, ())
         self._watch(now_ms)
         return effects
 
@@ -199,47 +203,51 @@ class Elections(Grouped):
 
     def _win(self, now_ms: int) -> list[Effect]:
         self.role = Role.LEADER
-        self._elected(self.node_id, now_ms, f"won epoch {self.epoch}")
+        self._elected(self.node_id, now_ms, named(self._votes))
         self._lead = Leadership(self, now_ms)
         return [EpochStart(self.epoch)]
 
-    def _elected(self, leader: int, now_ms: int, reason: str) -> None:
+    def _elected(self, leader: int, now_ms: int, elected_by: tuple[int, ...]) -> None:
         self.leader = leader
         self.leader_since_ms = now_ms
-        lost, self._lost_reason = self._lost_reason, ""
-        self.leader_reason = f"{reason}; before: {lost}" if lost and lost != reason else reason
+        self.elected_by = elected_by
         self._attempts = 0
 
-    def _step_down(self, now_ms: int, reason: str, leader: int = 0) -> list[Effect]:
+    def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
         """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
         self._lead = None
         self.role = Role.FOLLOWER
-        self._forget_leader(now_ms, reason)
-        return [SteppedDown(leader, reason)]
+        self._forget_leader(now_ms, loss)
+        return [SteppedDown(leader, reason_lost(loss, self.node_id))]
 
     def quorum_up(self) -> bool:
         return self.members.is_majority(self.alive)
 
     # --- plain work -----------------------------------------------------------------------------------------
 
-    def _adopt(self, epoch: int, now_ms: int, leader: int, reason: str) -> list[Effect]:
+    def _adopt(self, epoch: int, now_ms: int, leader: int, loss: Loss) -> list[Effect]:
         """Enter a higher epoch as a follower that has not voted in it; a blank replica gives its vote to the leader."""
         self.voted_for = leader if self.members.blank(self.epoch) else 0
         self.epoch = epoch
         effects: list[Effect] = [SaveVote(epoch, self.voted_for)]
         if self._lead is not None:
-            return effects + self._step_down(now_ms, reason, leader)
+            return effects + self._step_down(now_ms, loss, leader)
         self.role = Role.FOLLOWER
         if self.leader:
-            self._forget_leader(now_ms, reason)
+            self._forget_leader(now_ms, loss)
         return effects
 
-    def _forget_leader(self, now_ms: int, reason: str) -> None:
-        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+    def _lost(self, now_ms: int, loss: Loss) -> None:
+        self.lost_leader = self.leader
+        self.lost_ms = now_ms
+        self.loss = loss
         self.leader = 0
         self.leader_since_ms = now_ms
-        self.leader_reason = reason
-        self._lost_reason = self._lost_reason or reason
+        self.elected_by = ()
+
+    def _forget_leader(self, now_ms: int, loss: Loss) -> None:
+        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+        self._lost(now_ms, loss)
         self._attempts = 0
         if self.quorum_up():
             self._arm(now_ms + self._random_ms(ELECTION_JITTER_MS))

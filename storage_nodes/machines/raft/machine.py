@@ -25,6 +25,7 @@ from storage_nodes.machines.raft.effects import (
     Effect,
     EntryHeader,
     LogPositions,
+    Loss,
     PeerStatus,
     RaftStatus,
     Role,
@@ -39,6 +40,7 @@ from storage_nodes.machines.raft.elections import UNARMED, Elections
 from storage_nodes.machines.raft.following import agrees, judge
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.membership import Change, Membership, Refusal, changed, unfit
+from storage_nodes.machines.raft.reasons import reason_of
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
@@ -83,9 +85,12 @@ class RaftMachine(Elections):
         # Who leads `epoch`, 0 = not known. Unless that node is down, there is no timer.
         self.leader = 0
         self.leader_since_ms = 0
-        self.leader_reason = "started"
-        # Why the leader before was lost; empty where there was none since the last election.
-        self._lost_reason = ""
+        # Why there was no leader before this one (or is none now), whom that cost, and since when; and, where this
+        # replica leads, who voted for it. `reasons.py` puts it into words.
+        self.loss = Loss.STARTED
+        self.lost_leader = 0
+        self.lost_ms = 0
+        self.elected_by: tuple[int, ...] = ()
         # Never falls, and never beyond what a majority has fsynced.
         self.commit = commit
         # Every voter has fsynced its log up to here; known to be true, not known to be all.
@@ -252,9 +257,9 @@ class RaftMachine(Elections):
         lead = self._lead
         if lead is not None:
             if lead.quorum_lost(now_ms):
-                return self._step_down(now_ms, "lost contact with a majority of the voters")
+                return self._step_down(now_ms, Loss.NO_QUORUM)
             if lead.is_abandoned(now_ms):
-                return self._step_down(now_ms, "was removed from the group")
+                return self._step_down(now_ms, Loss.REMOVED)
             return lead.tick(now_ms)
         if self.timer_ms == UNARMED and self.voters != (self.node_id,):
             self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
@@ -263,7 +268,7 @@ class RaftMachine(Elections):
             self.timer_ms = now_ms + self._retry_ms()
             return []
         if self.leader:
-            self._forget_leader(now_ms, f"node {self.leader} was not heard of")
+            self._forget_leader(now_ms, Loss.NOT_HEARD)
         return self._ask_pre_votes(now_ms) if self.members.may_stand() else []
 
     # --- inputs: other nodes --------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ class RaftMachine(Elections):
             lead.quorum_changed(now_ms)
             lead.peer_down(peer)
         elif self.leader == peer:
-            self._forget_leader(now_ms, f"node {peer} went down")
+            self._forget_leader(now_ms, Loss.NODE_DOWN)
         return []
 
     def step(self, sender: int, message: RaftMessage, now_ms: int, headers: Sequence[EntryHeader] = ()) -> list[Effect]:
@@ -333,7 +338,7 @@ class RaftMachine(Elections):
             if not peer.leaving_at
         ]
         return RaftStatus(
-            self.role, self.epoch, self.leader, self.leader_since_ms, self.leader_reason, self.commit,
+            self.role, self.epoch, self.leader, self.leader_since_ms, reason_of(self), self.commit,
             self.replicated, log_end, peers,
         )  # fmt: skip
 
@@ -418,5 +423,5 @@ class RaftMachine(Elections):
             lead = self._lead
             return [] if lead is None else lead.replied(sender, message, now_ms)
         if message.epoch > self.epoch and sender in self.configuration.members:
-            return self._adopt(message.epoch, now_ms, 0, f"node {sender} is in epoch {message.epoch}")
+            return self._adopt(message.epoch, now_ms, 0, Loss.OUTVOTED)
         return []

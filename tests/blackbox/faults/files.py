@@ -26,8 +26,8 @@ class Damage(NamedTuple):
 
 
 def damageable(directory: Path) -> list[Path]:
-    """Files that hold something: write-ahead log, mark, manifests, segments, checkpoints; not those thrown away, nor the
-    notes of damage."""
+    """Files that hold something: write-ahead log, mark, manifests, segments, checkpoints; not those thrown away, nor
+    the notes of damage."""
     files = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
     kept = [path for path in files if not {"trash", "lost+found"} & set(path.parts)]
     return sorted(path for path in kept if not path.name.startswith(NOTES_NAME))

@@ -14,7 +14,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.salvage import append_notes
 from storage_nodes.log.wal import RECORD_VOTE, VOTE, wal_number
-from tests.storage_nodes.log.faulty_disk import FaultyDisk, PowerLost
+from tests.storage_nodes.log.faulty_disk import FaultyDisk, FaultyFile, PowerLost
 from tests.storage_nodes.log.writing import (
     SMALL,
     append,
@@ -316,3 +316,49 @@ def test_flush_after_a_repair_works_and_old_manifests_are_not_needed() -> None:
     flush(found, facts_of(found, none_live))
     again = NodeLog.open("/node", SMALL, store.disk.after_power_loss())
     assert again.partitions[2].log_end == found.partitions[2].log_end
+
+
+def test_scrub_reads_every_stored_file_and_finds_every_flipped_byte() -> None:
+    store = Store()
+    log = store.log
+    assert {file.partition for file in log.stored_files()} == {-1, 1}
+    for file in log.stored_files():
+        assert all(size <= 1_000 for size in log.verify(file, 300))
+        if file.segment is not None:
+            path = log._store.segments.path(1, file.number)
+        elif file.partition == 1:
+            path = log._store.checkpoints.path(1, file.number)
+        else:
+            path = f"/node/manifest-{file.number:016x}"
+        data = store.disk.data_of(path)
+        for at in range(len(data)):
+            data[at] ^= 1
+            with pytest.raises(CorruptionError):
+                list(log.verify(file, 300))
+            data[at] ^= 1
+        list(log.verify(file, 300))
+
+
+def test_scrub_sector_that_cannot_be_read_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store()
+    (file, *_) = [file for file in store.log.stored_files() if file.segment is not None]
+
+    def fail(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(FaultyFile, "read", fail)
+    with pytest.raises(CorruptionError, match="cannot be read") as caught:
+        list(store.log.verify(file, 300))
+    assert caught.value.path.endswith(".seg")
+
+
+def test_scrub_file_that_a_flush_let_go_of_is_no_damage_and_one_that_vanished_is() -> None:
+    store = Store()
+    log = store.log
+    (file, *_) = [file for file in log.stored_files() if file.segment is not None]
+    store.disk.remove(log._store.segments.path(1, file.number))
+    with pytest.raises(CorruptionError, match="missing"):
+        list(log.verify(file, 300))
+    fill_until_flush_due(log, 1)
+    flush(log, facts_of(log, none_live))
+    assert list(log.verify(file, 300)) == []

@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 
+import msgspec
 import pytest
 
 from benchmarks.storage_cluster import StorageCluster
@@ -14,8 +15,15 @@ from storage_nodes.client import StorageClient
 from storage_nodes.limits import ATTEMPT_BYTES_MAX, DEDUP_ID_BYTES_MAX, GROUP_BYTES_MAX
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource, QueueConfig
-from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_DEDUP, HEADER_GROUP, decode_body, encode_body
+from storage_nodes.protocol.messages import DeadSource, MessageState, QueueConfig
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+    encode_body,
+)
 
 FIFO = QueueConfig(fifo=True)
 
@@ -126,7 +134,8 @@ def test_leader_killed_in_the_middle_of_a_move_every_dead_letter_arrives_once(
             for message in reply.messages:
                 record = decode_body(message.body)
                 values.append(int(record.value))
-                assert DeadSource.__struct_fields__ and HEADER_DEAD_SOURCE in dict(record.headers)
+                origin = msgspec.msgpack.decode(dict(record.headers)[HEADER_DEAD_SOURCE], type=DeadSource)
+                assert (origin.partition, origin.receives) == (source, 1) and origin.sent_ms <= origin.first_received_ms
             await client.delete(target, [(message.offset, message.delivery) for message in reply.messages])
         stats = await client.stats(target)
         assert sorted(values) == list(range(count)) and (stats.waiting, stats.in_flight) == (0, 0)
@@ -158,6 +167,41 @@ def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(clu
         (second,) = (await client.acquire(source, 1, 30_000, 20_000)).messages
         assert (first.delivery, second.delivery, second.body) == (1, 2, first.body)
         assert await client.delete(source, [(second.offset, 2)]) == [ErrorCode.OK]
+        await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_messages_are_browsed_in_every_state_and_stay_as_they_are(cluster: StorageCluster, is_fifo: bool) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "browsed", QueueConfig(fifo=is_fifo))
+        sent = await client.send(partition, [keyed(b"%d" % n, b"g%d" % n) for n in range(40)], plain=False)
+        delayed = encode_body(b"later", None, [(HEADER_GROUP, b"x"), (HEADER_DELAY_MS, b"60000")])
+        await client.send(partition, [delayed], plain=False)
+        leased = (await client.acquire(partition, 10, 30_000)).messages
+        await client.delete(partition, [(message.offset, message.delivery) for message in leased[:4]])
+        first = await client.browse(partition, 0, 7)
+        found, offset = list(first.messages), first.next_offset
+        while offset < first.log_end:
+            page = await client.browse(partition, offset, 7)
+            found += page.messages
+            offset = page.next_offset
+        by_state = {state: [m for m in found if m.state == state] for state in MessageState}
+        in_flight = [(m.offset, m.delivery, m.body) for m in by_state[MessageState.IN_FLIGHT]]
+        assert in_flight == [(m.offset, m.delivery, m.body) for m in leased[4:]]
+        assert [m.body for m in by_state[MessageState.DELAYED]] == [delayed]
+        assert [decode_body(m.body).value for m in by_state[MessageState.WAITING]] == [b"%d" % n for n in range(10, 40)]
+        assert {m.sent_ms for m in by_state[MessageState.WAITING]} == {sent.timestamp_ms}
+        only = await client.browse(partition, 0, 100, MessageState.DELAYED)
+        assert [m.body for m in only.messages] == [delayed]
+        stats = await client.stats(partition)
+        assert (stats.waiting, stats.in_flight, stats.delayed) == (30, 6, 1)
+        for wrong in ((0, 0), (0, 1_001), (-1, 1)):
+            with pytest.raises(StorageError) as error:
+                await client.browse(partition, *wrong)
+            assert error.value.code is ErrorCode.INVALID_REQUEST
         await client.close()
 
     run(scenario())

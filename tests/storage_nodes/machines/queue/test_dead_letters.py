@@ -70,6 +70,7 @@ def test_move_that_failed_is_tried_again_after_a_pause_and_the_message_is_not_re
 def test_message_that_cannot_be_moved_at_all_is_received_again(partition: Partition) -> None:
     offsets = kill_letters(partition)
     partition.moves.clear()
+    assert receive(partition, "meanwhile") == []
     partition.perform(partition.leader.move_failed(True, partition.now_ms))
     assert receive(partition, "third") == offsets
     partition.pass_ms(60_000)
@@ -103,6 +104,7 @@ def test_more_receives_allowed_give_the_message_back(partition: Partition) -> No
     offsets = kill_letters(partition)
     partition.moves.clear()
     partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    assert receive(partition, "meanwhile") == []
     config = QueueConfig(fifo=partition.leader.is_fifo, max_receives=0)
     partition.perform(partition.leader.configure("c", config))
     partition.commit()

@@ -89,15 +89,15 @@ def test_message_that_is_visible_again_waits_for_the_others_of_its_lease(partiti
 
 
 def test_second_lease_on_a_group_is_not_staged_while_the_first_is_on_its_way(partition: Partition) -> None:
-    a1, a2 = send(partition, "aa")
+    (a1,) = send(partition, "a")
     partition.acquire("one", 1)
-    (a3,) = send(partition, "a")
+    (a2,) = send(partition, "a")
     partition.acquire("two", 1)
     partition.commit()
     assert offsets_of(partition.delivered["one"]) == [a1] and partition.delivered["two"] == []
     partition.delete("d", [(a1, 1)])
     partition.commit()
-    assert offsets_of(take(partition, "three")) == [a2, a3]
+    assert offsets_of(take(partition, "three")) == [a2]
 
 
 def test_delayed_message_keeps_its_place_between_others_that_are_not(partition: Partition) -> None:
@@ -219,6 +219,21 @@ def test_attempt_is_forgotten_after_five_minutes(partition: Partition) -> None:
     partition.acquire("two", attempt=b"try")
     partition.commit()
     assert partition.delivered["two"] == []
+    send(partition, "b")
+    partition.acquire("three", attempt=b"next")
+    partition.commit()
+    assert list(partition.leader.state.attempts) == [b"next"]  # type: ignore[attr-defined]
+
+
+def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX", 2)
+    send(partition, "abc")
+    for name in ("x", "y", "z"):
+        partition.acquire(name, 1, attempt=name.encode())
+        partition.commit()
+    assert list(partition.leader.state.attempts) == [b"y", b"z"]  # type: ignore[attr-defined]
 
 
 def test_attempt_that_is_on_its_way_is_told_to_come_again(partition: Partition) -> None:

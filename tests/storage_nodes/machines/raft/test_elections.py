@@ -107,7 +107,7 @@ def test_follower_asked_for_a_vote_asks_its_leader_to_go_on_and_forgets_one_that
     bench.ask(2, 9, pre_vote=True)
     bench.tick()
     assert bench.machine.role is Role.PRE_CANDIDATE
-    assert bench.machine.leader_reason == "node 3 was not heard of"
+    assert bench.machine.status().leader_reason == "node 3 was not heard of"
 
 
 def test_follower_does_not_doubt_its_leader_for_a_candidate_that_cannot_win() -> None:
@@ -130,7 +130,7 @@ def test_pre_vote_asked_by_the_leader_itself_clears_it() -> None:
     assert bench.machine.next_tick_ms() == 0
     assert reply_in(bench.ask(2, 2, pre_vote=True)).message == VoteReply(PARTITION, 2, True, True)
     assert bench.machine.leader == 0 and bench.machine.next_tick_ms() > 0
-    assert bench.machine.leader_reason == "node 2 gave up leading"
+    assert bench.machine.status().leader_reason == "node 2 gave up leading"
 
 
 def test_late_pre_vote_request_from_before_the_election_leaves_the_leader_alone() -> None:
@@ -143,7 +143,7 @@ def test_leader_node_down_lets_the_follower_campaign_within_the_jitter() -> None
     bench = Bench(log_of(1)).follow(2)
     assert bench.machine.peer_down(2, bench.now_ms) == []
     assert bench.now_ms <= bench.machine.next_tick_ms() <= bench.now_ms + ELECTION_JITTER_MS
-    assert bench.machine.leader == 0 and bench.machine.leader_reason == "node 2 went down"
+    assert bench.machine.leader == 0 and bench.machine.status().leader_reason == "node 2 went down"
     bench.tick()
     assert bench.machine.role is Role.PRE_CANDIDATE
 
@@ -171,7 +171,7 @@ def test_leader_without_majority_steps_down_after_the_election_timeout() -> None
     bench.machine.peer_down(3, bench.now_ms)
     due_ms = bench.now_ms + ELECTION_TIMEOUT_MS
     assert bench.tick_at(due_ms - 1) == []
-    assert bench.tick_at(due_ms) == [SteppedDown(0, "lost contact with a majority of the voters")]
+    assert bench.tick_at(due_ms) == [SteppedDown(0, "node 1 lost contact with a majority of the voters")]
     assert bench.machine.role is Role.FOLLOWER and bench.machine.next_tick_ms() > due_ms
 
 
@@ -213,7 +213,7 @@ def test_deposed_leader_hears_of_it_from_an_answer_and_campaigns() -> None:
     """R14."""
     bench = Bench(log_of(1)).lead()
     effects = bench.step(3, AppendReply(PARTITION, 9, False, 0))
-    assert effects == [SaveVote(9, 0), SteppedDown(0, "node 3 is in epoch 9")]
+    assert effects == [SaveVote(9, 0), SteppedDown(0, "node 1 was outvoted in a newer epoch")]
     assert bench.machine.next_tick_ms() > 0
 
 
@@ -262,17 +262,27 @@ def test_votes_for_an_earlier_campaign_do_not_count() -> None:
 def test_status_tells_who_leads_since_when_and_why() -> None:
     bench = Bench(log_of(1)).lead()
     status = bench.machine.status()
-    assert (status.role, status.leader, status.leader_reason) == (Role.LEADER, 1, "won epoch 2")
+    assert (status.role, status.leader) == (Role.LEADER, 1)
+    assert status.leader_reason == "no leader was known at the start; elected by nodes 1, 2 in epoch 2"
     assert status.leader_since_ms == 10_000
     assert [tuple(peer) for peer in status.peers] == [(2, True, 2, 0, False), (3, True, 2, 0, False)]
     bench.append(3, 7, (2, 2))
-    assert bench.machine.status()[2:5] == (3, bench.now_ms, "node 3 won epoch 7")
-    bench.machine.peer_down(3, bench.now_ms)
-    assert bench.machine.leader_reason == "node 3 went down"
-    bench.append(2, 9, (2, 2))
-    assert bench.machine.leader_reason == "node 2 won epoch 9; before: node 3 went down"
-    bench.append(3, 10, (2, 2))
-    assert bench.machine.leader_reason == "node 3 won epoch 10", "the one before led on until then"
+    assert bench.machine.status()[2:5] == (
+        3, bench.now_ms, "node 1 was outvoted in a newer epoch; node 3 leads epoch 7",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("transfer", "words"), [(True, "node 2 handed over"), (False, "node 2 was outvoted in a newer epoch")]
+)
+def test_leader_lost_to_a_candidate_is_told_apart_from_a_hand_over(transfer: bool, words: str) -> None:
+    bench = Bench(log_of(1)).follow(2)
+    if not transfer:
+        bench.machine.alive = (1, 3)  # a live leader is a reason to refuse
+    request = VoteRequest(PARTITION, 2, 1, 1, False, transfer)
+    bench.machine.step(3, request, bench.now_ms)
+    assert bench.machine.status().leader_reason == words
+    assert (bench.machine.lost_leader, bench.machine.lost_ms) == (2, bench.now_ms)
 
 
 def test_idle_machine_weighs_less_than_800_bytes() -> None:
