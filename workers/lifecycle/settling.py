@@ -10,7 +10,7 @@ import structlog
 
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
-from api.queues import lifecycle
+from api.queues import lifecycle, moving
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import Storage, fulfil
@@ -43,4 +43,5 @@ def settle(queue_id: int, storage: StorageRunner) -> int | None:
 
 def reconcile() -> int:
     """Sends the hints of all rows that stand still. How many went out."""
-    return sum(send_hint(Hint(hint), queue_id) for hint, queue_id in lifecycle.overdue_hints())
+    overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
+    return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)
