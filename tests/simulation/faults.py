@@ -78,6 +78,7 @@ class Faults:
     bounds: LogBounds
     links: LinkFaults = field(default_factory=LinkFaults)
     leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
+    fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
@@ -131,7 +132,8 @@ def draw_faults(chance: random.Random) -> Faults:
         disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
         drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
         leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
-        managers=chance.choice([0, 0, 1, 2]), wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
+        managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
+        wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01),
     )  # fmt: skip
 

@@ -20,13 +20,16 @@ from storage_nodes.machines.queue.commands import (
     EXPIRED,
     FIRST_FIELD,
     KIND,
+    LEASED,
     PURGED,
+    TIME_MS,
+    VISIBILITY_CHANGED,
     Command,
     decode_command,
 )
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
 
 _REGISTER, _CREATE, _DELETE = 1, 2, 3  # commands of the cluster's log
 _TRIMMED = 1  # command of a stream's log
@@ -264,6 +267,66 @@ class QueueBook:
                 if offset not in self.gone:
                     self.gone[offset] = gone
                     self.purged.add(offset)
+
+
+class FifoBook(QueueBook):
+    """A FIFO queue by its committed log. Runs are shorter than the window in which ids are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
+        self.group_of: dict[int, bytes] = {}
+        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
+        self._originals: dict[bytes, int] = {}
+        self._deadline_ms: dict[int, int] = {}
+
+    def fold(self, batch: bytes, epoch: int) -> None:
+        super().fold(batch, epoch)
+        header = read_header(batch)
+        for offset, body in () if header.is_control else iterate_bodies(batch):
+            headers = dict(decode_body(body).headers)
+            original = self._originals.setdefault(headers[HEADER_DEDUP], offset)
+            if original != offset:
+                self.duplicates[offset] = original
+                self.gone[offset] = Gone(header.end_offset, epoch)
+            else:
+                self.groups.setdefault(headers[HEADER_GROUP], []).append(offset)
+                self.group_of[offset] = headers[HEADER_GROUP]
+
+    def waits_before(self, offset: int) -> list[int]:
+        """Messages of the same group that must be gone before this one is handed out."""
+        return [other for other in self.groups[self.group_of[offset]] if other < offset and other not in self.gone]
+
+    def _fold(self, command: Command, gone: Gone) -> None:
+        kind, now_ms, flat = command[KIND], command[TIME_MS], command[FIRST_FIELD] if len(command) > FIRST_FIELD else []
+        if kind == LEASED:
+            for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
+                for at in range(0, len(parts), 3):
+                    self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal)
+        elif kind == VISIBILITY_CHANGED:
+            for at in range(0, len(flat), 3):
+                offset, delivery, visibility_ms = flat[at : at + 3]
+                if self._holds(offset, delivery, now_ms):
+                    self._deadline_ms[offset] = now_ms + visibility_ms
+        elif kind == DELETED:
+            for at in range(0, len(flat), 2):
+                if self._holds(flat[at], flat[at + 1], now_ms):
+                    self.gone.setdefault(flat[at], gone)
+        else:
+            super()._fold(command, gone)
+
+    def _lease(self, again: list[int], fresh: list[int], deadline_ms: int, is_renewal: bool) -> None:
+        for offset in again:
+            if offset not in self.gone:
+                self.delivery[offset] = self.delivery.get(offset, 0) + (not is_renewal)
+                self._deadline_ms[offset] = deadline_ms
+        for offset in fresh:
+            if offset not in self.gone and offset not in self.delivery:
+                self.delivery[offset] = 1
+                self._deadline_ms[offset] = deadline_ms
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class StreamBook:

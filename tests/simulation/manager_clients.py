@@ -17,7 +17,9 @@ class Creator(Client):
     """Creates the queue, trying until it is there."""
 
     def start(self) -> None:
-        request = CreatePartitionRequest(PartitionKind.QUEUE, "queue:sim:0")
+        fifo = self.world.faults.fifo
+        tag = "queue:fifo:0" if fifo else "queue:sim:0"
+        request = CreatePartitionRequest(PartitionKind.QUEUE, tag, QueueConfig(fifo=fifo))
         self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, self._done)
 
     def _done(self, operation: Operation) -> None:
@@ -41,7 +43,7 @@ class Manager(Client):
         if self.world.draining:
             self.is_idle = True
             return
-        present = [info for info in self.world.partitions.values() if info.tag != "queue:sim:0"]
+        present = [info for info in self.world.partitions.values() if info.partition != self.world.partition]
         full = len(present) >= PARTITIONS_AT_ONCE_MAX
         if present and (full or self.random.random() < 0.4):
             info = self.random.choice(present)
@@ -51,8 +53,9 @@ class Manager(Client):
             self._made += 1
             kind = self.random.choice([PartitionKind.QUEUE, PartitionKind.STREAM])
             retention_ms = self.random.choice(RETENTIONS_MS) if kind == PartitionKind.STREAM else RETENTIONS_MS[-1]
-            tag = f"{kind.name.lower()}:sim:{self.random.randrange(1, 6)}"
-            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms)))
+            fifo = kind == PartitionKind.QUEUE and self.random.random() < 0.6
+            tag = f"{kind.name.lower()}:{'fifo' if fifo else 'sim'}:{self.random.randrange(1, 6)}"
+            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms, fifo=fifo)))
         else:
             self._later()
 

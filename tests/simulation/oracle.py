@@ -19,7 +19,7 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
-from tests.simulation.ledger import CommittedLog, Mirror, QueueBook, StreamBook
+from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
 
 if TYPE_CHECKING:
@@ -149,7 +149,9 @@ class Oracle(LogOracle):
         seen.commit, seen.counted = raft.commit, count
 
     def book(self, partition: int, replica: Replica) -> QueueBook | StreamBook:
-        kind = QueueBook if isinstance(replica, QueueReplica) else StreamBook
+        kind: type[QueueBook | StreamBook] = StreamBook
+        if isinstance(replica, QueueReplica):
+            kind = FifoBook if replica.machine.is_fifo else QueueBook
         return self.books.setdefault(partition, kind())
 
     def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
@@ -235,6 +237,7 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
+        total += state.dead_lettered
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         committed = self.committed.get(replica.partition)

@@ -15,6 +15,7 @@ import msgspec
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
+from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.raft import machine as raft_machine
@@ -22,14 +23,16 @@ from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, 
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.model import CLUSTER_PARTITION, Acks
+from storage_nodes.node import appends as appends_module
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -301,6 +304,38 @@ def snapshots_roll_back() -> Iterator[None]:
         yield
 
 
+def answers_repeats_before_commit() -> AbstractContextManager[Any]:
+    """B18: whoever sends a message with an id is answered before it is committed."""
+    return mock.patch.object(appends_module, "_acks_of", _always(Acks.LEADER))
+
+
+def forgets_ids_in_checkpoints() -> AbstractContextManager[Any]:
+    """B19: deduplication ids are not in checkpoints and snapshots."""
+    return mock.patch.object(DedupWindow, "pack", _always([]))
+
+
+@contextmanager
+def remembers_ids_before_commit() -> Iterator[None]:
+    """B20: deduplication ids are remembered when they are staged, and outlive a log that is cut."""
+    real_original, real_append = DedupWindow.original, Appends._append
+
+    def original(self: DedupWindow, dedup_id: bytes, offset: int, time_ms: int) -> int:
+        found = real_original(self, dedup_id, offset, time_ms)
+        return NOT_SEEN if found == offset else found
+
+    def append(self: Appends, replica: Any, bodies: Any, requests: Any, plain: Any, acks: Any, now_ms: int) -> None:
+        base = replica.log.log_end
+        real_append(self, replica, bodies, requests, plain, acks, now_ms)
+        if not plain:
+            dedup = replica.machine.state.dedup
+            dedup.begin(base, now_ms)
+            for offset, body in enumerate(bodies, base):
+                original(dedup, dict(decode_body(body).headers)[HEADER_DEDUP], offset, now_ms)
+
+    with mock.patch.object(DedupWindow, "original", original), mock.patch.object(Appends, "_append", append):
+        yield
+
+
 @contextmanager
 def forgets_the_vote() -> Iterator[None]:
     """B30: who was voted for is not written down."""
@@ -369,6 +404,10 @@ def _late_frames(faults: Faults) -> None:
     faults.crash_rate, faults.restart_rate = 0.03, 0.5
 
 
+def _fifo(faults: Faults) -> None:
+    faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
+
+
 class Planted(NamedTuple):
     number: str
     rule: str
@@ -395,6 +434,9 @@ PLANTED = [
     Planted("B15", "R14", obeys_old_leaders),
     Planted("B16", "R9", serves_when_elected),
     Planted("B17", "R13", no_epoch_start),
+    Planted("B18", "R28", answers_repeats_before_commit, _fifo),
+    Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
+    Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B26", "R6", answers_sends_before_commit),

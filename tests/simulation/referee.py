@@ -21,7 +21,7 @@ from storage_nodes.protocol.messages import (
     StreamReadReply,
     StreamReadRequest,
 )
-from tests.simulation.ledger import StreamBook
+from tests.simulation.ledger import FifoBook, StreamBook
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
@@ -41,6 +41,7 @@ class Referee:
         self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
         self.delivered = 0
         self.read = 0
+        self.duplicates = 0
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
@@ -91,6 +92,7 @@ class Referee:
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)
+            self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
 
@@ -101,6 +103,32 @@ class Referee:
             if bodies.get(offset) != body:
                 self._world.oracle.fail("I2 acked is committed", f"offset {offset} was acknowledged, it is not there")
             self.promised[request.partition, offset] = body
+        book = self._world.oracle.books.get(request.partition)
+        if isinstance(book, FifoBook):
+            self.check_duplicates(book, reply, len(request.bodies))
+
+    def check_duplicates(self, book: FifoBook, reply: SendReply, count: int) -> None:
+        """I8: whoever sends a message again is told of the first one, and of nothing else."""
+        offsets = range(reply.first_offset, reply.first_offset + count)
+        told = dict(reply.duplicates)
+        repeated = {index: book.duplicates[o] for index, o in enumerate(offsets) if o in book.duplicates}
+        if told != repeated:
+            self._world.oracle.fail("I8 duplicates are known", f"told {told}, by the log {repeated} of {offsets}")
+        self.duplicates += len(told)
+
+    def check_group_order(self, partition: int, messages: list[Any]) -> None:
+        """I9: of a group, one message after the other; those behind wait until it is deleted."""
+        book = self._world.book(partition)
+        if not isinstance(book, FifoBook):
+            return
+        before: set[int] = set()
+        for message in messages:
+            if message.offset in book.duplicates:
+                self._world.oracle.fail("I8 no duplicates", f"partition {partition}, offset {message.offset}")
+            passed = set(book.waits_before(message.offset)) - before
+            if passed:
+                self._world.oracle.fail("I9 order in groups", f"offset {message.offset} before {sorted(passed)}")
+            before.add(message.offset)
 
     def check_stream_read(self, request: StreamReadRequest, reply: StreamReadReply) -> None:
         """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""

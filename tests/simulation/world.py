@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
@@ -24,7 +24,7 @@ from tests.simulation.manager_clients import Creator, Manager
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import SimProcess, node_in
-from tests.simulation.queue_clients import Receiver, Sender
+from tests.simulation.queue_clients import FifoSender, Receiver, Sender
 from tests.simulation.referee import Referee
 from tests.simulation.stream_clients import Appender, Reader
 
@@ -54,6 +54,7 @@ class Outcome(NamedTuple):
     wipes: int
     stops: int
     read: int
+    duplicates: int
 
 
 class World:
@@ -118,7 +119,8 @@ class World:
         """The queue is there: let the clients loose."""
         self.partition = info.partition
         self.partitions[info.partition] = info
-        for kind in [Sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
+        sender = FifoSender if self.faults.fifo else Sender
+        for kind in [sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
             self._let_loose(kind, info.partition)
         for _ in range(self.faults.managers):
             manager = Manager(self, len(self.clients))
@@ -129,7 +131,9 @@ class World:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
         if info.partition not in self.partitions and info.partition not in self._dropped:
             self.partitions[info.partition] = info
-            kinds = (Sender, Receiver) if info.kind == PartitionKind.QUEUE else (Appender, Reader, Reader)
+            kinds: tuple[Any, ...] = (Appender, Reader, Reader)
+            if info.kind == PartitionKind.QUEUE:
+                kinds = (FifoSender, FifoSender, Receiver, Receiver) if ":fifo:" in info.tag else (Sender, Receiver)
             for kind in kinds:
                 self._let_loose(kind, info.partition)
 
@@ -157,7 +161,7 @@ class World:
         return replica is not None and replica.serving
 
     def book(self, partition: int) -> QueueBook:
-        book = self.oracle.books.setdefault(partition, QueueBook())
+        book = self.oracle.books.get(partition, QueueBook())
         assert isinstance(book, QueueBook)
         return book
 
@@ -277,7 +281,7 @@ class World:
         return Outcome(
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
-            oracle.drops, self.wipes, self.stops, self.referee.read,
+            oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
         )  # fmt: skip
 
 
