@@ -181,7 +181,8 @@ class Network:
         transport.closed = True
 
     def ended(self, process: End) -> None:
-        """A process is gone, and all its connections with it."""
+        """A process is gone, and with it all its connections, and whoever listened: the next life listens anew."""
+        self.servers = {port: server for port, server in self.servers.items() if server[0] is not process}
         for transport in [candidate for candidate in self._open if candidate.own is process]:
             transport.closed = True
             self._open.pop(transport, None)
