@@ -45,6 +45,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "wipe": ("wipe_rate",),
     "stop": ("stop_rate",),
     "managers": ("managers",),
+    "movers": ("movers",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
@@ -80,6 +81,7 @@ class Faults:
     leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
     fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
+    movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
     full_rate: float = 0.0  # a disk has no room left, for a while
@@ -134,7 +136,7 @@ def draw_faults(chance: random.Random) -> Faults:
         leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
-        segment_rot_rate=rate(0.01),
+        segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]),
     )  # fmt: skip
 
 

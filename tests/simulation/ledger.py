@@ -8,12 +8,21 @@ standard queue, written apart from the product's fold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from storage_nodes.log.record_batch import CONTROL_CLUSTER, control_kind, iterate_bodies, read_header
+from storage_nodes.log.record_batch import (
+    ATTRIBUTE_CONFIGURATION,
+    CONTROL_CLUSTER,
+    control_kind,
+    iterate_bodies,
+    read_configuration,
+    read_header,
+)
+from storage_nodes.machines.cluster.commands import MoveEnded, PartitionCreated
+from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     DELETED,
@@ -29,20 +38,26 @@ from storage_nodes.machines.queue.commands import (
 )
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
 from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
 
-_REGISTER, _CREATE, _DELETE = 1, 2, 3  # commands of the cluster's log
+_CREATE, _DELETE = 2, 3  # commands of the cluster's log
 _TRIMMED = 1  # command of a stream's log
+
+
+def is_configuration(batch: bytes) -> bool:
+    return bool(read_header(batch).attributes & ATTRIBUTE_CONFIGURATION)
 
 
 class Mirror:
     """The entries of one partition on one node."""
 
-    __slots__ = ("batches", "ends", "epoch", "suspect", "voted_for")
+    __slots__ = ("batches", "configurations", "ends", "epoch", "suspect", "voted_for")
 
     def __init__(self) -> None:
         self.ends: list[int] = []
         self.batches: list[bytes] = []
+        self.configurations: list[tuple[int, Configuration]] = []  # (end of its entry, what it says)
         self.epoch = 0
         self.voted_for = 0
         self.suspect = False
@@ -51,18 +66,28 @@ class Mirror:
     def end(self) -> int:
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def configured_at(self) -> int:
+        """Where the entry of the configuration in force ends."""
+        return self.configurations[-1][0] if self.configurations else 0
+
     def append(self, batch: bytes) -> None:
-        self.ends.append(read_header(batch).end_offset)
+        header = read_header(batch)
+        self.ends.append(header.end_offset)
         self.batches.append(batch)
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            self.configurations.append((header.end_offset, read_configuration(batch)))
 
     def truncate(self, offset: int) -> None:
+        while self.configured_at > offset:
+            self.configurations.pop()
         keep = bisect_right(self.ends, offset)
         del self.ends[keep:]
         del self.batches[keep:]
 
     def copy(self) -> Mirror:
         other = Mirror()
-        other.ends, other.batches = self.ends[:], self.batches[:]
+        other.ends, other.batches, other.configurations = self.ends[:], self.batches[:], self.configurations[:]
         other.epoch, other.voted_for, other.suspect = self.epoch, self.voted_for, self.suspect
         return other
 
@@ -101,7 +126,10 @@ class NodeLedger:
         self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
         self.incarnation = 0
         self.lost: dict[int, Mirror] = {}  # what was synced when the disk was lost, or a log found damaged
-        self.dropped: list[int] = []  # partitions, in this turn
+        # In this turn: (partition, move it came by) of replicas that were dropped, and (partition, end of the
+        # configuration before, epoch) of configurations that were appended.
+        self.dropped: list[tuple[int, int]] = []
+        self.configured: list[tuple[int, int, int]] = []
         # Partitions whose log is being replaced by a snapshot, and by what.
         self.installing: dict[int, Mirror] = {}
 
@@ -176,18 +204,29 @@ class CommittedLog:
         """(entries, end) committed by leaders of lower epochs."""
         return next(((count, end) for by, count, end, _ in reversed(self.growth) if by < epoch), (0, 0))
 
+    def configuration(self, boot: Sequence[int]) -> Configuration:
+        """The last one that is committed; `boot`: who votes before there is one."""
+        last = next((batch for batch in reversed(self.batches) if is_configuration(batch)), None)
+        return Configuration(tuple(boot)) if last is None else read_configuration(last)
+
     def covering(self, offset: int) -> bytes:
         return self.batches[bisect_right(self.ends, offset)]
 
 
 class ClusterBook:
-    """Which partitions exist, by the committed log of the cluster; written apart from the product's fold."""
+    """Which partitions exist, by the committed log of the cluster; written apart from the product's fold.
+
+    Where they are, and what becomes of moves, is what the product's own machine makes of the same log.
+    """
 
     def __init__(self) -> None:
         self.live: dict[int, tuple[int, str]] = {}  # partition -> (kind, tag)
         self.deleted: set[int] = set()
-        self.replicas: dict[int, tuple[int, ...]] = {}  # of the live ones, as the nodes place them
-        self._registered: set[int] = set()
+        self.machine = ClusterMachine()
+        self.boots: dict[int, tuple[int, ...]] = {}  # partition -> its first replicas
+        self.ended: list[MoveEnded] = []  # and not looked at yet
+        self.released: dict[tuple[int, int], int] = {}  # (partition, node) -> move by whose end the replica may go
+        self.moves_done = 0
         self._next = CLUSTER_PARTITION + 1
 
     def fold(self, batch: bytes, _epoch: int) -> None:
@@ -195,19 +234,26 @@ class ClusterBook:
             record = decode_body(body)
             if control_kind(record.key) == CONTROL_CLUSTER:
                 self._fold(msgspec.msgpack.decode(record.value))
+                for effect in self.machine.apply(record.value)[1]:
+                    self._changed(effect)
+
+    def _changed(self, effect: object) -> None:
+        if isinstance(effect, PartitionCreated):
+            self.boots[effect.plan.partition] = effect.plan.replicas
+        elif isinstance(effect, MoveEnded):
+            self.ended.append(effect)
+            self.released[effect.plan.partition, effect.dropped] = effect.number
+            self.moves_done += effect.dropped not in effect.plan.replicas
 
     def _fold(self, command: list[Any]) -> None:
         kind, *fields = command
-        if kind == _REGISTER:
-            self._registered.add(fields[0])
-        elif kind == _CREATE:
+        if kind == _CREATE:
             name = (fields[0], fields[1])
-            if name not in self.live.values() and len(self._registered) >= fields[4]:
+            if name not in self.live.values() and len(self.machine.active()) >= fields[4]:
                 self.live[self._next] = name
                 self._next += 1
         elif kind == _DELETE and self.live.get(fields[0], (0, ""))[1] == fields[1]:
             del self.live[fields[0]]
-            self.replicas.pop(fields[0], None)
             self.deleted.add(fields[0])
 
 

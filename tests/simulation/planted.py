@@ -15,6 +15,7 @@ import msgspec
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
+from storage_nodes.machines.cluster.mover import next_step
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
@@ -23,12 +24,14 @@ from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, 
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node import appends as appends_module
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.holdings import Holdings
+from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
@@ -363,6 +366,70 @@ def makes_what_was_deleted() -> Iterator[None]:
         yield
 
 
+def counts_learners_for_commits() -> AbstractContextManager[Any]:
+    """B5: acknowledgements of learners and of removed voters count."""
+    return mock.patch.object(Leadership, "_counted", lambda self: list(self.peers))
+
+
+@contextmanager
+def counts_learners_for_votes() -> Iterator[None]:
+    """B5v: votes of learners and of removed voters count. Also asks them: else there is nothing to count."""
+    real = RaftMachine._request_all
+
+    def request_all(self: RaftMachine, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Any]:
+        effects = real(self, epoch, pre_vote, transfer)
+        members = {*self.configuration.learners, *self.members.before.members}.difference(self.voters, (self.node_id,))
+        return effects + [effects[0]._replace(peer=node) for node in sorted(members) if effects]
+
+    with (
+        mock.patch.object(Membership, "counts", _always(True)),
+        mock.patch.object(RaftMachine, "_request_all", request_all),
+    ):
+        yield
+
+
+@contextmanager
+def changes_before_own_commit() -> Iterator[None]:
+    """B7: a leader changes the group before it has committed an entry of its epoch (the bug of 2015).
+
+    Its other guards go too: that it serves, and that it has folded its own TakeMove.
+    """
+    real = Moves._move
+
+    def move(self: Moves, plan: Any) -> None:
+        replica = self._replicas.get(plan.partition)
+        if replica is None or replica.closed or replica.raft.role is not Role.LEADER or replica.serving:
+            real(self, plan)
+        elif plan.move.ready or plan.move.undo:
+            step = next_step(plan.move, self.group(replica))
+            if isinstance(step, AddLearner | Promote | Remove):
+                replica.change_configuration(step)
+
+    with (
+        mock.patch.object(Leadership, "has_own_commit", _always(True)),
+        mock.patch.object(Moves, "_move", move),
+    ):
+        yield
+
+
+@contextmanager
+def changes_two_at_once() -> Iterator[None]:
+    """B25: the next change of a group begins before the last one is committed.
+
+    Neither the group nor who carries out the move looks.
+    """
+    real = Moves.group
+
+    def group(self: Moves, replica: Any) -> Any:
+        return real(self, replica)._replace(settled=True)
+
+    with (
+        mock.patch.object(RaftMachine, "_change_under_way", _always(False)),
+        mock.patch.object(Moves, "group", group),
+    ):
+        yield
+
+
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -408,6 +475,11 @@ def _fifo(faults: Faults) -> None:
     faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
 
 
+def _moves(faults: Faults) -> None:
+    faults.movers, faults.leisure = 2, 1
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
+
+
 class Planted(NamedTuple):
     number: str
     rule: str
@@ -422,8 +494,11 @@ PLANTED = [
     Planted("B2", "R6", commits_older_epochs),
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
+    Planted("B5", "R15", counts_learners_for_commits, _moves),
+    Planted("B5v", "R15", counts_learners_for_votes, _moves),
     Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
     Planted("B6a", "R4", takes_older_incarnations, _late_frames),
+    Planted("B7", "R15", changes_before_own_commit, _moves),
     Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
     Planted("B9", "R12", counts_suspect_votes, _empty_disks),
     Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
@@ -439,6 +514,7 @@ PLANTED = [
     Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
+    Planted("B25", "R15", changes_two_at_once, _moves),
     Planted("B26", "R6", answers_sends_before_commit),
     Planted("B27", "R25", answers_deletes_before_commit),
     Planted("B28", "R24", flushes_what_is_not_committed),

@@ -87,6 +87,8 @@ class Referee:
             self.check_created(request, reply)
         elif operation.opcode == Opcode.DELETE_PARTITION:
             self.check_dropped(request)
+        elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
+            self.check_move(reply)
         elif operation.opcode == Opcode.ACQUIRE:
             oracle.check_not_stale(process, request.partition)
             for message in reply.messages:
@@ -159,6 +161,11 @@ class Referee:
         """I2: a partition that was deleted is deleted by the committed log."""
         if request.partition in self._world.oracle.cluster.live:
             self._world.oracle.fail("I2 drop is committed", f"partition {request.partition} is still there")
+
+    def check_move(self, reply: Any) -> None:
+        """I2: a move that was begun, or is to be undone, is in the committed log."""
+        if reply.move is None or reply.move.number > self._world.oracle.cluster.machine.last_move:
+            self._world.oracle.fail("I2 move is committed", f"partition {reply.partition}: {reply.move}")
 
     def check_delivery(self, operation: Operation, epoch: int, message: Any) -> None:
         """I7, I2: only what is committed, as it was sent, and not deleted."""

@@ -21,6 +21,7 @@ from tests.simulation.guards import guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import Creator, Manager
+from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import SimProcess, node_in
@@ -55,6 +56,7 @@ class Outcome(NamedTuple):
     stops: int
     read: int
     duplicates: int
+    moves: int
 
 
 class World:
@@ -73,7 +75,10 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.scheduler.trace = trace
         self.network = Network(self.scheduler, self.seed, self.faults.links)
-        self.node_ids = list(range(1, chance.choice([1, 3, 3, 3, 3, 5]) + 1))
+        count = chance.choice([1, 3, 3, 3, 3, 5])
+        if self.faults.movers:
+            count = chance.choice([3, 4, 4, 5])
+        self.node_ids = list(range(1, count + 1))
         self.draining = False
         self.partition = -1
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
@@ -126,6 +131,10 @@ class World:
             manager = Manager(self, len(self.clients))
             self.clients.append(manager)
             self.scheduler.after(self._chance.randrange(1_000_000), manager.start)
+        for _ in range(self.faults.movers):
+            mover = Mover(self, len(self.clients))
+            self.clients.append(mover)
+            self.scheduler.after(self._chance.randrange(1_000_000), mover.start)
 
     def partition_created(self, info: PartitionInfo) -> None:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
@@ -232,7 +241,7 @@ class World:
         """L2 to L4: what is still missing; empty when all is well."""
         if self.partition < 0:
             return "the queue is not created"
-        if any(isinstance(client, Sender | Manager) and not client.is_idle for client in self.clients):
+        if any(isinstance(client, Sender | Manager | Mover) and not client.is_idle for client in self.clients):
             return "a sender or manager is not done"
         for partition in self.partitions:
             book = self.oracle.books.get(partition)
@@ -257,17 +266,34 @@ class World:
                         return f"the replica of partition {partition} on node {process.process_id} is suspect"
                     if partition == CLUSTER_PARTITION and not dropped.isdisjoint(process.log.partitions):
                         return f"node {process.process_id} holds deleted partitions"
+                    if partition != CLUSTER_PARTITION and not self._belongs(partition, process):
+                        return f"node {process.process_id} still has a replica of partition {partition}"
                 elif process.is_up and self._belongs(partition, process):
                     return f"node {process.process_id} has no replica of partition {partition}"
             if len({end for positions in ends for end in positions}) != 1:
                 return f"replicas of partition {partition} differ: (commit, applied, log end, durable end) {ends}"
             if len(ends) <= len(self.node_ids) // 2 and partition == CLUSTER_PARTITION:
                 return f"only {len(ends)} nodes are up"
+        return self._not_moved()
+
+    def _not_moved(self) -> str:
+        """L3: no move is under way, whoever is to hold nothing holds nothing, and groups are as the cluster says."""
+        machine = self.oracle.cluster.machine
+        for node_id, state in machine.states.items():
+            if machine.held.get(node_id):
+                return f"node {node_id} is {state.name}, it still holds {list(machine.held[node_id])}"
+        for plan in machine.partitions.values():
+            if plan.move is not None:
+                return f"partition {plan.partition} is still moving: {plan.move}"
+            truth = self.oracle.committed.get(plan.partition)
+            group = truth.configuration(self.oracle.cluster.boots[plan.partition]) if truth is not None else None
+            if group is not None and (set(group.voters) != set(plan.replicas) or group.learners):
+                return f"the group of partition {plan.partition} is {group}, it should be {plan.replicas}"
         return ""
 
     def _belongs(self, partition: int, process: SimProcess) -> bool:
-        info = self.partitions.get(partition)
-        return info is not None and process.process_id in info.replicas
+        plan = self.oracle.cluster.machine.partitions.get(partition)
+        return plan is not None and process.process_id in plan.holders()
 
     def _outcome(self) -> Outcome:
         oracle, scheduler = self.oracle, self.scheduler
@@ -282,6 +308,7 @@ class World:
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
             oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
+            oracle.cluster.moves_done,
         )  # fmt: skip
 
 
