@@ -26,6 +26,7 @@ TINY = {
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.appends.BATCH_BYTES_MAX": 3_000,
+    "storage_nodes.node.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
     "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
 }
@@ -46,6 +47,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "stop": ("stop_rate",),
     "managers": ("managers",),
     "movers": ("movers",),
+    "dead-letters": ("receives_max",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
@@ -81,6 +83,7 @@ class Faults:
     leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
     fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
+    receives_max: int = 0  # what was received so often becomes a dead letter; 0 = there are none
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
@@ -136,7 +139,7 @@ def draw_faults(chance: random.Random) -> Faults:
         leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
-        segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]),
+        segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
     )  # fmt: skip
 
 

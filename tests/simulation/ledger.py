@@ -25,6 +25,7 @@ from storage_nodes.machines.cluster.commands import MoveEnded, PartitionCreated
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
+    DEAD_LETTERED,
     DELETED,
     EXPIRED,
     FIRST_FIELD,
@@ -39,7 +40,14 @@ from storage_nodes.machines.queue.commands import (
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+)
 
 _CREATE, _DELETE = 2, 3  # commands of the cluster's log
 _TRIMMED = 1  # command of a stream's log
@@ -262,10 +270,22 @@ class Gone(NamedTuple):
     epoch: int  # of the leader that committed it
 
 
+def dead_source(body: bytes) -> tuple[int, int] | None:
+    """(partition, offset) of the message that this is a dead letter of."""
+    source = dict(decode_body(body).headers).get(HEADER_DEAD_SOURCE)
+    if source is None:
+        return None
+    told = msgspec.msgpack.decode(source, type=DeadSource)
+    return told.partition, told.offset
+
+
 class QueueBook:
     """A standard queue by its committed log."""
 
     def __init__(self) -> None:
+        self.copies: dict[tuple[int, int], int] = {}  # dead letters here: (partition, offset) -> offset of the first
+        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
+        self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
@@ -277,6 +297,7 @@ class QueueBook:
         if not header.is_control:
             for offset, body in iterate_bodies(batch):
                 self.bodies[offset] = body
+                self._note_source(offset, body, Gone(header.end_offset, epoch))
                 if any(name == HEADER_DELAY_MS for name, _ in decode_body(body).headers):
                     self.delivery[offset] = 0
             return
@@ -286,9 +307,20 @@ class QueueBook:
             if command is not None:
                 self._fold(command, gone)
 
+    def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
+        """A second copy of a dead letter is none, however it is named."""
+        source = dead_source(body)
+        if source is not None and self.copies.setdefault(source, offset) != offset:
+            self.duplicates[offset] = self.copies[source]
+            self.gone[offset] = gone
+
     def _fold(self, command: Command, gone: Gone) -> None:
         kind = command[KIND]
-        if kind == ACQUIRED:
+        if kind == DEAD_LETTERED:
+            for offset in command[FIRST_FIELD]:
+                if self.gone.setdefault(offset, gone) is gone:
+                    self.dead.append(offset)
+        elif kind == ACQUIRED:
             for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
@@ -322,7 +354,6 @@ class FifoBook(QueueBook):
         super().__init__()
         self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
         self.group_of: dict[int, bytes] = {}
-        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
         self._originals: dict[bytes, int] = {}
         self._deadline_ms: dict[int, int] = {}
 
@@ -330,6 +361,8 @@ class FifoBook(QueueBook):
         super().fold(batch, epoch)
         header = read_header(batch)
         for offset, body in () if header.is_control else iterate_bodies(batch):
+            if offset in self.duplicates:
+                continue
             headers = dict(decode_body(body).headers)
             original = self._originals.setdefault(headers[HEADER_DEDUP], offset)
             if original != offset:

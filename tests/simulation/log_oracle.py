@@ -76,7 +76,7 @@ class LogOracle:
             self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
         found = self._recovered(node_id, ledger, log) if not log.damage else None
         if found is None and process.rotted:
-            ledger.lost = ledger.synced
+            ledger.lost = {**ledger.lost, **ledger.synced}
             found = self.check_salvage(process, ledger, log)
         if found is None:
             self.check_recovery(node_id, ledger, log)
@@ -148,7 +148,8 @@ class LogOracle:
             if not part.suspect:
                 self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
             last = (part.last_epoch, part.log_end)
-            mirrors = [*ledger.possible(), ledger.staged]
+            # Also what was dropped: the damage may have taken the tombstone with it.
+            mirrors = [*ledger.possible(), ledger.staged, ledger.lost]
             mirror = kept[partition] = next(
                 (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
                 Mirror(),

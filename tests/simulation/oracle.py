@@ -40,6 +40,7 @@ class Oracle(LogOracle):
         self._fold_states: dict[tuple[int, int], bytes] = {}
         self._checked_at = 0
         self.elections = 0
+        self.dead_letters = 0
 
     # --- after every turn of a node -------------------------------------------------------------------------------
 
@@ -167,9 +168,20 @@ class Oracle(LogOracle):
                 book.fold(batch, epoch)
                 if is_configuration(batch):
                     self.check_change(partition, replica.meta.replicas, batch)
+            if isinstance(book, QueueBook):
+                self.check_dead_letters(partition, book)
             if partition == CLUSTER_PARTITION:
                 self._cluster_changed()
         seen.commit, seen.counted = raft.commit, count
+
+    def check_dead_letters(self, partition: int, book: QueueBook) -> None:
+        """R30: a dead letter leaves its queue only when its copy is committed in the other one."""
+        target = self.books.get(self._world.dead_partition)
+        for offset in book.dead:
+            if not isinstance(target, QueueBook) or (partition, offset) not in target.copies:
+                self.fail("R30 copied before removed", f"partition {partition}, offset {offset} has no copy")
+            self.dead_letters += 1
+        book.dead.clear()
 
     def _cluster_changed(self) -> None:
         """SAME FOLD: what the nodes' machine makes of the cluster's log is what the book says. I14: and ends moves."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -27,6 +28,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node import appends as appends_module
+from storage_nodes.node import dead_letters
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
@@ -340,6 +342,16 @@ def remembers_ids_before_commit() -> Iterator[None]:
 
 
 @contextmanager
+def dead_letters_twice() -> Iterator[None]:
+    """B23: a dead letter that is moved again is another message for its new queue."""
+    numbers = count()
+    with mock.patch.object(
+        dead_letters, "dead_letter_id", lambda partition, offset: b"\0%d/%d/%d" % (partition, offset, next(numbers))
+    ):
+        yield
+
+
+@contextmanager
 def forgets_the_vote() -> Iterator[None]:
     """B30: who was voted for is not written down."""
     real = NodeLog.save_vote
@@ -475,6 +487,10 @@ def _fifo(faults: Faults) -> None:
     faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
 
 
+def _dead_letters(faults: Faults) -> None:
+    faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
+
+
 def _moves(faults: Faults) -> None:
     faults.movers, faults.leisure = 2, 1
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
@@ -513,6 +529,7 @@ PLANTED = [
     Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
     Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
+    Planted("B23", "R30", dead_letters_twice, _dead_letters),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B25", "R15", changes_two_at_once, _moves),
     Planted("B26", "R6", answers_sends_before_commit),

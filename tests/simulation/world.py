@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
     read: int
     duplicates: int
     moves: int
+    dead_letters: int
 
 
 class World:
@@ -81,6 +82,7 @@ class World:
         self.node_ids = list(range(1, count + 1))
         self.draining = False
         self.partition = -1
+        self.dead_partition = -1  # where dead letters of that one go; -1 = they stay
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
         self.wipes = self.stops = 0
         self._dropped: set[int] = set()
@@ -135,6 +137,13 @@ class World:
             mover = Mover(self, len(self.clients))
             self.clients.append(mover)
             self.scheduler.after(self._chance.randrange(1_000_000), mover.start)
+
+    def dead_letter_queue_created(self, info: PartitionInfo) -> None:
+        """Nobody sends to it, but the nodes themselves."""
+        self.dead_partition = info.partition
+        self.partitions[info.partition] = info
+        for _ in range(2):
+            self._let_loose(Receiver, info.partition)
 
     def partition_created(self, info: PartitionInfo) -> None:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
@@ -232,10 +241,18 @@ class World:
                 and process.node.replicas[partition].serving
             ]
             now_us = self.scheduler.now_us
-            if len(leaders) == 1:
+            if self._is_stopped(partition):
+                self._led_us[partition] = now_us + LEADERS_WITHIN_US
+            elif len(leaders) == 1:
                 self._led_us[partition] = now_us
             elif now_us - self._led_us.setdefault(partition, now_us) > MOVED_WITHIN_US:
                 self.oracle.fail("L1 led by one", f"partition {partition} is led by {leaders}")
+
+    def _is_stopped(self, partition: int) -> bool:
+        """Is a replica stopped for damage that its group could not repair? It is tried again STOPPED_RETRY_MS later,
+        and until then followers may take it for the leader, because its node is up."""
+        nodes = [process.node for process in self.processes.values() if process.node is not None]
+        return any(partition in node.damage._stopped for node in nodes if hasattr(node, "damage"))
 
     def _unsettled(self) -> str:
         """L2 to L4: what is still missing; empty when all is well."""
@@ -308,7 +325,7 @@ class World:
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
             oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
-            oracle.cluster.moves_done,
+            oracle.cluster.moves_done, oracle.dead_letters,
         )  # fmt: skip
 
 
