@@ -241,7 +241,9 @@ class Oracle(LogOracle):
         if partition not in self.cluster.deleted and not any(
             len(holders.intersection(voters)) > len(voters) // 2 for voters in configurations
         ):
-            self.fail("I5 majority durable", f"partition {partition}: {holders} of {configurations} hold {count} entries")
+            self.fail(
+                "I5 majority durable", f"partition {partition}: {holders} of {configurations} hold {count} entries"
+            )
 
     # --- messages between nodes -------------------------------------------------------------------------------------
 

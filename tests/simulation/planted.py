@@ -21,7 +21,7 @@ from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.raft import machine as raft_machine
-from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, TakeSnapshot
+from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
@@ -36,7 +36,7 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
@@ -391,7 +391,8 @@ def counts_learners_for_votes() -> Iterator[None]:
     def request_all(self: RaftMachine, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Any]:
         effects = real(self, epoch, pre_vote, transfer)
         members = {*self.configuration.learners, *self.members.before.members}.difference(self.voters, (self.node_id,))
-        return effects + [effects[0]._replace(peer=node) for node in sorted(members) if effects]
+        asked = [effect for effect in effects[:1] if isinstance(effect, Send)]
+        return effects + [effect._replace(peer=node) for effect in asked for node in sorted(members)]
 
     with (
         mock.patch.object(Membership, "counts", _always(True)),
