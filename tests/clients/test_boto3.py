@@ -16,6 +16,7 @@ import pytest
 
 from tests.clients.__main__ import client_environment
 from tests.clients.programs import boto3_actions
+from tests.clients.programs.boto3_subject import Subject, protocol
 from tests.clients.programs.checks import Check
 from tests.frontend.compat.query_model import query_model
 from tests.support.installation import RunningInstallation
@@ -33,19 +34,19 @@ def environment(installation: RunningInstallation) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def json_subject(environment: None) -> boto3_actions.Subject:
-    return boto3_actions.Subject()
+def json_subject(environment: None) -> Subject:
+    return Subject()
 
 
 @pytest.fixture(scope="module")
-def query_subject(environment: None, tmp_path_factory: pytest.TempPathFactory) -> boto3_actions.Subject:
+def query_subject(environment: None, tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder: Path = tmp_path_factory.mktemp("models") / "sqs" / "2012-11-05"
     folder.mkdir(parents=True)
     (folder / "service-2.json").write_text(json.dumps(query_model()))
     core = botocore.session.get_session()
     core.register_component("data_loader", botocore.loaders.Loader(extra_search_paths=[str(folder.parents[1])]))
-    subject = boto3_actions.Subject(core)
-    assert boto3_actions.protocol(subject.sqs) == "query"
+    subject = Subject(core)
+    assert protocol(subject.sqs) == "query"
     return subject
 
 
@@ -54,10 +55,10 @@ def by_name(check: Check) -> str:
 
 
 @pytest.mark.parametrize("check", [*boto3_actions.CHECKS, boto3_actions.check_environment_is_enough], ids=by_name)
-def test_boto3_json_works_unchanged(check: Check, json_subject: boto3_actions.Subject) -> None:
+def test_boto3_json_works_unchanged(check: Check, json_subject: Subject) -> None:
     check(json_subject)
 
 
 @pytest.mark.parametrize("check", boto3_actions.CHECKS, ids=by_name)
-def test_boto3_query_works_unchanged(check: Check, query_subject: boto3_actions.Subject) -> None:
+def test_boto3_query_works_unchanged(check: Check, query_subject: Subject) -> None:
     check(query_subject)

@@ -15,57 +15,11 @@ import time
 from typing import Any
 
 import boto3
-import botocore
-import botocore.session
-from botocore.config import Config
-from botocore.exceptions import ClientError
 
-from tests.clients.programs.checks import Check, endpoint, new_name, run_checks
+from tests.clients.programs.boto3_subject import SIMPLE, Subject, endpoint_option, error_code, protocol
+from tests.clients.programs.checks import Check, new_name, run_checks
 
-SIMPLE = "AWS.SimpleQueueService."
-# AWS_ENDPOINT_URL_SQS is read from this botocore on; programs on an older one give endpoint_url.
-READS_ENDPOINT_FROM = (1, 31, 0)
 BODY_BYTES_MAX = 1_048_576
-
-
-class Subject:
-    """The clients that the checks use, made from one botocore session."""
-
-    def __init__(self, core: botocore.session.Session | None = None) -> None:
-        self._session = boto3.Session(botocore_session=core) if core else boto3.Session()
-        self.sqs = self.client()
-
-    def client(self, **options: Any) -> Any:
-        config = Config(retries={"mode": "standard", "max_attempts": 3})
-        return self._session.client("sqs", config=config, **(_endpoint() | options))
-
-    def resource(self) -> Any:
-        return self._session.resource("sqs", **_endpoint())
-
-    def queue(self, **attributes: str) -> str:
-        return str(self.sqs.create_queue(QueueName=new_name(), Attributes=attributes)["QueueUrl"])
-
-    def receive(self, url: str, **options: Any) -> list[Any]:
-        asked = {"WaitTimeSeconds": 5, "MaxNumberOfMessages": 10} | options
-        messages: list[Any] = self.sqs.receive_message(QueueUrl=url, **asked).get("Messages", [])
-        return messages
-
-
-def _endpoint() -> dict[str, str]:
-    version = tuple(int(part) for part in botocore.__version__.split(".")[:3])
-    return {} if version >= READS_ENDPOINT_FROM else {"endpoint_url": endpoint()}
-
-
-def protocol(sqs: Any) -> str:
-    return str(sqs.meta.service_model.protocol)
-
-
-def error_code(subject: Subject, call: Any, **parameters: Any) -> str:
-    try:
-        call(**parameters)
-    except ClientError as error:
-        return str(error.response["Error"]["Code"])
-    raise AssertionError("no error came")
 
 
 def check_queue_is_made_and_found(subject: Subject) -> None:
@@ -128,7 +82,7 @@ def check_largest_body(subject: Subject) -> None:
     subject.sqs.send_message(QueueUrl=url, MessageBody=body)
     (message,) = subject.receive(url)
     assert message["Body"] == body
-    code = error_code(subject, subject.sqs.send_message, QueueUrl=url, MessageBody=body + "x")
+    code = error_code(subject.sqs.send_message, QueueUrl=url, MessageBody=body + "x")
     assert code == "InvalidParameterValue", code
 
 
@@ -200,7 +154,7 @@ def check_purge(subject: Subject) -> None:
     subject.sqs.send_message_batch(QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": "gone"} for n in range(10)])
     subject.sqs.purge_queue(QueueUrl=url)
     assert not subject.receive(url, WaitTimeSeconds=1)
-    code = error_code(subject, subject.sqs.purge_queue, QueueUrl=url)
+    code = error_code(subject.sqs.purge_queue, QueueUrl=url)
     assert code == SIMPLE + "PurgeQueueInProgress", code
 
 
@@ -245,9 +199,9 @@ def check_error_classes(subject: Subject) -> None:
 def check_foreign_keys_are_refused(subject: Subject) -> None:
     """A wrong secret and an unknown key are refused with the codes of AWS."""
     secret = subject.client(aws_access_key_id=os.environ["AWS_ACCESS_KEY_ID"], aws_secret_access_key="wrong")
-    assert error_code(subject, secret.list_queues) == "SignatureDoesNotMatch"
+    assert error_code(secret.list_queues) == "SignatureDoesNotMatch"
     unknown = subject.client(aws_access_key_id="AKPSAAAAAAAAAAAAAAAA", aws_secret_access_key="wrong")
-    assert error_code(subject, unknown.list_queues) == "InvalidClientTokenId"
+    assert error_code(unknown.list_queues) == "InvalidClientTokenId"
 
 
 def check_paginators(subject: Subject) -> None:
@@ -335,6 +289,6 @@ CHECKS: list[Check] = [
 
 
 if __name__ == "__main__":
-    chosen = [*CHECKS, check_environment_is_enough] if not _endpoint() else CHECKS
+    chosen = [*CHECKS, check_environment_is_enough] if not endpoint_option() else CHECKS
     spoken = protocol(Subject().sqs)
     sys.exit(run_checks(f"boto3 ({spoken} protocol)", boto3.__version__, chosen, Subject))

@@ -31,6 +31,14 @@ def broker_url() -> str:
     return f"sqs://{key}:{secret}@{urlsplit(endpoint()).netloc}"
 
 
+def predefined_queues() -> dict[str, Any]:
+    """JSON made text of the numbers of tries, by which kombu looks up a backoff policy."""
+    queues: dict[str, Any] = SETTINGS.get("predefined_queues", {})
+    for queue in queues.values():
+        queue["backoff_policy"] = {int(tries): seconds for tries, seconds in queue["backoff_policy"].items()}
+    return queues
+
+
 app = Celery("penstock-clients", broker=broker_url())
 app.conf.update(
     broker_transport_options={
@@ -39,7 +47,7 @@ app.conf.update(
         "wait_time_seconds": LONG_POLL_S,
         "polling_interval": 0.2,
         "is_secure": False,
-        "predefined_queues": SETTINGS.get("predefined_queues", {}),
+        "predefined_queues": predefined_queues(),
     },
     broker_connection_retry_on_startup=True,
     task_default_queue=SETTINGS["queues"][0],
