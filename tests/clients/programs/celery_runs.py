@@ -9,6 +9,7 @@ environment; kombu reads with code of its own, apart from boto3's client.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.clients.programs.checks import Check, endpoint, new_name, run_checks,
 
 WORKER_START_TIMEOUT_S = 60.0
 TASKS_TIMEOUT_S = 90.0
+LAST_WORDS_CHARACTERS = 1500
 MANY_TASKS = 200
 MANY_QUEUES = 20
 # From this botocore on SQS speaks JSON, and AWS_ENDPOINT_URL_SQS is read.
@@ -65,7 +67,7 @@ class Application:
 
     def __init__(self, runs: Runs, settings: dict[str, Any]) -> None:
         name = new_name("celery")
-        self.sqs = runs.sqs
+        self._sqs = runs.sqs
         self.notes_path = runs.directory / f"{name}.notes"
         self.notes_path.touch()
         self.settings = {"queues": [name], "notes": str(self.notes_path), "by_url": not speaks_json()} | settings
@@ -81,9 +83,9 @@ class Application:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment(), start_new_session=True)
         self._workers.append(process)
         ready = f"w{number}@"
-        wait_until(
+        self.wait(
             lambda: any(ready in line and " ready." in line for line in self._log().splitlines()),
-            f"worker {number} ready; it said {self._log()[-1500:]}",
+            f"worker {number} is ready",
             WORKER_START_TIMEOUT_S,
         )
         return process
@@ -117,29 +119,33 @@ class Application:
     def done(self) -> Counter[str]:
         return Counter(note["task"] for note in self.notes())
 
-    def wait_done(self, count: int, timeout_s: float = TASKS_TIMEOUT_S) -> None:
-        """Until that many different tasks are done."""
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = TASKS_TIMEOUT_S) -> None:
         try:
-            wait_until(lambda: len(self.done()) >= count, f"{count} tasks done", timeout_s)
+            wait_until(condition, what, timeout_s)
         except AssertionError as late:
-            raise AssertionError(f"{late}; done: {len(self.done())}; {self._log()[-1500:]}") from None
+            said = self._log()[-LAST_WORDS_CHARACTERS:]
+            raise AssertionError(f"{late}; done: {len(self.done())}; the workers said {said}") from None
+
+    def wait_done(self, count: int) -> None:
+        """Until that many different tasks are done."""
+        self.wait(lambda: len(self.done()) >= count, f"{count} tasks done")
 
     def wait_queues_empty(self) -> None:
         """Every message was deleted, not just hidden."""
         for name in self.settings["queues"]:
-            url = self.sqs.get_queue_url(QueueName=name)["QueueUrl"]
-            wait_until(lambda url=url: not self.left(url), f"nothing left in {name}")  # type: ignore[misc]
-
-    def left(self, url: str) -> int:
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        found = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
-        return sum(int(found[name]) for name in names)
+            url = self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
+            self.wait(functools.partial(self._is_empty, url), f"nothing left in {name}")
 
     def close(self) -> None:
         for process in self._workers:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+    def _is_empty(self, url: str) -> bool:
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        found = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return all(found[name] == "0" for name in names)
 
     def _environment(self) -> dict[str, str]:
         return {**os.environ, "CLIENT_CELERY": json.dumps(self.settings)}
@@ -220,7 +226,7 @@ def check_killed_worker(runs: Runs) -> None:
     with runs.application(visibility_timeout=8) as application:
         first = application.worker()
         application.send(("slow", ["survives", 5], {}))
-        wait_until(lambda: bool(application.notes("started")), "the first worker began")
+        application.wait(lambda: bool(application.notes("started")), "the first worker began")
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
         assert not application.done()
@@ -237,7 +243,7 @@ def check_warm_shutdown(runs: Runs) -> None:
     with runs.application(visibility_timeout=20) as application:
         first = application.worker()
         application.send(*(("slow", [f"t{number}", 0.5], {}) for number in range(30)))
-        wait_until(lambda: len(application.notes()) >= 4, "some are done")
+        application.wait(lambda: len(application.notes()) >= 4, "some are done")
         first.send_signal(signal.SIGTERM)
         first.wait(timeout=WORKER_START_TIMEOUT_S)
         after_first = len(application.done())
