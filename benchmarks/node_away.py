@@ -3,10 +3,10 @@
     ./penstock bench node_away [--cycles N] [--away-s S] [--rate MSG/S] [--seed N]
 
 Two questions: how many one-second windows of a queue have an acknowledged send (clients retry as they always do), and
-how much slower are sends while the returning node catches up. Without --rate the load is a closed loop of a fixed number
-of calls in flight that takes all the machine has, so that whatever the node's return costs shows in the rate; with it,
-what shows is how long sends take. Client, nodes and disk share the machine; a node counts as level again once a send
-that asks for all voters was acknowledged on every queue.
+how much slower are sends while the returning node catches up. Without --rate the load is a closed loop of a fixed
+number of calls in flight that takes all the machine has, so that whatever the node's return costs shows in the rate;
+with it, what shows is how long sends take. Client, nodes and disk share the machine; a node counts as level again once
+a send that asks for all voters was acknowledged on every queue.
 """
 
 from __future__ import annotations

@@ -32,6 +32,9 @@ class StorageCluster:
             NodeAddress(index + 1, "127.0.0.1", port, f"zone-{index + 1}") for index, port in enumerate(ports)
         ]
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        # What starts a node, and settings beside the usual ones: tests give some nodes others.
+        self.command = [sys.executable, "-m", "storage_nodes"]
+        self.settings: dict[str, str] = {}
 
     def start(self, node_id: int) -> None:
         """Start one node; its output goes to a file beside its data."""
@@ -46,11 +49,10 @@ class StorageCluster:
             MALLOC_ARENA_MAX="2",
             MALLOC_TRIM_THRESHOLD_="131072",
         )
+        environment.update(self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         with open(self.directory / f"node-{node_id}.log", "ab") as log:
-            self.processes[node_id] = subprocess.Popen(
-                [sys.executable, "-m", "storage_nodes"], env=environment, stdout=log, stderr=log
-            )
+            self.processes[node_id] = subprocess.Popen(self.command, env=environment, stdout=log, stderr=log)
 
     def start_all(self) -> None:
         for address in self.addresses:

@@ -23,6 +23,12 @@ def data(text: str) -> None:
     sys.stdout.flush()
 
 
+def red(text: str) -> str:
+    """The line as it stands out at a terminal; unchanged elsewhere."""
+    plain = not sys.stdout.isatty() or "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return text if plain else f"\x1b[31m{text}\x1b[0m"
+
+
 def data_json(value: Any) -> None:
     data(json.dumps(value, indent=2))
 

@@ -140,6 +140,8 @@ def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
         )
     if code == ErrorCode.TOO_LARGE:
         return invalid("One or more parameters are invalid. Reason: Message is too long.")
+    if code == ErrorCode.READ_ONLY:
+        return unavailable("The disks of the message store are nearly full: it takes no messages until there is room.")
     return unavailable("The message store cannot do this at the moment. Try again.")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -28,8 +29,12 @@ async def run(config: NodeConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     loop.set_exception_handler(_stop_on_bug)
+    # What recovery makes lives as long as the node: the cycle collector need not look at it, now or ever.
+    gc.disable()
     node = StorageNode(config)
     await node.start()
+    gc.freeze()
+    gc.enable()
     await stop.wait()
     await node.close()
 
@@ -39,6 +44,11 @@ def _stop_on_bug(loop: asyncio.AbstractEventLoop, context: dict[str, object]) ->
     error = context.get("exception")
     if isinstance(error, ConnectionError | TimeoutError):
         return
+    if isinstance(error, CorruptionError):
+        # Nobody here could go on without these bytes; what can be repaired is, at the next start.
+        _log.critical("stopping: stored data is damaged, start the node again to have it repaired", error=str(error))
+        sys.stderr.flush()
+        os._exit(EXIT_DATA)
     _log.critical("stopping after an unhandled error", message=str(context.get("message")), exc_info=error)
     sys.stderr.flush()
     os._exit(EXIT_BUG)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from storage_nodes.limits import DISK_RESERVE_BYTES, DISK_RESERVE_BYTES_MIN
 from storage_nodes.model import NodeAddress, parse_node_list
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -31,6 +32,7 @@ class NodeConfig(msgspec.Struct, frozen=True):
     storage_nodes: _Text
     metrics_listen: str = ""
     log_level: str = "info"
+    node_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=DISK_RESERVE_BYTES_MIN)] = DISK_RESERVE_BYTES
 
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> NodeConfig:

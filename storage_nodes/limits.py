@@ -30,9 +30,46 @@ BATCH_BYTES_MAX = 2 * MIB
 # Payload bytes of recent entries kept in memory; older ones are read back from the WAL file (page cache).
 MEMTABLE_BYTES_MAX = 8 * MIB
 SEGMENT_BYTES_MAX = 64 * MIB
+SEGMENT_SMALL_BYTES = 4 * MIB
 SEGMENT_INDEX_INTERVAL_BYTES = 16 * KIB
 OPEN_SEGMENT_FILES_MAX = 256
 READ_BYTES_MAX = 1 * MIB
+# How often the mark of the synced end is made to survive a power loss; a WAL roll and a clean stop do so too.
+MARK_SYNC_INTERVAL_MS = 5_000
+# Notes of damage that was found; older ones are kept in a second file of at most this length.
+DAMAGE_NOTES_BYTES_MAX = 1 * MIB
+
+# --- care for the disk ----------------------------------------------------------------------------------------
+CARE_INTERVAL_MS = 1_000
+# The scrub reads all stored files, this fast at most (F15: damage is found within 24 h), a piece at a time.
+SCRUB_INTERVAL_MS = 24 * 3_600_000
+SCRUB_BYTES_PER_SECOND = 16 * MIB
+SCRUB_PIECE_BYTES = 1 * MIB
+SCRUB_NOTE_INTERVAL_MS = 30_000
+# Below this much free space a node takes no messages; below a quarter of it, nothing from other leaders either. What is
+# needed to free space again must fit: the write-ahead log's files, segments of a flush, checkpoints and manifests.
+DISK_METADATA_BYTES = 64 * MIB
+DISK_RESERVE_BYTES = 4 * WAL_FILE_BYTES + 2 * SEGMENT_BYTES_MAX + DISK_METADATA_BYTES
+DISK_RESERVE_BYTES_MIN = 4 * WAL_GROUP_BYTES_MAX
+# While it is so, the write-ahead log is flushed and trash emptied this often.
+SPACE_FLUSH_INTERVAL_MS = 10_000
+# Trash: files of dropped partitions, and damaged ones, which somebody may want to look at.
+TRASH_INTERVAL_MS = 600_000
+TRASH_AGE_MS_MAX = 24 * 3_600_000
+TRASH_DAMAGED_AGE_MS_MAX = 7 * 24 * 3_600_000
+TRASH_BYTES_MAX = 2 * 1024 * MIB
+# A few segments are looked at this often, whether they should be merged or written anew; oftener while room is short.
+REWRITE_INTERVAL_MS = 5_000
+REWRITE_LOOKS_MAX = 8
+# When a disk counts as slow (F18): see node/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
+SLOW_SYNC_US_MIN = 50_000
+SLOW_SYNC_US_MAX = 1_000_000
+SLOW_SYNC_FACTOR = 10
+SLOW_WINDOW_LOOKS = 10
+SLOW_LOOKS_MIN = 3
+SLOW_RECOVERY_LOOKS_MIN = 10
+# How often a replica that met damage its group could not repair tries again.
+STOPPED_RETRY_MS = 30_000
 
 # --- replication --------------------------------------------------------------------------------------------
 HEARTBEAT_INTERVAL_MS = 150
@@ -49,6 +86,15 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# What one turn of a node's event loop may hold of Raft messages and of partitions whose timers ring, so that heartbeats
+# go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do not wait for their turn.
+INBOX_SLICE_MESSAGES = 256
+INBOX_MESSAGES_MAX = 100_000
+TIMERS_SLICE_PARTITIONS = 64
+PEER_UP_SLICE_PARTITIONS = 256
+# How many groups of a node that starts may begin to wait for their leaders in one millisecond.
+STARTS_PER_MS_MAX = 10
+
 # A node that stops hands its leaders over first, for at most this long, this many at a time.
 RETIRE_MS_MAX = 2_000
 HAND_OVERS_AT_ONCE_MAX = 256
@@ -64,6 +110,8 @@ SNAPSHOT_RESENDS_MAX = 10
 SNAPSHOT_CHECKPOINT_BYTES_MAX = 256 * MIB
 # How many snapshots a node sends at a time; more wait.
 SNAPSHOTS_SENDING_MAX = 4
+# A learner that lacks more records than this is not made a voter: a commit that needs it would wait for too long.
+PROMOTION_LAG_RECORDS_MAX = 4_096
 # Dead entries that some voter does not hold yet are kept for it, so that it can be fed from the log. Beyond this much
 # log, or when no voter caught up for this long, they are not: it gets a snapshot when it is back.
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
@@ -96,12 +144,24 @@ BODY_CACHE_BYTES_MAX = 8 * MIB
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7
+# Voters and learners of one partition.
+PARTITION_MEMBERS_MAX = 2 * CLUSTER_VOTERS_MAX
 PARTITIONS_PER_NODE_MAX = 200_000
+# The manager creates no more while so many new partitions have no leader yet; one that finds none in this time is not
+# waited for, since its nodes may be away.
+CREATING_AT_ONCE_MAX = 256
+CREATING_MS_MAX = 2_000
+# Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
+DESCRIBE_PARTITIONS_MAX = 4_096
+DESCRIBE_ROW_BYTES_MAX = 768
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"
+assert DESCRIBE_PARTITIONS_MAX * DESCRIBE_ROW_BYTES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must fit one frame"
+assert DISK_RESERVE_BYTES_MIN <= DISK_RESERVE_BYTES
+assert (SLOW_LOOKS_MIN + 1) * CARE_INTERVAL_MS < 15_000, "a slow leader gives way within 15 s"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"

@@ -14,10 +14,11 @@ def run(arguments: list[str]) -> int:
     # Modules without a main part are what the benchmarks share.
     files = (ROOT / "benchmarks").glob("*.py")
     known = sorted(path.stem for path in files if 'if __name__ == "__main__"' in path.read_text())
-    if arguments and arguments[0] not in known:
+    wanted = [name.replace("-", "_") for name in arguments[:1]]
+    if wanted and wanted[0] not in known:
         raise CommandError(f"there is no benchmark {arguments[0]!r}; there are: {', '.join(known)}", EXIT_USAGE)
     failed = []
-    for name in arguments[:1] or known:
+    for name in wanted or known:
         output.say(f"--- {name}")
         if subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments[1:]], cwd=ROOT).returncode != 0:
             failed.append(name)

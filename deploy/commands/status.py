@@ -1,18 +1,19 @@
-"""`status`: the supervisor's processes, and what the storage cluster says about its partitions."""
+"""`status`: the supervisor's processes, and what the storage cluster says about its nodes, partitions and leaders."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import time
 from typing import Any
 
-from deploy import control, limits, output
-from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import Installation, State
+from deploy import control, output
+from deploy.commands import cluster_view
+from deploy.commands.cluster_view import when
+from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
+from deploy.installation import Installation
 
-PARTITION_FIELDS = ("partition", "tag", "leader", "epoch", "replicas")
-COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP FOR"]
+COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
+NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -25,7 +26,9 @@ def run(options: argparse.Namespace) -> int:
             raise
         output.data_json({"running": False, "processes": [], "nodes": [], "partitions": []})
         return EXIT_NOT_RUNNING
-    status = {"running": True, **status, **asyncio.run(describe_cluster(installation, state))}
+    status = {"running": True, **status, **asyncio.run(cluster_view.describe_cluster(installation, state))}
+    if options.partition is not None:
+        return show_partition(status, options.partition, options.json)
     if options.json:
         output.data_json(status)
     else:
@@ -33,42 +36,37 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-async def describe_cluster(installation: Installation, state: State) -> dict[str, Any]:
-    """Nodes and partitions as the cluster reports them; empty lists with the reason when no node answers."""
-    from storage_nodes.client import StorageClient
-
-    client = StorageClient(state.cluster_id, installation.nodes(state), name="penstock-status")
-    await client.start()
-    try:
-        info = await asyncio.wait_for(client.describe(), limits.CONTROL_TIMEOUT_S)
-    except Exception as error:  # whatever a sick cluster answers, the processes are still worth showing
-        return {"nodes": [], "partitions": [], "cluster_error": str(error) or type(error).__name__}
-    finally:
-        await client.close()
-    leads: dict[int, list[int]] = {node.node_id: [] for node in info.nodes}
-    for partition in info.partitions:
-        leads.setdefault(partition.leader, []).append(partition.partition)
-    return {
-        "nodes": [{"node_id": node.node_id, "leads": leads[node.node_id], "alive": node.alive} for node in info.nodes],
-        "partitions": [{name: getattr(row, name) for name in PARTITION_FIELDS} for row in info.partitions],
-    }
+def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int:
+    rows = [row for row in status["partitions"] if row["partition"] == partition]
+    if not rows:
+        raise CommandError(status.get("cluster_error") or f"there is no partition {partition}", EXIT_USAGE)
+    row = rows[0]
+    if as_json:
+        output.data_json(row)
+        return 0
+    line = cluster_view.leader_line(row)
+    output.data(line if row["leader"] else output.red(line))
+    output.data(f"epoch {row['epoch']}, replicas on nodes {', '.join(map(str, row['replicas']))} (home: the first)")
+    return 0
 
 
 def print_status(status: dict[str, Any]) -> None:
     output.data(f"endpoint {status['endpoint']}   console {status['console']}")
+    for line in cluster_view.leaderless_lines(status["partitions"]):
+        output.data(output.red(line))
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
-    total = len(status["partitions"])
-    for node in status["nodes"]:
-        alive = "alive" if node["alive"] else "down"
-        output.data(f"node {node['node_id']} {alive}, leads {len(node['leads'])} of {total} partitions")
+    if status["nodes"]:
+        output.data("")
+        output.table(NODE_COLUMNS, cluster_view.node_rows(status))
+    recent = cluster_view.recent_lines(status["partitions"])
+    if recent:
+        output.data("\nleaders that changed in the last 10 minutes")
+    for line in recent:
+        output.data(f"  {line}")
     if "cluster_error" in status:
         output.say(f"penstock: the storage cluster does not answer: {status['cluster_error']}")
 
 
 def process_row(process: dict[str, Any]) -> list[str]:
     shown = [process[name] for name in ("role", "id", "pid", "address", "health", "restarts")]
-    return [*("-" if value is None else str(value) for value in shown), since(process["started_at"])]
-
-
-def since(started_at: float | None) -> str:
-    return "-" if started_at is None else f"{time.time() - started_at:.0f} s"
+    return [*("-" if value is None else str(value) for value in shown), when(process["started_at"])]

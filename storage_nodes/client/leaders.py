@@ -142,8 +142,7 @@ class NodeLinks:
         last: StorageError = StorageError(ErrorCode.UNREACHABLE, "no node answered")
         for node_id in self._order:
             try:
-                payload = encode_message(DescribeClusterRequest(partitions))
-                info = _cluster_info.decode(await self.ask(node_id, Opcode.DESCRIBE_CLUSTER, payload))
+                info = await self.describe_node(node_id, partitions)
             except StorageError as error:
                 last = error
                 continue
@@ -151,6 +150,18 @@ class NodeLinks:
                 self.learn(partition)
             return info
         raise last
+
+    async def describe_node(self, node_id: int, partitions: list[int] | None) -> ClusterInfo:
+        """What one given node knows, page by page. Raises StorageError."""
+        rows: list[PartitionInfo] = []
+        first = 0
+        while True:
+            payload = encode_message(DescribeClusterRequest(partitions, first))
+            info = _cluster_info.decode(await self.ask(node_id, Opcode.DESCRIBE_CLUSTER, payload))
+            rows += info.partitions
+            if info.next <= first:
+                return msgspec.structs.replace(info, partitions=rows, next=0)
+            first = info.next
 
     # --- connecting -----------------------------------------------------------------------------------------
 

@@ -29,7 +29,6 @@ from storage_nodes.protocol.messages import (
     CreatePartitionRequest,
     DeletePartitionRequest,
     DeleteRequest,
-    DescribeClusterRequest,
     Empty,
     Opcode,
     PartitionInfo,
@@ -38,6 +37,8 @@ from storage_nodes.protocol.messages import (
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
+    ScrubReply,
+    ScrubRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
@@ -53,7 +54,7 @@ RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
-_cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
+_scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
@@ -148,10 +149,14 @@ class StorageClient:
         """Nodes and partitions as any reachable node knows them."""
         return await self._links.describe(partitions)
 
-    async def describe_node(self, node_id: int) -> ClusterInfo:
+    async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
-        reply = await self._links.ask(node_id, Opcode.DESCRIBE_CLUSTER, encode_message(DescribeClusterRequest()))
-        return _cluster_info.decode(reply)
+        return await self._links.describe_node(node_id, partitions)
+
+    async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
+        """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
+        reply = await self._links.ask(node_id, Opcode.SCRUB, encode_message(ScrubRequest(start)))
+        return _scrub_reply.decode(reply)
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

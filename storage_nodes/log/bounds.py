@@ -18,6 +18,11 @@ class LogBounds:
     wal_spare_files_max: int = 2
     memtable_bytes_max: int = limits.MEMTABLE_BYTES_MAX
     segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    # Segments below this size are merged with their neighbours, at least so many at a time.
+    segment_small_bytes: int = limits.SEGMENT_SMALL_BYTES
+    merge_segments_min: int = 4
+    # A segment is written anew when no more than this share of it still matters.
+    rewrite_live_share_max: float = 0.5
     segment_index_interval_bytes: int = limits.SEGMENT_INDEX_INTERVAL_BYTES
     open_segment_files_max: int = limits.OPEN_SEGMENT_FILES_MAX
     # Checkpoints up to this size live in the manifest, larger ones in a file of their own.

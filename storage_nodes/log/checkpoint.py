@@ -31,6 +31,12 @@ def checkpoint_name(partition: int, number: int) -> str:
     return f"{partition:016x}-{number:016x}.ckp"
 
 
+def checkpoint_partition(name: str) -> int | None:
+    """Whose checkpoint a file is, by its name; None for any other file."""
+    partition, dash, rest = name.partition("-")
+    return int(partition, 16) if dash and len(partition) == 16 and rest.endswith(".ckp") else None
+
+
 class CheckpointStore:
     """Writes and reads checkpoint files. Both BLOCKING."""
 
@@ -50,13 +56,15 @@ class CheckpointStore:
         file.write(0, [header, crc.to_bytes(4, "big"), blob])
         file.sync()
 
-    def read(self, partition: int, number: int, offset: int) -> bytes:
-        """Raises CorruptionError."""
+    def read(self, partition: int, number: int, offset: int, from_disk: bool = False) -> bytes:
+        """`from_disk`: past the page cache. Raises CorruptionError."""
         path = self.path(partition, number)
         try:
             file = self._disk.open(path)
         except FileNotFoundError:
             raise CorruptionError(path, 0, "the checkpoint that the manifest names is missing") from None
+        if from_disk:
+            file.forget(0, file.size())
         data = file.read(0, file.size())
         header, crc, blob = data[: _HEADER.size], data[_HEADER.size : _HEADER_BYTES], data[_HEADER_BYTES:]
         expected = google_crc32c.extend(google_crc32c.extend(self._seed, header), blob)

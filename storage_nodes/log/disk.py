@@ -43,6 +43,9 @@ class File(Protocol):
     def sync(self) -> None:
         """Return once everything written is on stable storage (fdatasync)."""
 
+    def forget(self, position: int, length: int) -> None:
+        """Let go of what the page cache holds of this range: the next read comes from the disk itself."""
+
     def size(self) -> int:
         """Length of the file in bytes."""
 
@@ -80,6 +83,9 @@ class Disk(Protocol):
 
     def changed_ms(self, path: str) -> int:
         """When the file was last written or renamed, ms since the Unix epoch."""
+
+    def free_bytes(self, path: str) -> int:
+        """What may still be written to the file system of that directory."""
 
     def random_bytes(self, count: int) -> bytes:
         """For the identity of a new store."""
@@ -125,6 +131,9 @@ class OsFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def forget(self, position: int, length: int) -> None:
+        os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_DONTNEED)
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -173,6 +182,10 @@ class OsDisk:
 
     def changed_ms(self, path: str) -> int:
         return os.stat(path).st_ctime_ns // 1_000_000
+
+    def free_bytes(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
 
     def random_bytes(self, count: int) -> bytes:
         return os.urandom(count)

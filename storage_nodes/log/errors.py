@@ -15,8 +15,8 @@ class CorruptionError(LogError):
         self.position = position
         self.problem = problem
         self.next_step = next_step or (
-            "Do not edit the file. Keep a copy of the node's directory, then start the node with an empty directory: "
-            "it refetches its replicas from the other voters."
+            "Do not edit the file. Keep a copy of the node's directory, then start the node: it keeps what is intact, "
+            "moves the damaged files to trash/ and refetches the rest from the other voters."
         )
         super().__init__(f"{path}, position {position}: {problem}. {self.next_step}")
 

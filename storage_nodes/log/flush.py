@@ -33,7 +33,10 @@ from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, sp
 from storage_nodes.log.recovery import LoadedManifests
 from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
 from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
+from storage_nodes.protocol.configuration import encode_configuration
 
+# Files in trash that somebody may want to look at.
+DAMAGED_PREFIX = "damaged-"
 _NOTHING = array("q")
 # How many index entries the flush thread turns into Python numbers at once.
 _PIECE_ENTRIES = 4_096
@@ -114,9 +117,9 @@ class Flusher:
 
     # --- start ---------------------------------------------------------------------------------------------------
 
-    def check_files(self, manifest: Manifest) -> None:
-        """Everything the manifest names must be there; what neither it nor the one before it names is a leftover of a
-        crash and goes. Raises CorruptionError."""
+    def check_files(self, manifest: Manifest) -> dict[int, CorruptionError]:
+        """What neither the manifest nor the one before it names is a leftover of a crash and goes. Returns the
+        partitions of which a file is missing that the manifest names."""
         needed = _named_files(manifest)
         previous = _named_files(self._loaded_previous) if self._loaded_previous else {}
         present: set[str] = set()
@@ -130,10 +133,14 @@ class Flusher:
                     self._garbage.append((path, previous[name] not in manifest.rows))
                 else:
                     self._disk.remove(path)
-        for name in sorted(set(needed) - present):
-            raise CorruptionError(os.path.join(self._directory, name), 0, "a file that the manifest names is missing")
         self._disk.remove(os.path.join(self._directory, TEMPORARY_NAME))
         self._loaded_previous = None
+        return {
+            needed[name]: CorruptionError(
+                os.path.join(self._directory, name), 0, "a file that the manifest names is missing"
+            )
+            for name in sorted(set(needed) - present)
+        }
 
     def resume(self, wal_names: list[str]) -> None:
         """After recovery: all files but the current one are finished; spares are found by name."""
@@ -145,6 +152,57 @@ class Flusher:
         for number in filter(None, map(wal_number, wal_names)):
             # Not replayed: kept for the previous manifest, to be released by the next flush.
             wal.files.setdefault(number, WalFile(number, 0, None, 0))
+
+    def restate(self, head: Head, rows: dict[int, PartitionRow]) -> None:
+        """BLOCKING: two manifests that say this, so that the one to fall back to says it too."""
+        head = msgspec.structs.replace(head, identity=self._manifest.head.identity, marked=True)
+        head = msgspec.structs.replace(head, next_number=self._manifest.head.next_number)
+        for _ in range(2):
+            self._replace_manifest(Manifest(self._next_version, head, rows))
+
+    @property
+    def next_number(self) -> int:
+        """For files; of the flush thread."""
+        return self._manifest.head.next_number
+
+    def replace_segments(
+        self,
+        log: PartitionLog,
+        segments: tuple[SegmentRef, ...],
+        old: tuple[SegmentRef, ...],
+        next_number: int,
+        log_start: int,
+        whole_from: int,
+    ) -> None:
+        """BLOCKING: a manifest that names these segments of a partition, and not `old`."""
+        garbage, self._garbage = self._garbage, []
+        self._disk.sync_directory(self._store.segments.directory)
+        self._garbage += [(self._store.segments.path(log.partition, ref.number), False) for ref in old]
+        rows = self._manifest.rows
+        rows[log.partition] = msgspec.structs.replace(
+            rows[log.partition], segments=segments, log_start=log_start, whole_from=whole_from
+        )
+        head = msgspec.structs.replace(self._manifest.head, next_number=next_number)
+        self._replace_manifest(Manifest(self._next_version, head, rows))
+        self._collect(garbage)
+
+    def begin_restate(self) -> bool:
+        if self._running:
+            return False
+        self._running = True
+        return True
+
+    def end_restate(self) -> None:
+        self._running = False
+
+    def restate_same(self) -> None:
+        """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
+        self.restate(self._manifest.head, self._manifest.rows)
+
+    def take_dropped(self) -> list[str]:
+        """Files of partitions that the replay dropped and that are gone from the manifest already."""
+        dropped, self._dropped = self._dropped, []
+        return [path for log, _sequence in dropped for path in self.files_of(log)]
 
     # --- event loop ----------------------------------------------------------------------------------------------
 
@@ -210,10 +268,12 @@ class Flusher:
         self._running = True
         inline = image.checkpoint is None or len(image.checkpoint) <= self._bounds.checkpoint_inline_bytes_max
         log_start = image.segments[0][1].base if image.segments else image.end_offset
+        at = image.configuration
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
             tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
             image.end_offset, wal.gathering.sequence - 1, suspect,
+            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),),
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
@@ -249,7 +309,7 @@ class Flusher:
             if index is not None and in_finished:
                 bases, places, lengths = index.copy_first(in_finished, log.log_end)
                 entries = max(bisect_right(bases, facts.commit) - 1, 0)
-                kept = _kept_ranges(bases, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
+                kept = kept_ranges(bases, lengths, entries, disposable_end, facts.live, self._bounds.flush_run_bytes)
             segments = [s for s in log.segments if s.end > disposable_end or facts.live(s.base, s.end - 1)]
             gone = [s for s in log.segments if s not in segments]
         flushed_end = bases[entries] if entries else log.flushed_end
@@ -260,7 +320,7 @@ class Flusher:
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
-            log.void_sequence, log.suspect,
+            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end),
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None
@@ -278,7 +338,7 @@ class Flusher:
         rows = self._manifest.rows
         garbage, self._garbage = self._garbage, []
         for log, _sequence in plan.dropped:
-            self._garbage += [(path, True) for path in self._files_of(log)]
+            self._garbage += [(path, True) for path in self.files_of(log)]
             rows.pop(log.partition, None)
         for item in plan.items:
             number = self._run_item(item, number)
@@ -288,8 +348,9 @@ class Flusher:
         tombstones = {p: at for p, at in self._manifest.head.tombstones.items() if at >= plan.first_sequence}
         tombstones.update((log.partition, at) for log, at in plan.dropped if at >= plan.first_sequence)
         head = Head(
-            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones
-        )
+            self._manifest.head.identity, plan.incarnation, plan.first_file, plan.first_sequence, number, tombstones,
+            True,
+        )  # fmt: skip
         self._replace_manifest(Manifest(self._next_version, head, rows))
         self._collect(garbage)
 
@@ -311,7 +372,8 @@ class Flusher:
             self._store.checkpoints.write(partition, checkpoint_number, plan.row.flushed_end, checkpoint)
         self._disk.sync_directory(self._store.segments.directory)
         self._disk.sync_directory(self._store.checkpoints.directory)
-        self._garbage += [(path, False) for path in self._files_of(plan.log)]
+        # What a damaged log consisted of is not thrown away.
+        self._garbage += [(path, not plan.image.end_offset) for path in self.files_of(plan.log)]
         plan.row = msgspec.structs.replace(plan.row, checkpoint_number=checkpoint_number, segments=tuple(refs))
         manifest.rows[partition] = plan.row
         head = msgspec.structs.replace(manifest.head, next_number=number)
@@ -378,16 +440,21 @@ class Flusher:
             self._disk.sync_directory(self._trash)
         self._store.wal.release_before(self._previous_first_file)
 
-    def _files_of(self, log: PartitionLog) -> list[str]:
+    def files_of(self, log: PartitionLog) -> list[str]:
         number = log.checkpoint_source[2]
         paths = [self._store.segments.path(log.partition, ref.number) for ref in log.segments]
         return paths + ([self._store.checkpoints.path(log.partition, number)] if number else [])
 
-    def purge_trash(self, older_than_ms: int) -> int:
-        purged = 0
+    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int, bytes_max: int) -> int:
+        found: list[tuple[bool, int, str]] = []
         for name in self._disk.list_directory(self._trash):
             path = os.path.join(self._trash, name)
-            if self._disk.changed_ms(path) < older_than_ms:
+            found.append((name.startswith(DAMAGED_PREFIX), self._disk.changed_ms(path), path))
+        kept_bytes = purged = 0
+        # The youngest first, damaged ones before all: what exceeds the bound is the oldest of the others.
+        for damaged, changed_ms, path in sorted(found, key=lambda file: (not file[0], -file[1])):
+            kept_bytes += self._disk.open(path).size()
+            if kept_bytes > bytes_max or changed_ms < (damaged_older_than_ms if damaged else older_than_ms):
                 self._disk.remove(path)
                 purged += 1
         return purged
@@ -424,7 +491,7 @@ def _pieces(item: FlushItem) -> Iterator[tuple[list[int], list[int], list[int]]]
             yield item.bases[start : end + 1].tolist(), places.tolist(), lengths.tolist()
 
 
-def _kept_ranges(
+def kept_ranges(
     bases: array[int],
     lengths: array[int],
     entries: int,

@@ -19,6 +19,7 @@ from storage_nodes.log.manifest import PartitionRow
 from storage_nodes.log.partition_log import LogStore, PartitionLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.log.segment import SegmentRef, SegmentWriter
+from storage_nodes.protocol.configuration import ConfigurationEntry
 
 
 class ImportedLog(NamedTuple):
@@ -29,6 +30,7 @@ class ImportedLog(NamedTuple):
     starts: list[int]
     checkpoint: bytes | None
     segments: list[tuple[str, SegmentRef]]  # path, and what it holds; the number is given at the switch
+    configuration: ConfigurationEntry | None = None  # the group's as of end_offset; None = the boot configuration
 
 
 EMPTY = ImportedLog(0, [], [], None, [])

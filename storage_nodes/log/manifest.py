@@ -47,6 +47,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     first_sequence: int  # which starts with this group
     next_number: int  # for segment and checkpoint files
     tombstones: dict[int, int]  # dropped partition -> group of its drop: older WAL records of it mean nothing
+    marked: bool = False  # there is a mark of the synced end (`mark.py`): without it something was lost
 
 
 class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
@@ -68,6 +69,8 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
     whole_from: int = -1  # every entry from here on is there; -1 = not known below flushed_end
     void_sequence: int = 0  # a snapshot replaced all entries in WAL groups up to this one: they mean nothing
     suspect: bool = False  # may lack what it acknowledged
+    # (end offset, configuration): the group's, from the one in force at checkpoint_offset on; later ones are in the WAL
+    configurations: tuple[tuple[int, bytes], ...] = ()
 
 
 class Manifest:

@@ -17,7 +17,7 @@ Nothing here decides what is committed or live: the owner of the partition says 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
@@ -25,12 +25,17 @@ from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
-from storage_nodes.log.manifest import Head, Manifest, write_manifest
-from storage_nodes.log.memtable import PayloadCache
+from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_manifest
+from storage_nodes.log.mark import SyncMark
+from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import BatchError, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_configuration, read_header
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
+from storage_nodes.log.replay import Replay
+from storage_nodes.log.rewrite import Rewriter
+from storage_nodes.log.salvage import Damage, Salvage, add_to_index, append_notes, emptied, row_of, unflushed_runs
 from storage_nodes.log.segment import SegmentStore
+from storage_nodes.log.verify import StoredFile, stored_files, verify
 from storage_nodes.log.wal import (
     FLAG_CLOSED,
     GROUP_HEADER_BYTES,
@@ -52,6 +57,7 @@ from storage_nodes.log.wal import (
 )
 
 __all__ = [
+    "Damage",
     "FlushFacts",
     "FlushPlan",
     "Group",
@@ -61,12 +67,14 @@ __all__ = [
     "LogImport",
     "NodeLog",
     "PartitionLog",
+    "StoredFile",
 ]
 
 WAL_DIRECTORY = "wal"
 SEGMENTS_DIRECTORY = "segments"
 CHECKPOINTS_DIRECTORY = "checkpoints"
 TRASH_DIRECTORY = "trash"
+_SUBDIRECTORIES = (WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY)
 _IDENTITY_BYTES = 16
 
 
@@ -78,15 +86,17 @@ class NodeLog:
         self.bounds = bounds
         self.partitions: dict[int, PartitionLog] = {}
         self.incarnation = 0
-        # No group was ever written here before this process: the directory is new, or another one was lost.
-        self.is_new = loaded.newest.head.incarnation == 0
+        # What was found damaged when it was opened for repair.
+        self.damage: list[Damage] = []
         self._lock = lock
+        self._disk = disk
         self._cache = PayloadCache(bounds.memtable_bytes_max)
         self._wal = Wal(disk, os.path.join(directory, WAL_DIRECTORY), bounds, identity, 0)
         segments = SegmentStore(disk, os.path.join(directory, SEGMENTS_DIRECTORY), identity, bounds)
         checkpoints = CheckpointStore(disk, os.path.join(directory, CHECKPOINTS_DIRECTORY), identity)
         self._store = LogStore(self._cache, self._wal, segments, checkpoints)
         self._flusher = Flusher(disk, directory, bounds, self._store, loaded, self.partitions)
+        self.rewriter = Rewriter(bounds, self._store, self._flusher)
         self._imports = 0
         self._closed = False
 
@@ -96,21 +106,27 @@ class NodeLog:
         bounds: LogBounds = LogBounds(),  # noqa: B008 - frozen
         disk: Disk | None = None,
         incarnation_min: int = 0,
+        repair: bool = False,
     ) -> NodeLog:
         """BLOCKING. Recovers the log in `directory`, or starts one there. On return everything in it is durable.
 
         The incarnation is one more than the last, at least `incarnation_min`: given the time, a node whose directory
         was lost is still taken for a newer incarnation than the one before the loss.
 
+        With `repair`, damage does not end in CorruptionError: what is provably intact is kept, replicas that may lack
+        something are suspect, and `damage` says what was found (`salvage.py`).
+
         Raises CorruptionError, DirectoryInUseError, OSError.
         """
         disk = disk or OsDisk()
         disk.make_directory(directory)
         lock = disk.lock_directory(directory)
+        trash = os.path.join(directory, TRASH_DIRECTORY)
+        salvage = Salvage(disk, directory, trash, incarnation_min) if repair else None
         try:
-            loaded = _prepare_directory(disk, directory)
+            loaded = _prepare_directory(disk, directory, salvage)
             log = NodeLog(directory, bounds, disk, lock, loaded)
-            log._recover(disk, loaded, incarnation_min)
+            log._recover(loaded, incarnation_min, salvage)
         except BaseException:
             lock.close()
             raise
@@ -154,6 +170,8 @@ class NodeLog:
         place = (group.file_number << PLACE_SHIFT) + group.position + group.length_bytes + _ENTRY_PLACE_BYTES
         group.length_bytes += RECORD_BYTES + length
         group.ends[partition] = log.log_end = end
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(end, read_configuration(batch))
         wal.current.touched.add(partition)
         index = log._index or log.index_for_append()
         index.bases.append(header.base_offset)
@@ -235,8 +253,11 @@ class NodeLog:
         return self._flusher.plan_install(log, image, log.suspect)
 
     def plan_reset(self, partition: int) -> InstallPlan | None:
-        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays."""
-        return self._flusher.plan_install(self.partitions[partition], EMPTY, True)
+        """Replace the partition's damaged log by an empty, suspect one; as `plan_install`. The hard state stays, and
+        the configuration that was in force at the checkpoint: it is committed."""
+        log = self.partitions[partition]
+        image = EMPTY._replace(configuration=log.committed_configuration())
+        return self._flusher.plan_install(log, image, True)
 
     def run_install(self, plan: InstallPlan) -> None:
         """BLOCKING, any thread, like `run_flush` and never beside it."""
@@ -245,9 +266,68 @@ class NodeLog:
     def install_done(self, plan: InstallPlan) -> None:
         self._flusher.install_done(plan)
 
-    def purge_trash(self, older_than_ms: int) -> int:
-        """BLOCKING: remove files of dropped partitions that went to trash before that time; how many."""
-        return self._flusher.purge_trash(older_than_ms)
+    def stored_files(self) -> list[StoredFile]:
+        """Every file that a scrub reads, in the order of (partition, number): manifests, then segments and checkpoints.
+        The write-ahead log is not among them: it is read whole at every start, and is not there for long."""
+        return stored_files(self._disk, self.directory, self.partitions)
+
+    def verify(self, file: StoredFile, piece_bytes: int) -> Iterator[int]:
+        """Each step is BLOCKING and reads one piece: how many bytes. A file that is no longer needed ends it. Raises
+        CorruptionError."""
+        return verify(self._disk, self.directory, self._store, self.partitions, file, piece_bytes)
+
+    def needs(self, partition: int, path: str) -> bool:
+        """Is the file one of the partition's segments, or its checkpoint?"""
+        log = self.partitions.get(partition)
+        return log is not None and path in self._flusher.files_of(log)
+
+    def plan_restate(self) -> bool:
+        """May `run_restate` be called now? Not beside a flush; `restate_done` ends it."""
+        return self._flusher.begin_restate()
+
+    def run_restate(self) -> None:
+        """BLOCKING: write the manifest anew, and the one before it, since one of them is damaged."""
+        self._flusher.restate_same()
+
+    def restate_done(self) -> None:
+        self._flusher.end_restate()
+
+    def read_note(self, name: str) -> bytes:
+        """BLOCKING: a small file of the node's own; empty where there is none."""
+        try:
+            file = self._disk.open(os.path.join(self.directory, name))
+        except FileNotFoundError:
+            return b""
+        return file.read(0, file.size())
+
+    def write_note(self, name: str, data: bytes) -> None:
+        """BLOCKING. Not synced: whoever reads it must get along with nothing, or half of it."""
+        self._disk.open(os.path.join(self.directory, name), create=True).write(0, [data])
+
+    def sync_mark(self) -> None:
+        """BLOCKING, any thread: how far the log is synced is known even after a power loss, as of now."""
+        self._wal.mark.sync()
+
+    def note_damage(self, note: bytes) -> None:
+        """BLOCKING, a few bytes: a line for `damage.log`."""
+        append_notes(self._disk, self.directory, [note])
+
+    def purge_trash(self, older_than_ms: int, damaged_older_than_ms: int = 0, bytes_max: int = 1 << 62) -> int:
+        """BLOCKING: remove what went to trash before that time, damaged files before theirs, and beyond `bytes_max` the
+        oldest; how many files."""
+        return self._flusher.purge_trash(older_than_ms, damaged_older_than_ms, bytes_max)
+
+    def free_bytes(self) -> int:
+        """BLOCKING: room on the node's disk."""
+        return self._disk.free_bytes(self.directory)
+
+    def roll(self) -> None:
+        """Let the next group be the last of its file, so that a flush can free what is dead before the file is full.
+        Something harmless is staged, for there to be a next group; and again until the next file is begun."""
+        if self.partitions:
+            self._wal.roll_wanted = not self._flusher.due()
+            log = next(iter(self.partitions.values()))
+            self.save_vote(log.partition, log.epoch, log.voted_for)
 
     def close(self) -> None:
         """BLOCKING: write what is staged and let go. No group and no flush may be under way."""
@@ -267,135 +347,134 @@ class NodeLog:
 
     # --- recovery ----------------------------------------------------------------------------------------------------
 
-    def _recover(self, disk: Disk, loaded: LoadedManifests, incarnation_min: int) -> None:
+    def _recover(self, loaded: LoadedManifests, incarnation_min: int, salvage: Salvage | None) -> None:
         manifest = loaded.newest
         for row in manifest.rows.values():
             self.partitions[row.partition] = PartitionLog.from_row(self._store, row)
-        self._flusher.check_files(manifest)
-        walk = WalWalk(disk, self._wal.directory, manifest)
-        replay = _Replay(self._store, self.partitions, manifest, self._flusher)
+        incomplete = self._flusher.check_files(manifest)
+        for error in incomplete.values():
+            if salvage is None:
+                raise error
+            salvage.found(error, "its replica starts empty and is fed again by its group")
+        doubtful = self._open_mark(manifest, salvage)
+        walk = WalWalk(self._disk, self._wal.directory, manifest, self._wal.mark.sequence, salvage is not None)
+        replay = Replay(self._store, self.partitions, manifest, self._flusher)
         for number, block in walk:
-            replay.apply(number, block.position, block.sequence, block.body)
-        replay.finish()
+            replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
+        doubtful = doubtful or bool(walk.damage)
+        replay.finish(doubtful)
         self._wal.incarnation = self.incarnation = max(walk.end.incarnation + 1, incarnation_min)
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
             self._wal.files[number].touched = replay.touched.get(number, set())
-        if walk.files:
-            # A process that was killed may have left its last group in the page cache only.
-            walk.files[max(walk.files)][0].sync()
-        self._wal.resume(walk.end.number, walk.end.position, walk.end.sequence)
-        self._flusher.resume(disk.list_directory(self._wal.directory))
+        if doubtful or incomplete:
+            assert salvage is not None
+            self._rebuild(walk, salvage, doubtful, set(incomplete))
+        else:
+            if walk.files:
+                # A process that was killed may have left its last group in the page cache only.
+                walk.files[max(walk.files)][0].sync()
+            self._wal.resume(walk.end.number, walk.end.position, walk.end.sequence)
+            self._flusher.resume(self._disk.list_directory(self._wal.directory))
+            self._commit()
+            if loaded.previous is None or not manifest.head.marked:
+                self._flusher.restate_same()
+        if salvage is not None:
+            salvage.note()
+            self.damage = salvage.findings
+
+    def _open_mark(self, manifest: Manifest, salvage: Salvage | None) -> bool:
+        """Is it lost, so that nobody knows whether the end of the write-ahead log is? Raises CorruptionError."""
+        identity = manifest.head.identity
+        if manifest.head.marked:
+            try:
+                self._wal.mark = SyncMark.open(self._disk, self.directory, identity)
+                return False
+            except CorruptionError as error:
+                if salvage is None:
+                    raise
+                salvage.found(error, "whether synced groups are lost is not known: every replica is suspect")
+        self._wal.mark = SyncMark.create(self._disk, self.directory, identity)
+        return manifest.head.marked
+
+    def _rebuild(self, walk: WalWalk, salvage: Salvage, doubtful: bool, incomplete: set[int]) -> None:
+        """Go on with what is intact (`salvage.py`)."""
+        for error in walk.damage:
+            salvage.found(error, "what is intact was kept, every replica is suspect and is fed again by its group")
+        lost: list[str] = []
+        for log in list(self.partitions.values()):
+            if log.partition in incomplete or log.checkpoint_offset > log.log_end:
+                lost += self._flusher.files_of(log)
+                self.partitions[log.partition] = emptied(self._store, log)
+            elif doubtful:
+                log.suspect = True
+                if log.epoch < log.last_epoch:
+                    log.epoch, log.voted_for = log.last_epoch, 0  # the record of it was in the damaged part
+        first_sequence = max(walk.end.sequence, self._wal.mark.sequence + 1)
+        old = sorted(walk.files)
+        self._wal.resume(walk.free_number, 0, first_sequence)
+        self._rewrite_entries()
+        salvage.note()
+        rows = {partition: row_of(log) for partition, log in self.partitions.items()}
+        self._flusher.restate(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
+        for path in [*lost, *self._flusher.take_dropped()]:
+            if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
+                salvage.quarantine(path)
+        for number in old:
+            del self._wal.files[number]
+            salvage.quarantine(os.path.join(self._wal.directory, wal_name(number)))
+        self._flusher.resume(self._disk.list_directory(self._wal.directory))
+
+    def _rewrite_entries(self) -> None:
+        """All entries that are in old write-ahead log files only, into the one that begins here; durable on return."""
+        indexes: list[tuple[PartitionLog, UnflushedIndex]] = []
+        for log in self.partitions.values():
+            index = UnflushedIndex()
+            for bases, batches in unflushed_runs(self._store, log):
+                for base, batch in zip(bases, batches, strict=True):
+                    place = self._wal.add(RECORD_ENTRY, log.partition, batch)
+                    add_to_index(index, base, place, len(batch))
+                if self._wal.gathering.length_bytes >= _REWRITE_GROUP_BYTES:
+                    self._commit()
+            if len(index):
+                indexes.append((log, index))
         self._commit()
+        for log, index in indexes:
+            log.adopt_index(index)
 
 
-def _prepare_directory(disk: Disk, directory: str) -> LoadedManifests:
-    """The manifests in it; a first one where the directory is new. It is durable before anything else is made."""
-    subdirectories = [WAL_DIRECTORY, SEGMENTS_DIRECTORY, CHECKPOINTS_DIRECTORY, TRASH_DIRECTORY]
-    loaded = load_manifests(disk, directory)
+def _prepare_directory(disk: Disk, directory: str, salvage: Salvage | None) -> LoadedManifests:
+    """The manifests in it; two first ones where the directory is new. They are durable before anything else is made."""
+    try:
+        loaded = load_manifests(disk, directory)
+        if loaded is None:
+            require_fresh(disk, directory, [name for name in _SUBDIRECTORIES if name != TRASH_DIRECTORY])
+    except CorruptionError as error:
+        if salvage is None:
+            raise
+        manifests = [name for name in disk.list_directory(directory) if manifest_version(name) is not None]
+        salvage.start_over(error, [name for name in _SUBDIRECTORIES if name != TRASH_DIRECTORY], manifests)
+        loaded = None
     if loaded is None:
-        require_fresh(disk, directory, subdirectories)
-        first = Manifest(1, Head(disk.random_bytes(_IDENTITY_BYTES), 0, 1, 1, 1, {}), {})
+        identity = disk.random_bytes(_IDENTITY_BYTES)
+        SyncMark.create(disk, directory, identity)
+        first, second = (Manifest(version, Head(identity, 0, 1, 1, 1, {}, True), {}) for version in (1, 2))
         write_manifest(disk, directory, first)
-        loaded = LoadedManifests(first, None, 2)
-    for name in subdirectories:
+        write_manifest(disk, directory, second)
+        loaded = LoadedManifests(second, first, 3)
+    for name in _SUBDIRECTORIES:
         disk.make_directory(os.path.join(directory, name))
     # A process that was killed may have made or renamed files whose names are not durable yet; what is built on them
     # from here on must not vanish with a power loss.
-    for name in ["", *subdirectories]:
+    for name in ["", *_SUBDIRECTORIES]:
         disk.sync_directory(os.path.join(directory, name) if name else directory)
+    if salvage is not None:
+        for unreadable in loaded.unreadable:
+            salvage.found(unreadable, "moved to trash/; the one before it and the write-ahead log give the same state")
+            salvage.quarantine(unreadable.path)
     return loaded
 
 
 _ENTRY_PLACE_BYTES = GROUP_HEADER_BYTES + RECORD_BYTES
-
-
-class _Replay:
-    """Applies WAL records on top of the manifest's state.
-
-    Older files may be replayed for the sake of one partition, so records that the manifest's row already covers come
-    by again: an entry below `flushed_end` is passed over, a truncation cuts what this replay added, votes only move
-    forward.
-    """
-
-    def __init__(
-        self, store: LogStore, partitions: dict[int, PartitionLog], manifest: Manifest, flusher: Flusher
-    ) -> None:
-        self.touched: dict[int, set[int]] = {}
-        self._store = store
-        self._partitions = partitions
-        self._tombstones = manifest.head.tombstones
-        self._flusher = flusher
-        self._stale: set[int] = set()
-
-    def apply(self, number: int, position: int, sequence: int, body: bytes) -> None:
-        touched = self.touched.setdefault(number, set())
-        path = os.path.join(self._store.wal.directory, wal_name(number))
-        at = 0
-        place = (number << PLACE_SHIFT) + position + GROUP_HEADER_BYTES
-        while at < len(body):
-            kind, partition, length = RECORD.unpack_from(body, at)
-            at += RECORD_BYTES
-            payload = body[at : at + length]
-            if sequence > self._tombstones.get(partition, 0):
-                touched.add(partition)
-                try:
-                    self._record(kind, partition, payload, place + at, sequence)
-                except (KeyError, BatchError) as error:
-                    problem = f"record {kind} of partition {partition} does not follow from those before it ({error!r})"
-                    raise CorruptionError(path, position + GROUP_HEADER_BYTES + at, problem) from error
-            at += length
-
-    def _record(self, kind: int, partition: int, payload: bytes, place: int, sequence: int) -> None:
-        if kind == RECORD_ENTRY:
-            if sequence > self._partitions[partition].void_sequence:
-                self._entry(self._partitions[partition], payload, place)
-        elif kind == RECORD_TRUNCATE:
-            if sequence > self._partitions[partition].void_sequence:
-                self._truncate(self._partitions[partition], OFFSET.unpack(payload)[0])
-        elif kind == RECORD_VOTE:
-            log = self._partitions[partition]
-            epoch, voted_for = VOTE.unpack(payload)
-            if epoch > log.epoch or (epoch == log.epoch and not log.voted_for):
-                log.epoch, log.voted_for = epoch, voted_for
-        elif kind == RECORD_SUSPECT:
-            if sequence > self._partitions[partition].void_sequence:
-                self._partitions[partition].suspect = bool(payload[0])
-        elif kind == RECORD_CREATE:
-            if partition not in self._partitions:
-                self._partitions[partition] = PartitionLog(self._store, partition, payload[0], payload[1:].decode())
-        elif kind == RECORD_DROP:
-            self._stale.discard(partition)
-            self._flusher.dropped(self._partitions.pop(partition), sequence)
-        else:
-            raise BatchError(f"unknown record type {kind}")
-
-    def _entry(self, log: PartitionLog, batch: bytes, place: int) -> None:
-        header = read_header(batch)
-        if header.base_offset < log.flushed_end:
-            return
-        if header.base_offset != log.log_end or header.epoch < log.last_epoch:
-            # Written before the truncation that made room for what is flushed now: that must come by next.
-            self._stale.add(log.partition)
-            return
-        index = log.index_for_append()
-        if header.epoch != log.last_epoch:
-            log.start_epoch(header.epoch, header.base_offset)
-        index.bases.append(header.base_offset)
-        index.places.append(place)
-        index.lengths.append(len(batch))
-        log.log_end = log.durable_end = header.end_offset
-
-    def _truncate(self, log: PartitionLog, offset: int) -> None:
-        self._stale.discard(log.partition)
-        offset = min(max(offset, log.flushed_end), log.log_end)
-        if offset < log.log_end and (log.index is None or offset not in log.index.bases):
-            raise BatchError(f"a truncation to {offset} falls inside an entry")
-        log.cut(offset)
-
-    def finish(self) -> None:
-        """Raises CorruptionError if entries remain that follow neither what was flushed nor each other."""
-        for partition in self._stale:
-            log = self._partitions[partition]
-            problem = f"partition {partition} has entries that do not follow its end, {log.log_end}"
-            raise CorruptionError(self._store.wal.directory, 0, problem)
+# A group of intact entries that are written anew takes no more once it is this long.
+_REWRITE_GROUP_BYTES = 4 * 1024 * 1024

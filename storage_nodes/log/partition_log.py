@@ -28,6 +28,12 @@ from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef, SegmentStore
 from storage_nodes.log.wal import PLACE_MASK, PLACE_SHIFT, RECORD, RECORD_BYTES, RECORD_ENTRY, Wal, wal_name
+from storage_nodes.protocol.configuration import (
+    Configuration,
+    ConfigurationEntry,
+    decode_configuration,
+    encode_configuration,
+)
 
 # Neighbours in a WAL file are read at once where no more than this lies between them.
 _READ_GAP_BYTES = 16 * 1024
@@ -60,6 +66,7 @@ class PartitionLog:
         "_starts",
         "_store",
         "checkpoint_offset",
+        "configurations",
         "durable_end",
         "epoch",
         "flushed_end",
@@ -91,6 +98,9 @@ class PartitionLog:
         self.voted_for = 0
         self.last_epoch = 0
         self.checkpoint_offset = 0
+        # Of the Raft group, oldest first: those whose entries are in the log or were dropped below its start, from the
+        # one in force at the checkpoint on. A change is another tuple.
+        self.configurations: tuple[ConfigurationEntry, ...] = ()
         self._checkpoint: bytes | None = None
         self._checkpoint_number = 0
         self._epochs: tuple[int, ...] = ()  # boundaries: epoch _epochs[i] starts at offset _starts[i]; both ascend
@@ -117,6 +127,8 @@ class PartitionLog:
         self._starts = row.starts
         self.last_epoch = row.epochs[-1] if row.epochs else 0
         self._segments = row.segments
+        configurations = ((end, decode_configuration(data)) for end, data in row.configurations)
+        self.configurations = tuple(ConfigurationEntry(*entry) for entry in configurations)
         self.adopt_checkpoint(row.checkpoint_offset, row.checkpoint, row.checkpoint_number)
 
     # --- positions ---------------------------------------------------------------------------------------------
@@ -249,6 +261,10 @@ class PartitionLog:
         self._starts += (offset,)
         self.last_epoch = epoch
 
+    def configure(self, end_offset: int, configuration: Configuration) -> None:
+        """The entry that ends at `end_offset` is a configuration of the group."""
+        self.configurations += (ConfigurationEntry(end_offset, configuration),)
+
     def cut(self, offset: int) -> None:
         """Forget everything from `offset` on."""
         assert self.flushed_end <= offset <= self.log_end, "what was flushed is committed: it is never truncated"
@@ -264,6 +280,8 @@ class PartitionLog:
         self._epochs = self._epochs[:known]
         self._starts = self._starts[:known]
         self.last_epoch = self._epochs[-1] if known else 0
+        if self.configurations and self.configurations[-1].end_offset > offset:
+            self.configurations = tuple(entry for entry in self.configurations if entry.end_offset <= offset)
         self.log_end = offset
         self.durable_end = min(self.durable_end, offset)
 
@@ -286,11 +304,25 @@ class PartitionLog:
             self._epochs = self._epochs[trimmed:]
             self._starts = self._starts[trimmed:]
         self.adopt_checkpoint(row.checkpoint_offset, row.checkpoint, row.checkpoint_number)
+        first = _first_needed(self.configurations, row.checkpoint_offset)
+        if first:
+            self.configurations = self.configurations[first:]
 
     def adopt_install(self, row: PartitionRow) -> None:
         """A snapshot replaced everything but the hard state, which may have moved meanwhile. Under `LogStore.lock`."""
         self._index = None
         self._adopt_row(row)
+
+    def adopt_rewrite(self, segments: tuple[SegmentRef, ...], log_start: int, whole_from: int) -> None:
+        """The same entries, but for dead ones, are in these segments now. Under `LogStore.lock`."""
+        self._segments = segments
+        self.log_start = log_start
+        self.whole_from = max(self.whole_from, whole_from)
+
+    def adopt_index(self, index: UnflushedIndex) -> None:
+        """The unflushed entries were written anew, elsewhere in the write-ahead log."""
+        assert self._index is not None and len(index) == len(self._index)
+        self._index = index
 
     # --- for the flush -----------------------------------------------------------------------------------------------
 
@@ -307,11 +339,38 @@ class PartitionLog:
         """(offset, small blob, file number): as it stands in the manifest."""
         return self.checkpoint_offset, self._checkpoint, self._checkpoint_number
 
+    def configuration_at(self, offset: int) -> ConfigurationEntry | None:
+        """The configuration that the log up to `offset` ends with; None where it has none."""
+        return next((entry for entry in reversed(self.configurations) if entry.end_offset <= offset), None)
+
+    def committed_configuration(self) -> ConfigurationEntry | None:
+        """What a replica goes on with that loses its log: the one in force at the checkpoint, without an entry."""
+        entry = self.configuration_at(self.checkpoint_offset)
+        return None if entry is None else entry._replace(end_offset=0)
+
+    def configurations_below(self, checkpoint_offset: int, end: int) -> tuple[tuple[int, bytes], ...]:
+        """For the manifest: the one in force at `checkpoint_offset` and those after it, up to `end`."""
+        first = _first_needed(self.configurations, checkpoint_offset)
+        return tuple(
+            (entry.end_offset, encode_configuration(entry.configuration))
+            for entry in self.configurations[first:]
+            if entry.end_offset <= end
+        )
+
     def boundaries(self, first_offset: int, end: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Epochs and their starts that matter from `first_offset` to `end`, with the epoch of the entry before."""
         first = max(bisect_left(self._starts, first_offset) - 1, 0)
         last = bisect_left(self._starts, end)
         return self._epochs[first:last], self._starts[first:last]
+
+
+def _first_needed(configurations: tuple[ConfigurationEntry, ...], offset: int) -> int:
+    """Index of the configuration in force at `offset`: the ones before it are history."""
+    return max(bisect_right(configurations, offset, key=_configuration_end) - 1, 0)
+
+
+def _configuration_end(entry: ConfigurationEntry) -> int:
+    return entry.end_offset
 
 
 def _segment_end(ref: SegmentRef) -> int:

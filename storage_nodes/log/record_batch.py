@@ -9,6 +9,7 @@
         21     2  attributes               bit 3 timestamps are the leader's append time (always set here)
                                            bit 5 control batch: machine commands, not messages
                                            bit 8 plain: no record carries a header that a machine must look at
+                                           bit 9 control batch that holds one configuration of the Raft group
         23     4  last offset delta        records - 1
         27     8  base timestamp           ms since the Unix epoch
         35     8  max timestamp            ms; equals base timestamp here
@@ -32,13 +33,20 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from storage_nodes.protocol.records import RecordError, decode_varint, encode_varint
+from storage_nodes.protocol.configuration import (
+    Configuration,
+    ConfigurationError,
+    decode_configuration,
+    encode_configuration,
+)
+from storage_nodes.protocol.records import RecordError, decode_body, decode_varint, encode_body, encode_varint
 
 HEADER_BYTES = 61
 MAGIC = 2
 ATTRIBUTE_APPEND_TIME = 0x08
 ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_PLAIN = 0x100
+ATTRIBUTE_CONFIGURATION = 0x200
 
 # Control record keys are (int16 version, int16 type), as in Kafka. Types are on disk: never reuse one.
 CONTROL_EPOCH_START = 16
@@ -94,10 +102,12 @@ def build_batch(
     *,
     control: bool = False,
     plain: bool = False,
+    configuration: bool = False,
 ) -> bytes:
     """One batch holding `bodies` at offsets base_offset, base_offset + 1, ...
 
-    `timestamp_ms` is the leader's append time. `plain` promises that no body has a header.
+    `timestamp_ms` is the leader's append time. `plain` promises that no body has a header, `configuration` that the
+    only one is `configuration_body`.
     """
     assert bodies, "a batch holds at least one record"
     attributes = ATTRIBUTE_APPEND_TIME
@@ -105,6 +115,8 @@ def build_batch(
         attributes |= ATTRIBUTE_CONTROL
     if plain:
         attributes |= ATTRIBUTE_PLAIN
+    if configuration:
+        attributes |= ATTRIBUTE_CONFIGURATION
     count = len(bodies)
     parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)]
     add = parts.append
@@ -160,6 +172,21 @@ def iterate_bodies(batch: bytes) -> Iterator[tuple[int, bytes]]:
         raise BatchError(str(error)) from error
     if at != header.length_bytes:
         raise BatchError("bytes left over after the last record")
+
+
+def configuration_body(configuration: Configuration) -> bytes:
+    return encode_body(encode_configuration(configuration), control_key(CONTROL_CONFIGURATION))
+
+
+def read_configuration(batch: bytes) -> Configuration:
+    """The configuration in a batch whose attributes say that it holds one. Raises BatchError."""
+    records = [decode_body(body) for _offset, body in iterate_bodies(batch)]
+    if len(records) != 1 or control_kind(records[0].key) != CONTROL_CONFIGURATION:
+        raise BatchError("a configuration batch that holds something else")
+    try:
+        return decode_configuration(records[0].value)
+    except ConfigurationError as error:
+        raise BatchError(str(error)) from error
 
 
 def control_key(kind: int) -> bytes:

@@ -3,19 +3,20 @@
 What a bad group block means is decided by what lies behind it. A group is written only after the sync of the one before
 it returned, so a crash can spoil the last group only:
 
-    bad block, nothing valid behind it                  torn tail: never acknowledged, cut
+    bad block, nothing valid behind it, above the mark  torn tail: never acknowledged, cut
+    the same, at or below the mark (`mark.py`)          corruption: synced groups are gone
     bad block, a valid later block behind it            corruption: synced bytes changed
     file not sealed by its last valid block, and there is a next file     corruption (that file began after a sync)
     sequence numbers or files missing                   corruption
 
-Nothing is ever cut on any other ground, and no state is replaced by "empty": with no readable manifest the node
-does not start.
+Nothing is ever cut on any other ground. Corruption ends the opening with CorruptionError, unless it is opened for
+repair: then the walk goes on behind the damage, and `salvage.py` says what becomes of what it found.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 import google_crc32c
@@ -40,6 +41,7 @@ class LoadedManifests(NamedTuple):
     newest: Manifest
     previous: Manifest | None  # the one to fall back to; its files are kept
     next_version: int
+    unreadable: tuple[CorruptionError, ...] = ()  # versions that could not be read although another one could
 
 
 def load_manifests(disk: Disk, directory: str) -> LoadedManifests | None:
@@ -57,7 +59,7 @@ def load_manifests(disk: Disk, directory: str) -> LoadedManifests | None:
     if not readable:
         raise failures[0]
     previous = readable[1] if len(readable) > 1 else None
-    return LoadedManifests(readable[0], previous, versions[0] + 1)
+    return LoadedManifests(readable[0], previous, versions[0] + 1, tuple(failures))
 
 
 class Block(NamedTuple):
@@ -135,10 +137,13 @@ class WalEnd(NamedTuple):
 class WalWalk:
     """Walks all groups from the manifest's first file to the end of the log, and tells a torn tail from corruption.
 
-    `files` holds every file it opened, with the sequence number of its first group.
+    `files` holds every file it opened, with the sequence number of its first group. With `tolerant`, damage is
+    gathered in `damage` and the walk goes on with what is valid behind it.
     """
 
-    def __init__(self, disk: Disk, directory: str, manifest: Manifest) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, manifest: Manifest, synced_sequence: int = 0, tolerant: bool = False
+    ) -> None:
         self._disk = disk
         self._directory = directory
         self._identity = manifest.head.identity
@@ -147,52 +152,82 @@ class WalWalk:
         self._incarnation = manifest.head.incarnation
         # Only the manifest of a store that was never opened to its end may be without a first group.
         self._opened_before = manifest.head.incarnation > 0
+        self._synced_sequence = synced_sequence
+        self._tolerant = tolerant
         numbers = map(wal_number, disk.list_directory(directory))
         self._present = {number for number in numbers if number is not None and number >= self._number}
         self.files: dict[int, tuple[File, int]] = {}
+        self.damage: list[CorruptionError] = []
         self.end: WalEnd
 
     def __iter__(self) -> Iterator[tuple[int, Block]]:
         """(file number, block) of every group; `end` is known after the last. Raises CorruptionError."""
         started_in, position = self._number, 0
-        while self._number in self._present:
-            path = os.path.join(self._directory, wal_name(self._number))
-            file = self._disk.open(path)
-            self.files[self._number] = (file, self._sequence)
-            scanner = WalScanner(file, self._number, self._identity)
-            position, sealed = 0, False
-            while not sealed:
-                block = scanner.block_at(position)
-                if block is None or block.sequence != self._sequence:
+        while True:
+            later = self._later_file()
+            if self._number not in self._present:
+                if not later:
                     break
-                yield self._number, block
-                self._sequence += 1
-                self._incarnation = max(self._incarnation, block.incarnation)
-                sealed = bool(block.flags & FLAG_SEALS)
-                position = block.end
-            if not sealed:
-                self._check_tail(path, scanner, position)
+                self._found(0, f"the file is missing, yet {wal_name(later)} exists")
+                self._number = later
+                later = self._later_file()
+            sealed, position = yield from self._walk_file()
+            if not sealed and not later:
                 break
-            self._number += 1
+            self._number = self._number + 1 if sealed else later
             position = 0
-        self._check_files(started_in, position)
+        if self._number == started_in and position == 0 and self._opened_before:
+            self._found(0, "the first group after the last flush is missing, yet the manifest names it")
+        if self._synced_sequence >= self._sequence:
+            self._found(position, f"group {self._synced_sequence} was synced, yet group {self._sequence} is not there")
         self.end = WalEnd(self._number, position, self._sequence, self._incarnation)
 
-    def _check_files(self, started_in: int, position: int) -> None:
-        path = os.path.join(self._directory, wal_name(self._number))
-        later = [number for number in self._present if number > self._number]
-        if later:
-            raise CorruptionError(path, 0, f"the file is missing, yet {wal_name(min(later))} exists")
-        if self._number == started_in and position == 0 and self._opened_before:
-            raise CorruptionError(path, 0, "the first group after the last flush is missing, yet the manifest names it")
+    @property
+    def free_number(self) -> int:
+        """Above every file there is."""
+        return max([self._number, *self._present]) + 1
 
-    def _check_tail(self, path: str, scanner: WalScanner, position: int) -> None:
+    def _walk_file(self) -> Generator[tuple[int, Block], None, tuple[bool, int]]:
+        """(was the last block the file's seal, position behind it)."""
+        file = self._disk.open(self._path())
+        self.files[self._number] = (file, self._sequence)
+        scanner = WalScanner(file, self._number, self._identity)
+        position = 0
+        while True:
+            block = scanner.block_at(position)
+            if block is None or block.sequence != self._sequence:
+                block = self._block_behind(scanner, position)
+                if block is None:
+                    return False, position
+            yield self._number, block
+            self._sequence = block.sequence + 1
+            self._incarnation = max(self._incarnation, block.incarnation)
+            position = block.end
+            if block.flags & FLAG_SEALS:
+                return True, position
+
+    def _block_behind(self, scanner: WalScanner, position: int) -> Block | None:
+        """The first valid block behind a bad one, which is damage then; None at what may be a torn tail."""
         later = scanner.later_block(position - 1, self._sequence - 1)
         if later is not None:
             problem = f"group {self._sequence} is not valid, yet group {later.sequence} at {later.position} is"
-            raise CorruptionError(path, position, problem)
-        if any(number > self._number for number in self._present):
-            raise CorruptionError(path, position, f"group {self._sequence} is not valid, yet a later WAL file exists")
+            self._found(position, problem)
+        elif self._later_file():
+            self._found(position, f"group {self._sequence} is not valid, yet a later WAL file exists")
+        return later
+
+    def _later_file(self) -> int:
+        """0 = there is none."""
+        return min((number for number in self._present if number > self._number), default=0)
+
+    def _found(self, position: int, problem: str) -> None:
+        error = CorruptionError(self._path(), position, problem)
+        if not self._tolerant:
+            raise error
+        self.damage.append(error)
+
+    def _path(self) -> str:
+        return os.path.join(self._directory, wal_name(self._number))
 
 
 def require_fresh(disk: Disk, directory: str, subdirectories: list[str]) -> None:

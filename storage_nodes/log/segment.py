@@ -32,6 +32,7 @@ import threading
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import google_crc32c
@@ -159,7 +160,7 @@ def _pack_index(bases: array[int], positions: array[int]) -> bytes:
 class OpenSegment:
     """A segment that is being read: its file and its sparse index."""
 
-    __slots__ = ("_chain", "_entries", "_entries_bytes", "_file", "_index_bases", "_index_positions", "_seed")
+    __slots__ = ("_chain", "_end", "_entries", "_entries_bytes", "_file", "_index_bases", "_index_positions", "_seed")
 
     def __init__(self, file: File, identity: bytes, partition: int, ref: SegmentRef) -> None:
         self._file = file
@@ -184,6 +185,7 @@ class OpenSegment:
         self._index_positions = interleaved[1::2]
         self._entries_bytes = index_at
         self._entries = entries
+        self._end = end
         self._chain = chain
 
     def read(self, offset: int, bytes_max: int, at_least_one: bool = True) -> list[bytes]:
@@ -210,17 +212,59 @@ class OpenSegment:
             taken_bytes += len(batch)
         return batches
 
-    def verify(self) -> None:
-        """Read everything and check it, the chain included. Raises CorruptionError."""
-        position = entries = chain = 0
+    def intervals(self) -> tuple[list[int], list[int]]:
+        """Base offsets and positions of the sparse index, and behind the last one the end of the segment."""
+        return [*self._index_bases, self._end], [*self._index_positions, self._entries_bytes]
+
+    def entries(self) -> Iterator[tuple[bytes, int, int]]:
+        """BLOCKING: (batch, base offset, end offset) of every entry. Raises CorruptionError."""
+        position = 0
         while position < self._entries_bytes:
-            head = self._file.read(position, _ENTRY_BYTES)
-            batch, crc_ok = self._entry_in(self._window(position, 0), 0)
-            if batch is None or not crc_ok:
-                raise CorruptionError(self._file.path, position, "the checksum of the entry does not match")
-            chain = google_crc32c.extend(chain, head[4:])
-            position += _ENTRY_BYTES + len(batch)
-            entries += 1
+            window = self._window(position, _WRITE_BYTES)
+            at = 0
+            while True:
+                batch, crc_ok = self._entry_in(window, at)
+                if batch is None:
+                    break
+                if not crc_ok:
+                    problem = "the checksum of the entry does not match"
+                    raise CorruptionError(self._file.path, position + at, problem)
+                at += _ENTRY_BYTES + len(batch)
+                header = read_header(batch)
+                yield batch, header.base_offset, header.end_offset
+            if not at:
+                raise CorruptionError(self._file.path, position, "the entry is longer than the file")
+            self._file.forget(position, at)
+            position += at
+
+    def verify(self) -> None:
+        """BLOCKING: read everything and check it, the chain included. Raises CorruptionError."""
+        for _ in self.verify_pieces(_WRITE_BYTES):
+            pass
+
+    def verify_pieces(self, piece_bytes: int) -> Iterator[int]:
+        """The same from the disk and not from the page cache, which is left as cold as it was: a step reads about
+        `piece_bytes` and says how many. Raises CorruptionError."""
+        position = entries = chain = 0
+        self._file.forget(0, self._entries_bytes)
+        while position < self._entries_bytes:
+            window = self._window(position, piece_bytes)
+            at = 0
+            while True:
+                batch, crc_ok = self._entry_in(window, at)
+                if batch is None:
+                    break
+                if not crc_ok:
+                    problem = "the checksum of the entry does not match"
+                    raise CorruptionError(self._file.path, position + at, problem)
+                chain = google_crc32c.extend(chain, window[at + 4 : at + _ENTRY_BYTES])
+                at += _ENTRY_BYTES + len(batch)
+                entries += 1
+            if not at:
+                raise CorruptionError(self._file.path, position, "the entry is longer than the file")
+            self._file.forget(position, at)
+            position += at
+            yield at
         if (entries, chain) != (self._entries, self._chain):
             raise CorruptionError(self._file.path, position, "the chain of entry checksums does not match")
 
@@ -276,6 +320,10 @@ class SegmentStore:
     def remove(self, path: str) -> None:
         self._disk.remove(path)
 
+    def open_apart(self, partition: int, ref: SegmentRef) -> OpenSegment:
+        """BLOCKING: as `open`, for one reader that must not push out what others keep open."""
+        return OpenSegment(self._disk.open(self.path(partition, ref.number)), self._identity, partition, ref)
+
     def open(self, partition: int, ref: SegmentRef) -> OpenSegment:
         """BLOCKING. Raises CorruptionError, and FileNotFoundError where the file is gone."""
         with self._lock:
@@ -283,7 +331,7 @@ class SegmentStore:
             if segment is not None:
                 self._open.move_to_end(ref.number)
                 return segment
-        segment = OpenSegment(self._disk.open(self.path(partition, ref.number)), self._identity, partition, ref)
+        segment = self.open_apart(partition, ref)
         with self._lock:
             self._open[ref.number] = segment
             while len(self._open) > self._bounds.open_segment_files_max:

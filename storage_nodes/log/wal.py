@@ -31,7 +31,8 @@ The store identity (16 random bytes made with the store, kept in the manifest) s
 another node, or a block that a client wrapped in a message, is not taken for a group of this one.
 
 A group is written only after the sync of the one before it returned. So at most the last group can be torn, which is
-what lets recovery tell a torn tail from corruption.
+what lets recovery tell a torn tail from corruption. After each sync the mark (`mark.py`) says so outside of the file,
+which is what lets recovery tell a torn tail from one that somebody cut off.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ import google_crc32c
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.disk import Disk, File
 from storage_nodes.log.errors import DiskFailedError
+from storage_nodes.log.mark import SyncMark
 
 MAGIC = b"PWG\x01"
 GROUP_HEADER = struct.Struct(">4sQQQIII")
@@ -127,10 +129,12 @@ class Wal:
         self.spares: list[str] = []
         self.current: WalFile  # the file that the gathering group goes to
         self.gathering: Group
+        self.mark: SyncMark  # set by recovery before the first group
         self.writing: list[Group] = []  # taken, not confirmed yet
         self._seed = google_crc32c.value(identity)
         self._one_writer = threading.Lock()
         self._failed = False
+        self.roll_wanted = False  # the next group is to be the last of its file
 
     def resume(self, number: int, position: int, sequence: int) -> None:
         """Continue where recovery found the end: the next group has this place and sequence number."""
@@ -157,7 +161,8 @@ class Wal:
         group = self.gathering
         position = group.position + GROUP_HEADER_BYTES + group.length_bytes
         number = group.file_number
-        if position >= self.bounds.wal_file_bytes:
+        if position >= self.bounds.wal_file_bytes or self.roll_wanted:
+            self.roll_wanted = False
             flags |= FLAG_SEALS
             number += 1
             position = 0
@@ -193,6 +198,9 @@ class Wal:
         if end > wal_file.allocated_bytes:
             self._grow(wal_file, file, end)
         file.sync()
+        self.mark.note(group.sequence, group.file_number)
+        if group.flags & (FLAG_SEALS | FLAG_CLOSED):
+            self.mark.sync()
 
     def _make_file(self, wal_file: WalFile) -> File:
         path = os.path.join(self.directory, wal_name(wal_file.number))

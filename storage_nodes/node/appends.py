@@ -42,6 +42,10 @@ class PendingAppend(NamedTuple):
     requests: list[tuple[Token, int]]
 
 
+# Stands for a queue that was not made yet; nothing is ever put into it.
+_NOTHING: deque[PendingAppend] = deque(maxlen=0)
+
+
 class Appends:
     """Of one partition, while it leads. The three pending queues are in log order."""
 
@@ -50,9 +54,8 @@ class Appends:
     def __init__(self) -> None:
         self._gathered: list[tuple[Token, SendRequest]] = []
         self._gathered_bytes = 0
-        self._leader: deque[PendingAppend] = deque()
-        self._quorum: deque[PendingAppend] = deque()
-        self._all: deque[PendingAppend] = deque()
+        # Made when first needed: an empty deque weighs 600 bytes, and most partitions of a node are idle.
+        self._leader = self._quorum = self._all = _NOTHING
 
     def take(self, token: Token, payload: bytes) -> None:
         """Raises StorageError or msgspec.DecodeError when the request cannot be proposed."""
@@ -107,7 +110,7 @@ class Appends:
             for pending in waiting:
                 for token, _ in pending.requests:
                     token.connection.refuse(token, error)
-            waiting.clear()
+        self._leader = self._quorum = self._all = _NOTHING
 
     def _propose_group(
         self, replica: Replica, items: list[tuple[Token, SendRequest]], plain: bool, acks: int, now_ms: int
@@ -137,10 +140,16 @@ class Appends:
     ) -> None:
         pending = PendingAppend(replica.append_own(bodies, now_ms, plain=plain), now_ms, requests)
         if acks == Acks.QUORUM:
+            if self._quorum is _NOTHING:
+                self._quorum = deque()
             self._quorum.append(pending)
         elif acks == Acks.ALL:
+            if self._all is _NOTHING:
+                self._all = deque()
             self._all.append(pending)
         elif acks == Acks.LEADER:
+            if self._leader is _NOTHING:
+                self._leader = deque()
             self._leader.append(pending)
         else:
             _answer(pending)

@@ -31,9 +31,9 @@ class LeaderBalance:
         level_since: dict[int, tuple[int, int]] = {}
         due: list[Replica] = []
         for partition, replica in replicas.items():
-            if not replica.serving or replica.meta.replicas[0] == self._node_id:
+            if not replica.serving or replica.voters[0] == self._node_id:
                 continue
-            if not self._may_lead(replica.meta.replicas[0]) or not _is_level(replica):
+            if not self._may_lead(replica.voters[0]) or not _is_level(replica):
                 continue
             epoch, since_ms = self._level_since.get(partition, (0, now_ms))
             if epoch != replica.raft.epoch:
@@ -46,7 +46,7 @@ class LeaderBalance:
 
 
 def _is_level(replica: Replica) -> bool:
-    preferred = replica.meta.replicas[0]
+    preferred = replica.voters[0]
     return any(
         peer.node_id == preferred and peer.up and peer.behind <= LEVEL_RECORDS_MAX
         for peer in replica.raft.status().peers

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from storage_nodes.limits import BODY_CACHE_BYTES_MAX, READ_AHEAD_BYTES_MAX
@@ -57,8 +57,8 @@ class BodyReader:
         self._cache = cache
         self._run_cold = run_cold
         # Batches of the last read-ahead, by base offset.
-        self._ahead: list[bytes] = []
-        self._ahead_bases: list[int] = []
+        self._ahead: Sequence[bytes] = ()
+        self._ahead_bases: Sequence[int] = ()
         # (base, end, bodies) of the batch parsed last.
         self._parsed: tuple[int, int, list[bytes]] = _NOTHING
         self._size_bytes = 0
@@ -66,7 +66,7 @@ class BodyReader:
     def clear(self) -> None:
         if self._size_bytes:
             self._cache.gone(self, self._size_bytes)
-        self._ahead, self._ahead_bases, self._parsed, self._size_bytes = [], [], _NOTHING, 0
+        self._ahead, self._ahead_bases, self._parsed, self._size_bytes = (), (), _NOTHING, 0
 
     def keep_ahead(self, batches: list[bytes]) -> None:
         """These were read from disk to find messages; their bodies will be wanted next."""

@@ -1,5 +1,10 @@
 """A replica of `__cluster`: folds nodes and partitions, makes and drops local replicas, and, while it leads, is the
 in-cluster manager that answers create and delete.
+
+**After a start** the fold begins again at the checkpoint, and comes by creations whose partitions were deleted further
+on, and dropped here for good: making those anew would raise empty replicas, without their votes, from the dead. A drop
+is durable only after the entry that asked for it, so it is known which these are: until the fold has come to where the
+log ended at the start (or to where that end was cut away), nothing is made; then, everything that is missing.
 """
 
 from __future__ import annotations
@@ -9,7 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from storage_nodes.limits import REPLICATION_FACTOR
+from storage_nodes.limits import CREATING_AT_ONCE_MAX, CREATING_MS_MAX, REPLICATION_FACTOR
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import CONTROL_CLUSTER, BatchHeader, control_key, control_kind, iterate_bodies
 from storage_nodes.machines.cluster.machine import (
@@ -37,6 +42,8 @@ from storage_nodes.protocol.messages import (
 from storage_nodes.protocol.records import decode_body, encode_body
 
 TAG_BYTES_MAX = 256
+# While new partitions wait for their leaders, commands that wait for them are looked at again after this time.
+LOOK_AGAIN_S = 0.005
 _CREATABLE_KINDS = (PartitionKind.QUEUE, PartitionKind.STREAM)
 
 _create_request = msgspec.msgpack.Decoder(CreatePartitionRequest)
@@ -54,14 +61,20 @@ class ClusterReplica(Replica):
         nodes: list[NodeAddress],
         on_created: Callable[[PartitionPlan], None],
         on_deleted: Callable[[PartitionPlan], None],
+        is_led: Callable[[int], bool],
     ) -> None:
         self.machine = ClusterMachine()
         self._configured = nodes
         self._on_created = on_created
         self._on_deleted = on_deleted
+        self._start_end = log.log_end
+        self._makes = False
         self._staged: list[tuple[Token | None, Command]] = []
         # Commands of this leadership whose outcome comes with the fold: (offset of the record, token).
         self._proposed: deque[tuple[int, Token | None]] = deque()
+        # New partitions that had no leader yet when looked at last -> when they were made (monotonic).
+        self._creating: dict[int, int] = {}
+        self._is_led = is_led
         super().__init__(host, log, meta)
 
     def create(self, token: Token, payload: bytes) -> None:
@@ -79,6 +92,13 @@ class ClusterReplica(Replica):
         self.require_leader()
         self._stage(token, DeletePartition(request.partition, request.tag))
 
+    def make_missing(self) -> None:
+        """Make what the state says and this node has not, if it is known what there is to be; else later."""
+        if not self._makes and self.applied >= min(self._start_end, self.log.log_end):
+            self._makes = True
+            for plan in list(self.machine.partitions.values()):
+                self._on_created(plan)
+
     # --- Replica ----------------------------------------------------------------------------------------------
 
     def restore(self, checkpoint: bytes) -> None:
@@ -93,10 +113,14 @@ class ClusterReplica(Replica):
         for plan in [plan for partition, plan in before.items() if partition not in after]:
             self._on_deleted(plan)
         for plan in [plan for partition, plan in after.items() if partition not in before]:
-            self._on_created(plan)
+            self._made(plan)
+        self.make_missing()
 
     def propose(self) -> None:
-        staged, self._staged = self._staged, []
+        room = self._room()
+        staged, self._staged = self._staged[:room], self._staged[room:]
+        if self._staged:
+            self.host.loop.call_later(LOOK_AGAIN_S, self.propose_soon)
         if not staged:
             return
         base = self.log.log_end
@@ -104,6 +128,14 @@ class ClusterReplica(Replica):
         bodies = [encode_body(encode_command(command), key) for _, command in staged]
         self.append_own(bodies, self.host.clock.wall_ms(), control=True)
         self._proposed.extend((base + index, token) for index, (token, _) in enumerate(staged))
+
+    def _room(self) -> int:
+        """How many commands may go to the log now. Each may be a new group, and those must not come faster than the
+        nodes can elect: an overloaded node goes silent, which costs the old groups their leaders too."""
+        since_ms = self.host.clock.mono_ms() - CREATING_MS_MAX
+        creating = self._creating.items()
+        self._creating = {new: made_ms for new, made_ms in creating if made_ms > since_ms and not self._is_led(new)}
+        return max(CREATING_AT_ONCE_MAX - len(self._creating) - len(self._proposed), 0)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         for offset, body in iterate_bodies(batch):
@@ -113,12 +145,20 @@ class ClusterReplica(Replica):
             outcome, effects = self.machine.apply(record.value)
             for effect in effects:
                 if isinstance(effect, PartitionCreated):
-                    self._on_created(effect.plan)
+                    if self.serving:
+                        self._creating[effect.plan.partition] = self.host.clock.mono_ms()
+                    self._made(effect.plan)
                 else:
                     self._on_deleted(effect.plan)
             if self._proposed and self._proposed[0][0] == offset:
                 _, token = self._proposed.popleft()
                 self._answer(token, outcome)
+        self.make_missing()
+
+    def _maybe_trust(self) -> None:
+        """Not before everything is made: what is made while this replica is suspect is suspect too."""
+        if self._makes:
+            super()._maybe_trust()
 
     def on_lead(self) -> None:
         """Register every configured node whose entry is missing or has changed."""
@@ -127,6 +167,7 @@ class ClusterReplica(Replica):
                 self._stage(None, RegisterNode(*address))
 
     def on_follow(self) -> None:
+        self._creating = {}
         staged, self._staged = self._staged, []
         for token, _ in staged:
             if token is not None:
@@ -140,6 +181,10 @@ class ClusterReplica(Replica):
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), _nothing_live
         )
+
+    def _made(self, plan: PartitionPlan) -> None:
+        if self._makes:
+            self._on_created(plan)
 
     def _stage(self, token: Token | None, command: Command) -> None:
         self._staged.append((token, command))

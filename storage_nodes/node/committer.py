@@ -27,6 +27,7 @@ SYNC_SECONDS = Histogram(
     "Write and fdatasync of one group",
     buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
 )
+SYNC_TIMES_MAX = 10_000  # between two looks; more tell nothing new
 EXIT_DISK_FAILED = 74  # EX_IOERR
 
 _log = structlog.get_logger()
@@ -69,6 +70,9 @@ class Committer:
         self._held_writing: list[tuple[int, RaftMessage]] = []
         self._work: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write_groups, name="wal", daemon=True)
+        # Of the groups written since somebody took them, and when the one under way began.
+        self._sync_seconds: list[float] = []
+        self._writing_since_s = 0.0
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
 
@@ -103,6 +107,11 @@ class Committer:
         else:
             self._send(peer, message)
 
+    def take_sync_times(self) -> tuple[list[float], float]:
+        """(seconds each group took since the last call, how long the one under way has taken so far)."""
+        taken, self._sync_seconds = self._sync_seconds, []
+        return taken, self._loop.time() - self._writing_since_s if self._writing else 0.0
+
     def _gather(self) -> None:
         self._scheduled = False
         if self._writing:
@@ -115,6 +124,7 @@ class Committer:
             return
         self._writing = True
         self._idle.clear()
+        self._writing_since_s = self._loop.time()
         self._held_writing, self._held = self._held, []
         self._work.put(group)
 
@@ -140,6 +150,8 @@ class Committer:
         GROUP_COMMITS.inc()
         GROUP_BYTES.inc(group.length_bytes)
         SYNC_SECONDS.observe(elapsed_s)
+        if len(self._sync_seconds) < SYNC_TIMES_MAX:
+            self._sync_seconds.append(elapsed_s)
         self._after_group(group.length_bytes)
         if self._proposers or self._log.staged_bytes:
             self._gather()

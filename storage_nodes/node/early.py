@@ -6,28 +6,34 @@ moment and replayed, these messages save the new group an election timeout. Boun
 
 from __future__ import annotations
 
-from collections import deque
-
 from storage_nodes.protocol.messages import RaftMessage
 
-EARLY_MESSAGES_MAX = 1_000
+EARLY_MESSAGES_MAX = 4_096
 EARLY_MESSAGE_AGE_MS_MAX = 2_000
 
 
 class EarlyMessages:
-    """First come, first replayed; the oldest go first when full."""
+    """First come, first replayed; the partition that has waited longest goes first when full."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[int, int, RaftMessage]] = deque(maxlen=EARLY_MESSAGES_MAX)
+        # Partition -> (since when it waits, its messages), in the order in which they began to wait.
+        self._kept: dict[int, tuple[int, list[tuple[int, RaftMessage]]]] = {}
+        self._count = 0
 
     def keep(self, sender: int, message: RaftMessage, now_ms: int) -> None:
-        while self._kept and self._kept[0][0] < now_ms - EARLY_MESSAGE_AGE_MS_MAX:
-            self._kept.popleft()
-        self._kept.append((now_ms, sender, message))
+        self._make_room(now_ms)
+        _, messages = self._kept.setdefault(message.partition, (now_ms, []))
+        messages.append((sender, message))
+        self._count += 1
 
     def take(self, partition: int) -> list[tuple[int, RaftMessage]]:
-        taken = [(sender, message) for _, sender, message in self._kept if message.partition == partition]
-        if taken:
-            rest = [item for item in self._kept if item[2].partition != partition]
-            self._kept = deque(rest, maxlen=EARLY_MESSAGES_MAX)
-        return taken
+        _, messages = self._kept.pop(partition, (0, []))
+        self._count -= len(messages)
+        return messages
+
+    def _make_room(self, now_ms: int) -> None:
+        while self._kept:
+            partition, (since_ms, _) = next(iter(self._kept.items()))
+            if self._count < EARLY_MESSAGES_MAX and since_ms >= now_ms - EARLY_MESSAGE_AGE_MS_MAX:
+                return
+            self.take(partition)

@@ -7,7 +7,9 @@ partition before its group has elected a leader and folded what is committed.
 from __future__ import annotations
 
 import asyncio
-import os
+import gc
+import shutil
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -20,30 +22,40 @@ from storage_nodes.config import NodeConfig, split_listen
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
+    DESCRIBE_PARTITIONS_MAX,
     HAND_OVERS_AT_ONCE_MAX,
+    PEER_UP_SLICE_PARTITIONS,
     RETIRE_MS_MAX,
+    STARTS_PER_MS_MAX,
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
-from storage_nodes.log.segment import segment_partition
+from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.cluster.machine import PartitionPlan
-from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import PartitionMeta, Replica
+from storage_nodes.node.replica import PartitionMeta, Replica, shared_meta
 from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
+    AppendEntries,
     ClusterInfo,
     Heartbeat,
     NodeInfo,
@@ -51,11 +63,14 @@ from storage_nodes.protocol.messages import (
     PeerHello,
     RaftFrame,
     RaftMessage,
+    SnapshotChunk,
 )
 
 COLD_READERS = 2
 HAND_OVER_POLL_S = 0.005
-RESET_RETRY_S = 0.01
+# Replicas hold no cycles that die young. A full collection over those of 20,000 groups would stop the event loop for
+# hundreds of milliseconds, so from time to time all there are leave the collector's sight.
+FREEZE_EVERY_REPLICAS = 1_000
 
 T = TypeVar("T")
 PARTITIONS = Gauge("penstock_node_partitions", "Replicas held by this node")
@@ -74,7 +89,7 @@ class StorageNode:
         self.clock = NodeClock()
         self.loop = asyncio.get_running_loop()
         # The time as incarnation: a node that lost its directory is still newer than it was before.
-        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms())
+        self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
         self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
         self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
@@ -83,27 +98,34 @@ class StorageNode:
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
         )
+        self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
+        # Peers that came up -> replicas that have not heard of it yet.
+        self._rising: dict[int, deque[Replica]] = {}
         self._early = EarlyMessages()
-        self._table = RequestTable(self)
-        self._connections: set[Connection] = set()
+        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
+        # In the order in which they came, so that a stop is the same every time; a set has none.
+        self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = False
         self._stopped = False
-        # Partitions whose damaged log is being replaced by an empty one.
-        self._resetting: set[int] = set()
+        self.damage = DamageControl(self)
         self._balance = LeaderBalance(self.node_id, self.links.may_lead)
         self._balancing: asyncio.Task[None] | None = None
+        self.care = NodeCare(self, config.node_disk_reserve_bytes)
+        self._table = RequestTable(self)
 
     async def start(self) -> None:
         self.committer.start()
+        self.damage.opened()
         self._open_replicas()
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self._balancing = self.loop.create_task(self._balance_forever())
+        self.care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -112,6 +134,7 @@ class StorageNode:
         """Hand leadership over, stop serving, write what is staged, close the log."""
         if self._balancing is not None:
             self._balancing.cancel()
+        self.care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
@@ -121,9 +144,10 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self._resetting:
+        while self._flushing or self.snapshots.installing or self.damage.resetting:
             await asyncio.sleep(0.01)
         self.timers.close()
+        self.failover.close()
         self._stopped = True
         self._cold.shutdown(wait=True)
         self.log.close()
@@ -150,7 +174,7 @@ class StorageNode:
         while True:
             await asyncio.sleep(BALANCE_INTERVAL_MS / 1000)
             for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
-                replica.hand_over(replica.meta.replicas[0])
+                replica.hand_over(replica.voters[0])
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -160,11 +184,17 @@ class StorageNode:
     def is_up(self, peer: int) -> bool:
         return self.links.is_up(peer)
 
+    def peers_up(self) -> list[int]:
+        return self.links.peers_up()
+
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """Who belongs to the group of this replica now."""
+
     def run_cold(
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
     ) -> None:
         """Run blocking reads in a thread, then `done` on the event loop. A read error ends the process (R12, R21),
-        unless it is damage to one partition's segment that the other voters can make good: then `damaged` is called."""
+        unless it is damage to a file of one partition (`damage.py`): then `damaged` is called."""
         if self._stopped:
             return
         future = self.loop.run_in_executor(self._cold, work)
@@ -172,15 +202,25 @@ class StorageNode:
 
     def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self._set_aside(error):
+        if isinstance(error, CorruptionError) and self.damage.met(error):
             damaged()
             return
         done(finished.result())
+
+    async def run_blocking(self, work: Callable[[], T]) -> T:
+        """The same for what this node does of its own accord: a failed disk ends the process (R21)."""
+        try:
+            return await self.loop.run_in_executor(self._cold, work)
+        except (OSError, DiskFailedError) as error:
+            disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
     def request(self, token: Token, payload: bytes) -> None:
         self._table.dispatch(token, payload)
+
+    def gate_sends(self) -> None:
+        self._table.gate_sends(self.links.any_read_only)
 
     def cancelled(self, token: Token, partition: int) -> None:
         replica = self.replicas.get(partition)
@@ -194,13 +234,19 @@ class StorageNode:
         self.links.heard(beat)
 
     def raft_frame(self, sender: int, frame: RaftFrame) -> None:
-        replicas = self.replicas
-        for message in frame.messages:
-            replica = replicas.get(message.partition)
-            if replica is not None:
-                replica.receive(sender, message)
-            else:
-                self._early.keep(sender, message, self.clock.mono_ms())
+        if not self.links.is_newest(sender, frame.incarnation):
+            return
+        messages = frame.messages
+        if self.care.closed:
+            messages = [message for message in messages if not _brings_messages(message)]
+        self._inbox.take(sender, frame.incarnation, messages)
+
+    def _raft_message(self, sender: int, message: RaftMessage) -> None:
+        replica = self.replicas.get(message.partition)
+        if replica is not None:
+            replica.receive(sender, message)
+        else:
+            self._early.keep(sender, message, self.clock.mono_ms())
 
     # --- what the node knows ----------------------------------------------------------------------------------
 
@@ -210,70 +256,95 @@ class StorageNode:
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def describe(self, partitions: list[int] | None) -> ClusterInfo:
-        """Nodes and partitions as folded here; leaders as far as this node knows them."""
-        machine = self.cluster.machine
-        nodes = [
-            NodeInfo(*address, alive=address.node_id == self.node_id or self.links.is_up(address.node_id))
-            for address in machine.nodes.values()
-        ]
-        plans = (
-            machine.partitions.values() if partitions is None else filter(None, map(machine.partitions.get, partitions))
-        )
-        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in plans]
-        if partitions is None or CLUSTER_PARTITION in partitions:
+    def describe(self, partitions: list[int] | None, first: int = 0) -> ClusterInfo:
+        """Nodes and partitions as folded here; leaders as far as this node knows them. All partitions: one page."""
+        if partitions is not None and len(partitions) > DESCRIBE_PARTITIONS_MAX:
+            text = f"{len(partitions)} partitions are asked for, {DESCRIBE_PARTITIONS_MAX} are told at a time"
+            raise StorageError(ErrorCode.INVALID_REQUEST, text)
+        plans = self.cluster.machine.partitions
+        following = 0
+        if partitions is None:
+            wanted = sorted(partition for partition in plans if partition >= first)
+            if len(wanted) > DESCRIBE_PARTITIONS_MAX:
+                following = wanted[DESCRIBE_PARTITIONS_MAX]
+                del wanted[DESCRIBE_PARTITIONS_MAX:]
+        else:
+            wanted = [partition for partition in partitions if partition in plans]
+        rows = [plans[partition] for partition in wanted]
+        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in rows]
+        if (partitions is None and not first) or (partitions is not None and CLUSTER_PARTITION in partitions):
             meta = self.cluster.meta
-            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta.replicas, meta.tag))
-        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos)
+            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(self.cluster.voters), meta.tag))
+        nodes = [self._node_info(address) for address in self.cluster.machine.nodes.values()]
+        return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following)
+
+    def _node_info(self, address: NodeAddress) -> NodeInfo:
+        if address.node_id == self.node_id:
+            since_ms = self.failover.started_wall_ms
+            return NodeInfo(*address, True, since_ms, "", _free_bytes(self.config.node_dir))
+        since_ms, why = self.failover.peer_words(address.node_id)
+        return NodeInfo(*address, self.links.is_up(address.node_id), since_ms, why)
 
     def _info(self, partition: int, kind: int, replicas: list[int], tag: str) -> PartitionInfo:
         replica = self.replicas.get(partition)
         if replica is None:
             return PartitionInfo(partition, kind, replicas, tag)
-        return PartitionInfo(partition, kind, replicas, tag, replica.raft.leader, replica.raft.epoch)
+        raft = replica.raft
+        since_ms = self.failover.since_wall_ms(raft)
+        reason = self.failover.reason(raft, replicas[0])
+        return PartitionInfo(partition, kind, replicas, tag, raft.leader, raft.epoch, since_ms, reason)
 
     # --- replicas ---------------------------------------------------------------------------------------------
 
     def _open_replicas(self) -> None:
         if CLUSTER_PARTITION not in self.log.partitions:
             voters = sorted(node.node_id for node in self.config.nodes)[:CLUSTER_VOTERS_MAX]
-            meta = PartitionMeta("cluster", voters)
+            meta = PartitionMeta("cluster", tuple(voters))
             self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
             # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
             self.log.set_suspect(CLUSTER_PARTITION, True)
             self.committer.wake()
-        for log in list(self.log.partitions.values()):
-            self._open_replica(log).start(campaign=False)
+        # Groups that learn of no leader stand for election one after the other, not all at once.
+        for number, log in enumerate(list(self.log.partitions.values())):
+            self.damage.open_replica(log).start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        for plan in list(self.cluster.machine.partitions.values()):
-            self._create(plan)
+        self.cluster.make_missing()
 
-    def _open_replica(self, log: PartitionLog) -> Replica:
-        meta = msgspec.json.decode(log.tag, type=PartitionMeta)
+    def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
+        meta = meta or shared_meta(log.tag)
         if log.kind == PartitionKind.CLUSTER:
-            replica: Replica = ClusterReplica(self, log, meta, self.config.nodes, self._create, self._drop)
+            replica: Replica = ClusterReplica(
+                self, log, meta, self.config.nodes, self._create, self._drop, self._is_led
+            )
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
         else:
             assert log.kind == PartitionKind.STREAM, f"partition kind {log.kind}"
             replica = StreamReplica(self, log, meta)
         self.replicas[log.partition] = replica
+        if not len(self.replicas) % FREEZE_EVERY_REPLICAS:
+            gc.freeze()
         return replica
 
     def _create(self, plan: PartitionPlan) -> None:
         """The cluster log says that this partition exists."""
         if self.node_id not in plan.replicas or plan.partition in self.replicas:
             return
-        meta = PartitionMeta(plan.tag, list(plan.replicas), plan.config)
+        meta = PartitionMeta(plan.tag, plan.replicas, plan.config)
         log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
         if self.cluster.log.suspect:
             # Made while this node still learns what it once knew: it may have held this replica before.
             self.log.set_suspect(plan.partition, True)
         self.committer.wake()
-        replica = self._open_replica(log)
+        replica = self.open_replica(log, meta)
         replica.start(campaign=plan.replicas[0] == self.node_id)
         for sender, message in self._early.take(plan.partition):
             replica.receive(sender, message)
+
+    def _is_led(self, partition: int) -> bool:
+        """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""
+        replica = self.replicas.get(partition)
+        return replica is None or bool(replica.raft.leader)
 
     def _drop(self, plan: PartitionPlan) -> None:
         """The cluster log says, committed, that this partition is deleted (R23)."""
@@ -284,61 +355,41 @@ class StorageNode:
             self.log.drop(plan.partition)
             self.committer.wake()
 
-    # --- damage -----------------------------------------------------------------------------------------------
-
-    def _set_aside(self, error: CorruptionError) -> bool:
-        """Replace the replica whose segment is damaged by an empty, suspect one, which is fed again by its group.
-
-        Only where the other voters are a majority that is up: otherwise what is left here may be needed, and the node
-        stops, for somebody to look at it.
-        """
-        partition = segment_partition(os.path.basename(error.path))
-        replica = self.replicas.get(partition) if partition != CLUSTER_PARTITION else None
-        if replica is None:
-            return partition in self._resetting
-        voters = replica.meta.replicas
-        if sum(self.links.is_up(voter) for voter in voters) <= len(voters) // 2:
-            return False
-        _log.critical("stored data is damaged, replica is fed again", partition=partition, error=str(error))
-        del self.replicas[partition]
-        replica.close()
-        self._resetting.add(partition)
-        self._reset(replica.log)
-        return True
-
-    def _reset(self, log: PartitionLog) -> None:
-        partition = log.partition
-        if self.log.partitions.get(partition) is not log:
-            self._resetting.discard(partition)  # deleted meanwhile
-            return
-        plan = self.log.plan_reset(partition)
-        if plan is None:
-            self.loop.call_later(RESET_RETRY_S, self._reset, log)
-            return
-
-        def done(_: None) -> None:
-            self.log.install_done(plan)
-            self._resetting.discard(partition)
-            if self.log.partitions.get(partition) is log:
-                self._open_replica(log).start(campaign=False)
-
-        self.run_cold(lambda: self.log.run_install(plan), done)
-
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)
         if replica is not None:
             replica.tick()
 
     def _peer_changed(self, peer: int, up: bool) -> None:
-        for replica in list(self.replicas.values()):
-            if peer in replica.meta.replicas:
-                replica.peer_changed(peer, up)
+        """That a peer is gone must be known to all replicas before anything of its next incarnation arrives. That it is
+        up may wait for its turn: each leader will send to it, and there may be thousands."""
+        self._rising.pop(peer, None)
+        affected = deque(self.replicas.values())
+        if up:
+            self._rising[peer] = affected
+            self._raise(peer, affected)
+        else:
+            for replica in affected:
+                replica.peer_changed(peer, False)
+
+    def _raise(self, peer: int, waiting: deque[Replica]) -> None:
+        """The next replicas hear that the peer is up, unless it went down meanwhile."""
+        if self._rising.get(peer) is not waiting:
+            return
+        for _ in range(min(len(waiting), PEER_UP_SLICE_PARTITIONS)):
+            replica = waiting.popleft()
+            if not replica.closed:
+                replica.peer_changed(peer, True)
+        if waiting:
+            self.loop.call_soon(self._raise, peer, waiting)
+        else:
+            del self._rising[peer]
 
     # --- connections and background ---------------------------------------------------------------------------
 
     def _accept(self) -> Connection:
-        connection = Connection(self, self.loop, self._connections.discard)
-        self._connections.add(connection)
+        connection = Connection(self, self.loop, lambda gone: self._connections.pop(gone, None))
+        self._connections[connection] = None
         return connection
 
     def _after_group(self, size_bytes: int) -> None:
@@ -348,7 +399,10 @@ class StorageNode:
     def _flush_if_due(self) -> None:
         if self._flushing or not self.log.flush_due():
             return
+        # Planning is one piece however many partitions there are: the peers hear of us just before, and just after.
+        self.links.beat_all()
         plan = self.log.plan_flush(self._flush_facts)
+        self.links.beat_all()
         if plan is None:
             return
         self._flushing = True
@@ -366,3 +420,18 @@ class StorageNode:
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
         return None if replica is None else replica.flush_facts()
+
+
+def _brings_messages(message: RaftMessage) -> bool:
+    """Commands (deletes, the start of an epoch) are small, and without them nothing could ever be freed."""
+    if type(message) is AppendEntries:
+        return not all(read_header(entry).is_control for entry in message.entries)
+    return type(message) is SnapshotChunk
+
+
+def _free_bytes(directory: str) -> int:
+    """What is left of the file system; 0 = cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free
+    except OSError:
+        return 0

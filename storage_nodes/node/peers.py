@@ -2,7 +2,9 @@
 
 Liveness is request-response (R33): a heartbeat echoes the highest sequence heard from its receiver. A peer is up
 while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; so a link that is dead in one direction
-is dead for both ends. A peer whose port refuses connections has no process and is down at once.
+is dead for both ends. Time in which this node itself had no turn is not held against a peer: else nodes that are short
+of processors would take each other for dead, elect, and be shorter of them still, for ever. A peer whose port refuses
+connections has no process and is down at once.
 
 What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
 """
@@ -18,6 +20,7 @@ import structlog
 from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import (
     AppendEntries,
@@ -51,6 +54,9 @@ class PeerLink(asyncio.Protocol):
         self.up = False
         self.incarnation = 0
         self.retiring = False
+        self.read_only = False
+        self.slow = False
+        self.sync_us = 0
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
         self.outbox: list[RaftMessage] = []
@@ -58,6 +64,7 @@ class PeerLink(asyncio.Protocol):
         self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
+        self.history = PeerHistory()
 
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
@@ -71,6 +78,7 @@ class PeerLink(asyncio.Protocol):
                 await self._lost.wait()
             except ConnectionRefusedError:
                 self._alive_until_ms = 0
+                self.history.expect(NO_PROCESS)
                 self._links.check(self)
             except (OSError, TimeoutError):
                 pass
@@ -88,7 +96,10 @@ class PeerLink(asyncio.Protocol):
         self._beaten_ms = now_ms
         if self._transport is not None:
             own = self._links
-            beat = Heartbeat(own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring)
+            beat = Heartbeat(
+                own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
+                own.slow, own.sync_us,
+            )  # fmt: skip
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def beat_again(self, now_ms: int) -> None:
@@ -99,13 +110,24 @@ class PeerLink(asyncio.Protocol):
     def heard(self, beat: Heartbeat) -> None:
         """A heartbeat of this peer came in (on its connection to us)."""
         self.heard_seq = max(self.heard_seq, beat.seq)
+        if beat.retiring and not self.retiring:
+            self.history.retiring(self._links.now_ms())
         self.retiring = beat.retiring
+        self.read_only = beat.read_only
+        self.slow = beat.slow
+        self.sync_us = beat.sync_us
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
 
+    def excuse(self, late_ms: int) -> None:
+        """This node itself did nothing for so long: neither did it beat, nor did it read what the peer sent."""
+        if self.up:
+            self._alive_until_ms += late_ms
+
     def restarted(self, incarnation: int) -> None:
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
+        self.history.expect(RESTARTED)
         self.incarnation = incarnation
         self.retiring = False
         self.heard_seq = 0
@@ -153,10 +175,16 @@ class PeerLinks:
         self.node_id = node_id
         self.incarnation = incarnation
         self.retiring = False
+        # What the heartbeats say of this node's disk (`care.py`).
+        self.read_only = False
+        self.slow = False
+        self.sync_us = 0
         self._clock = clock
         self._on_change = on_change
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
         self._flushing = False
+        # When all links beat last.
+        self._beaten_ms = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -208,16 +236,47 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up
 
-    def may_lead(self, peer: int) -> bool:
-        """Is it up, and not about to stop?"""
+    def is_newest(self, peer: int, incarnation: int) -> bool:
+        """Is this the newest incarnation of the peer that greeted us? A connection of an older one may still hold
+        what that one sent, perhaps from a disk that is gone (R4)."""
         link = self._links.get(peer)
-        return link is not None and link.up and not link.retiring
+        return link is not None and incarnation == link.incarnation
+
+    def peers_up(self) -> list[int]:
+        return [link.address.node_id for link in self._links.values() if link.up]
+
+    def incarnation_of(self, peer: int) -> int:
+        """The newest one that greeted us; 0 = none."""
+        link = self._links.get(peer)
+        return 0 if link is None else link.incarnation
+
+    def history_of(self, peer: int) -> PeerHistory | None:
+        link = self._links.get(peer)
+        return None if link is None else link.history
+
+    def may_lead(self, peer: int) -> bool:
+        """Is it up, not about to stop, and its disk neither full nor slow?"""
+        link = self._links.get(peer)
+        return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
+
+    def is_read_only(self, node: int) -> bool:
+        """Does this node, or a peer as far as it told, take no messages?"""
+        link = self._links.get(node)
+        return self.read_only if link is None else link.read_only
+
+    @property
+    def any_read_only(self) -> bool:
+        return self.read_only or any(link.read_only for link in self._links.values())
+
+    def sync_times(self) -> tuple[list[int], int]:
+        """(sync times of the peers that are up and know theirs, how many peers may lead)."""
+        links = [link for link in self._links.values() if link.up]
+        return [link.sync_us for link in links if link.sync_us], sum(map(self.may_lead, self._links))
 
     def retire(self) -> None:
         """Tell all peers that this node is about to stop."""
         self.retiring = True
-        for link in self._links.values():
-            link.beat(self.now_ms())
+        self.beat_all()
 
     def greeted(self, hello: PeerHello) -> bool:
         """A peer opened a connection to us. False = an older incarnation or a stranger: close it."""
@@ -244,16 +303,30 @@ class PeerLinks:
         alive = link.is_alive(self._clock.mono_ms())
         if alive != link.up:
             link.up = alive
-            _log.info("peer is up" if alive else "peer is down", peer=link.address.node_id)
+            why = link.history.changed(alive, self._clock.mono_ms())
+            if alive:
+                _log.info("peer is up", peer=link.address.node_id)
+            else:
+                _log.warning("peer is down", peer=link.address.node_id, reason=why)
             self._on_change(link.address.node_id, alive)
 
     async def _beat_forever(self) -> None:
         while True:
-            now_ms = self._clock.mono_ms()
-            for link in self._links.values():
-                link.beat(now_ms)
-                self.check(link)
+            self.beat_all()
             await asyncio.sleep(HEARTBEAT_INTERVAL_MS / 1000)
+
+    def beat_all(self) -> None:
+        """Beat, and look who is silent: for so long in turns that this node had, so that the dead are found even by one
+        that is always late. A node that stood still for as long as its peers wait has been given up by them, and must
+        not take itself for a leader any more: nothing is excused then."""
+        now_ms = self._clock.mono_ms()
+        late_ms = now_ms - self._beaten_ms - HEARTBEAT_INTERVAL_MS if self._beaten_ms else 0
+        self._beaten_ms = now_ms
+        for link in self._links.values():
+            if 0 < late_ms < PEER_TIMEOUT_MS:
+                link.excuse(late_ms)
+            link.beat(now_ms)
+            self.check(link)
 
 
 def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:

@@ -60,8 +60,15 @@ class QueueReplica(Replica):
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        self._bodies = BodyReader(log, host.bodies, host.run_cold)
+        # Made when first needed, as the queues of appends are: an idle partition stays small.
+        self._body_reader: BodyReader | None = None
         super().__init__(host, log, meta)
+
+    @property
+    def _bodies(self) -> BodyReader:
+        if self._body_reader is None:
+            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold)
+        return self._body_reader
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -148,7 +155,9 @@ class QueueReplica(Replica):
     def on_follow(self) -> None:
         self._appends.fail(self.raft.leader)
         self._do(self.machine.follow())
-        self._bodies.clear()
+        if self._body_reader is not None:
+            self._body_reader.clear()
+            self._body_reader = None
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:

@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
 import msgspec
 import structlog
-from prometheus_client import Counter
 
 from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
@@ -27,34 +26,63 @@ from storage_nodes.log.record_batch import (
     BatchError,
     BatchHeader,
     build_batch,
+    configuration_body,
     control_key,
     read_header,
     verify_batch,
 )
 from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
-LEADER_CHANGES = Counter("penstock_node_leader_changes", "Partitions of which this node became leader")
+METAS_SHARED_MAX = 1_024
 
 _log = structlog.get_logger()
 T = TypeVar("T")
 
 
+_NEVER = (0, 0)
+
+
 class PartitionMeta(msgspec.Struct, frozen=True):
-    """What a node keeps with each local partition, so that it can serve it without asking anyone."""
+    """What a node keeps with each local partition, so that it can serve it without asking anyone.
+
+    `replicas` and `learner` are the group as it was when this replica was made: who belongs to it now, the log says.
+    """
 
     tag: str
-    replicas: list[int]
+    replicas: tuple[int, ...]
     config: QueueConfig = QueueConfig()
+    # Made to be fed; it becomes a voter, if at all, by an entry of the log.
+    learner: bool = False
+
+    def boot(self, node_id: int) -> Configuration:
+        """The configuration until the log says otherwise."""
+        if not self.learner:
+            return Configuration(self.replicas)
+        return Configuration(tuple(replica for replica in self.replicas if replica != node_id), (node_id,))
+
+
+@lru_cache(METAS_SHARED_MAX)
+def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, ...], QueueConfig]:
+    return replicas, config
+
+
+def shared_meta(text: str) -> PartitionMeta:
+    """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
+    meta = msgspec.json.decode(text, type=PartitionMeta)
+    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner)
 
 
 class Host(Protocol):
@@ -68,10 +96,15 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    failover: Failover
     feed: Feed
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
+    def peers_up(self) -> list[int]: ...
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """The replica's configuration in force is committed; perhaps said again after a restart."""
+
     def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
@@ -90,16 +123,19 @@ class Replica:
         self.closed = False
         self._staging = False
         self._applying_cold = False
-        self._reading_cold: set[int] = set()
+        # Followers that wait for a read of older entries.
+        self._reading_cold: tuple[int, ...] = ()
         self._lead_at = -1
         self._trust_at = -1
         self._last_append: AppendEntries | None = None
+        # Whom `failover` was told of.
+        self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
-        self._replicated_since = (0, 0)
+        self._replicated_since = _NEVER
         self.raft = RaftMachine(
             log.partition,
             host.node_id,
-            tuple(meta.replicas),
+            meta.boot(host.node_id),
             log,
             log.epoch,
             log.voted_for,
@@ -109,6 +145,10 @@ class Replica:
         )
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
+
+    @property
+    def tag(self) -> str:
+        return self.meta.tag
 
     # --- what subclasses say ----------------------------------------------------------------------------------
 
@@ -182,8 +222,12 @@ class Replica:
             self.perform(self.raft.durable(end_offset, self.host.clock.mono_ms()))
 
     def peer_changed(self, peer: int, up: bool) -> None:
+        """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        raft = self.raft
         now_ms = self.host.clock.mono_ms()
-        self.perform(self.raft.peer_up(peer, now_ms) if up else self.raft.peer_down(peer, now_ms))
+        effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)
+        if effects or raft.leader != self._leader_told or raft.next_tick_ms():
+            self.perform(effects)
 
     def tick(self) -> None:
         if self.closed:
@@ -203,21 +247,46 @@ class Replica:
         self.handing_over = self.raft.transferee == target
         self.perform(effects)
 
+    def change_configuration(self, change: Change) -> Refusal | None:
+        """Begin to change who belongs to the group; None: begun, or so already (`raft.configuration`).
+
+        It is done when Host.configuration_committed says so; a leader that is deposed before may or may not have done
+        it. A learner's progress is in `raft.status().peers`.
+        """
+        refusal = Refusal.NOT_LEADER if self.closed else self.raft.refusal_of(change)
+        if refusal is None:
+            self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
+        return refusal
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The present ones; the first is the preferred leader."""
+        return self.raft.voters
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Voters and learners."""
+        return self.raft.configuration.members
+
     def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
         """Let the follower lead that holds most of the log, of those that may."""
-        peers = [peer for peer in self.raft.status().peers if peer.up and may_lead(peer.node_id)]
+        peers = [p for p in self.raft.status().peers if p.up and not p.learner and may_lead(p.node_id)]
         if peers:
             self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
-    def start(self, campaign: bool) -> None:
-        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition."""
+    def start(self, campaign: bool, after_ms: int = 0) -> None:
+        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
+        election timer begins to run `after_ms` from now."""
         now_ms = self.host.clock.mono_ms()
-        for peer in self.meta.replicas:
-            if peer != self.host.node_id and self.host.is_up(peer):
-                self.perform(self.raft.peer_up(peer, now_ms))
+        self.host.failover.changed(self)
+        for peer in self.host.peers_up():
+            self.perform(self.raft.peer_up(peer, now_ms))
         if campaign:
             self.perform(self.raft.campaign(now_ms))
-        self.schedule()
+        if after_ms:
+            self.host.timers.wake(self.partition, now_ms + after_ms)
+        else:
+            self.schedule()
 
     def close(self) -> None:
         if self.serving:
@@ -226,6 +295,7 @@ class Replica:
         self.closed = True
         self.host.snapshots.drop(self.partition)
         self.host.timers.forget(self.partition)
+        self.host.failover.forget(self.partition)
 
     # --- snapshots --------------------------------------------------------------------------------------------
 
@@ -246,17 +316,27 @@ class Replica:
             self._staging = True
             self.host.committer.propose_soon(self)
 
-    def append_own(self, bodies: list[bytes], timestamp_ms: int, *, control: bool = False, plain: bool = False) -> int:
+    def append_own(
+        self,
+        bodies: list[bytes],
+        timestamp_ms: int,
+        *,
+        control: bool = False,
+        plain: bool = False,
+        configuration: bool = False,
+    ) -> int:
         """Stage one batch of our own at the log's end; returns its end offset."""
         end = self.log.log_end
-        batch = build_batch(end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain)
+        batch = build_batch(
+            end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration
+        )
         self.host.log.append(self.partition, batch)
         return end + len(bodies)
 
     def disposable_end(self) -> int:
-        """Dead entries below need not be kept: every voter holds them, or those that do not are so far behind that
+        """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
         they get a snapshot."""
-        replicated = self.raft.replicated
+        replicated = self.raft.needed_from()
         now_ms = self.host.clock.mono_ms()
         if replicated != self._replicated_since[0] or replicated >= self.raft.commit:
             self._replicated_since = (replicated, now_ms)
@@ -296,28 +376,41 @@ class Replica:
                 for entry in effect.entries:  # type: ignore[union-attr]
                     self.host.log.append(self.partition, entry)
                 self.host.committer.wake()
+                if self.log.configurations is not self.raft.history:
+                    self.perform(self.raft.configured(self.host.clock.mono_ms()))
             elif kind is raft_effects.Send:
                 self._send(effect)  # type: ignore[arg-type]
             else:
                 self._perform_rare(effect)
         if self.serving:
             self.progressed()
+        if self.raft.leader != self._leader_told:
+            self._leader_told = self.raft.leader
+            self.host.failover.changed(self)
         self.schedule()
 
     def _perform_rare(self, effect: raft_effects.Effect) -> None:
         if isinstance(effect, raft_effects.SaveVote):
+            if effect.voted_for == self.host.node_id:
+                ELECTIONS.inc()
             self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
             self.host.committer.wake()
         elif isinstance(effect, raft_effects.Truncate):
             self.host.log.truncate(self.partition, effect.offset)
             self.host.committer.wake()
+            self.perform(self.raft.configured(self.host.clock.mono_ms()))
         elif isinstance(effect, raft_effects.EpochStart):
             body = encode_body(b"", control_key(CONTROL_EPOCH_START))
             end = self.append_own([body], self.host.clock.wall_ms(), control=True)
             self.host.committer.wake()
             self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
+        elif isinstance(effect, raft_effects.AppendConfiguration):
+            self._append_configuration(effect.configuration)
+        elif isinstance(effect, raft_effects.ConfigurationCommitted):
+            self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+            _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
+            self.host.configuration_committed(self, effect.configuration)
         elif isinstance(effect, raft_effects.BecameLeader):
-            LEADER_CHANGES.inc()
             self._lead_at = self.raft.commit
             self._maybe_lead()
         elif isinstance(effect, raft_effects.Trusted):
@@ -336,10 +429,18 @@ class Replica:
             self._lead_at = -1
             self.handing_over = False
             self.host.snapshots.stop_sending(self.partition)
-            _log.info("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+            _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
             if self.serving:
                 self.serving = False
                 self.on_follow()
+
+    def _append_configuration(self, configuration: Configuration) -> None:
+        body = configuration_body(configuration)
+        end = self.append_own([body], self.host.clock.wall_ms(), control=True, configuration=True)
+        self.host.committer.wake()
+        now_ms = self.host.clock.mono_ms()
+        self.perform(self.raft.configured(now_ms))
+        self.perform(self.raft.proposed(end, now_ms))
 
     def _send(self, effect: raft_effects.Send) -> None:
         if effect.after_sync:
@@ -352,10 +453,10 @@ class Replica:
         if entries is not None:
             self._send_append(effect, entries)
         elif effect.peer not in self._reading_cold:
-            self._reading_cold.add(effect.peer)
+            self._reading_cold += (effect.peer,)
 
             def done(cold: list[bytes]) -> None:
-                self._reading_cold.discard(effect.peer)
+                self._reading_cold = tuple(peer for peer in self._reading_cold if peer != effect.peer)
                 if not self.closed and self.raft.is_current(effect):
                     self._send_append(effect, cold)
                     self.schedule()
@@ -373,6 +474,7 @@ class Replica:
             or message.epoch != effect.epoch
             or message.commit != effect.commit
             or message.replicated != effect.replicated
+            or message.learner != effect.learner
             or message.entries != entries
         ):
             message = AppendEntries(
@@ -383,6 +485,7 @@ class Replica:
                 effect.commit,
                 entries,
                 effect.replicated,
+                effect.learner,
             )
             if self._last_append is None:
                 self.host.loop.call_soon(self._forget_append)
@@ -445,4 +548,5 @@ class Replica:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
             self._lead_at = -1
             self.serving = True
+            self.host.failover.serves(self.raft)
             self.on_lead()

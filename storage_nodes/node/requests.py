@@ -10,6 +10,7 @@ import msgspec
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.connections import Token
 from storage_nodes.node.queue_replica import QueueReplica
+from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DescribeClusterRequest, Opcode, encode_message
@@ -38,19 +39,46 @@ class RequestTable:
 
     def __init__(self, node: StorageNode) -> None:
         self._node = node
+        self._queue = dict(_QUEUE)
+        self._stream = dict(_STREAM)
         self._cluster: dict[int, Callable[[Token, bytes], None]] = {
             Opcode.CREATE_PARTITION: lambda token, payload: node.cluster.create(token, payload),
             Opcode.DELETE_PARTITION: lambda token, payload: node.cluster.delete(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
+            Opcode.SCRUB: node.care.scrub.answer,
         }
+
+    def gate_sends(self, gated: bool) -> None:
+        """While some disk is nearly full, every request that brings messages is looked at; otherwise none is."""
+        self._queue[Opcode.SEND] = self._send_if_room if gated else QueueReplica.send
+        self._stream[Opcode.STREAM_APPEND] = self._append_if_room if gated else StreamReplica.append
+
+    def _send_if_room(self, replica: QueueReplica, token: Token, payload: bytes) -> None:
+        self._require_room(replica)
+        replica.send(token, payload)
+
+    def _append_if_room(self, replica: StreamReplica, token: Token, payload: bytes) -> None:
+        self._require_room(replica)
+        replica.append(token, payload)
+
+    def _require_room(self, replica: Replica) -> None:
+        """Raises READ_ONLY where this node, or a majority of the group, has none; NOT_LEADER comes first."""
+        replica.require_leader()
+        links = self._node.links
+        voters = replica.voters
+        full = [voter for voter in voters if links.is_read_only(voter)]
+        if self._node.node_id in full or len(full) > (len(voters) - 1) // 2:
+            nodes = ", ".join(map(str, full))
+            text = f"the disk of node {nodes} is nearly full: no messages are taken until there is room"
+            raise StorageError(ErrorCode.READ_ONLY, text)
 
     def dispatch(self, token: Token, payload: bytes) -> None:
         opcode = token.opcode
-        queue_call = _QUEUE.get(opcode)
+        queue_call = self._queue.get(opcode)
         if queue_call is not None:
             queue_call(self._replica(payload, QueueReplica), token, payload)
             return
-        stream_call = _STREAM.get(opcode)
+        stream_call = self._stream.get(opcode)
         if stream_call is not None:
             stream_call(self._replica(payload, StreamReplica), token, payload)
             return
@@ -73,7 +101,7 @@ class RequestTable:
 
     def _describe(self, token: Token, payload: bytes) -> None:
         request = _describe_request.decode(payload)
-        token.connection.answer(token, encode_message(self._node.describe(request.partitions)))
+        token.connection.answer(token, encode_message(self._node.describe(request.partitions, request.first)))
 
 
 def first_integer(payload: bytes) -> int:

@@ -31,6 +31,12 @@ from storage_nodes.log.node_log import ImportedLog
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef
 from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
+from storage_nodes.protocol.configuration import (
+    ConfigurationEntry,
+    ConfigurationError,
+    decode_configuration,
+    encode_configuration,
+)
 from storage_nodes.protocol.messages import SnapshotChunk, SnapshotReply
 
 if TYPE_CHECKING:
@@ -51,6 +57,8 @@ class SnapshotSender:
         self.replica = replica
         self.peer = effect.peer
         self.epoch = effect.epoch
+        self._learner = effect.learner
+        self._configuration = ConfigurationEntry(0, replica.meta.boot(replica.host.node_id))
         self._snapshots = snapshots
         self._end_offset = 0
         self._last_epoch = 0
@@ -71,6 +79,7 @@ class SnapshotSender:
         self._end_offset = facts.applied
         self._last_epoch = log.epoch_at(facts.applied)
         self._checkpoint = facts.checkpoint
+        self._configuration = log.configuration_at(facts.applied) or self._configuration
         self._read_at = log.log_start
         _log.info("sending a snapshot", partition=replica.partition, peer=self.peer, end_offset=self._end_offset)
         epochs, starts = log.boundaries(log.log_start, self._end_offset)
@@ -129,9 +138,10 @@ class SnapshotSender:
     def _send(
         self, number: int, checkpoint: bytes, entries: list[bytes], done: bool, epochs: list[int], starts: list[int]
     ) -> None:
+        end, configuration = self._configuration
         self._chunk = SnapshotChunk(
             self.replica.partition, self.epoch, self._end_offset, self._last_epoch, number, checkpoint, entries, done,
-            epochs, starts,
+            epochs, starts, self._learner, b"" if number else encode_configuration(configuration), end,
         )  # fmt: skip
         self._resends = -1
         self._leave()
@@ -162,6 +172,8 @@ class SnapshotReceiver:
         self.end_offset = first.chunk.end_offset
         self._epochs = first.chunk.epochs
         self._starts = first.chunk.starts
+        configuration = decode_configuration(first.chunk.configuration)
+        self._configuration = ConfigurationEntry(first.chunk.configuration_end, configuration)
         self._import = replica.host.log.begin_import(replica.partition)
         self._state: list[bytes] = []
         self._state_bytes = 0
@@ -212,13 +224,15 @@ class SnapshotReceiver:
 
     def _finished(self, chunk: SnapshotChunk, segments: list[tuple[str, SegmentRef]]) -> None:
         self._busy = False
-        if self._closed:
+        if self._closed or not self.replica.raft.may_install(self.end_offset):
+            self.replica.host.snapshots.gave_up(self)
             self._discard()
             return
         self.installing = True
         self.replica.raft.installing()
         state = b"".join(self._state)
-        self._install(chunk, state, ImportedLog(self.end_offset, self._epochs, self._starts, state, segments))
+        image = ImportedLog(self.end_offset, self._epochs, self._starts, state, segments, self._configuration)
+        self._install(chunk, state, image)
 
     def _install(self, chunk: SnapshotChunk, state: bytes, image: ImportedLog) -> None:
         replica = self.replica
@@ -288,9 +302,13 @@ class Snapshots:
             if receiver is not None:
                 receiver.close()
                 del self._receiving[replica.partition]
-            if chunk.number:
+            if chunk.number or not chunk.configuration:
                 return  # the rest of one that was given up
-            receiver = self._receiving[replica.partition] = SnapshotReceiver(replica, effect)
+            try:
+                receiver = self._receiving[replica.partition] = SnapshotReceiver(replica, effect)
+            except ConfigurationError as error:
+                _log.error("refusing a snapshot", partition=replica.partition, sender=effect.sender, error=str(error))
+                return
         receiver.take(chunk)
 
     def ended(self, out: SnapshotSender) -> None:
@@ -319,6 +337,11 @@ class Snapshots:
     def installed(self, partition: int) -> None:
         """The snapshot that was coming in is the log now, or nobody wants it any more."""
         self._receiving.pop(partition, None)
+
+    def gave_up(self, receiver: SnapshotReceiver) -> None:
+        """It is wanted no more."""
+        if self._receiving.get(receiver.replica.partition) is receiver:
+            del self._receiving[receiver.replica.partition]
 
     @property
     def installing(self) -> bool:

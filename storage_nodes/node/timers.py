@@ -6,6 +6,8 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
+from storage_nodes.limits import TIMERS_SLICE_PARTITIONS
+
 # Overtaken wishes that the heap may hold beyond one per partition.
 OVERTAKEN_MAX = 64
 
@@ -60,7 +62,8 @@ class Timers:
         self._handle = None
         now = self._mono_ms()
         ready: list[int] = []
-        while self._heap and self._heap[0][0] <= now:
+        # What is left rings in the next turn of the loop.
+        while self._heap and self._heap[0][0] <= now and len(ready) < TIMERS_SLICE_PARTITIONS:
             due, partition = heapq.heappop(self._heap)
             if self._due.get(partition) == due:
                 del self._due[partition]

@@ -60,7 +60,8 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.NOT_IN_FLIGHT: _FINAL,
     ErrorCode.OVER_LIMIT: _FINAL,
     ErrorCode.PURGE_IN_PROGRESS: _FINAL,
-    ErrorCode.READ_ONLY: _ELSEWHERE,
+    # Of the leader itself: whoever leads next says so in a NOT_LEADER.
+    ErrorCode.READ_ONLY: _LATER,
     ErrorCode.OFFSET_OUT_OF_RANGE: _FINAL,
     ErrorCode.INTERNAL: _UNSURE,
     ErrorCode.CANCELLED: _FINAL,

@@ -28,6 +28,7 @@ class Opcode(enum.IntEnum):
     PEER_HELLO = 40
     RAFT = 41
     HEARTBEAT = 42
+    SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
 
 
@@ -181,10 +182,19 @@ class NodeInfo(Message, frozen=True):
     port: int
     zone: str
     alive: bool = True
+    # Up or down since then (ms since the epoch), as the answering node saw it, and in what way it went down.
+    since_ms: int = 0
+    why: str = ""
+    # Of the answering node only: what is left of the file system that holds its directory.
+    disk_free_bytes: int = 0
 
 
 class PartitionInfo(Message, frozen=True):
-    """`leader` and `epoch` are what the answering node knows; 0 = no leader known."""
+    """`leader` and `epoch` are what the answering node knows; 0 = no leader known.
+
+    `leader_since_ms` (ms since the epoch): since when it leads, or since when none is known; 0 = the answering node
+    has no replica. `leader_reason`: how the leader before was lost and this one came, whose voters only itself knows.
+    """
 
     partition: int
     kind: int
@@ -192,6 +202,8 @@ class PartitionInfo(Message, frozen=True):
     tag: str
     leader: int = 0
     epoch: int = 0
+    leader_since_ms: int = 0
+    leader_reason: str = ""
 
 
 class CreatePartitionRequest(Message, frozen=True):
@@ -214,9 +226,10 @@ class DeletePartitionRequest(Message, frozen=True):
 
 
 class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all."""
+    """Only the named partitions; None = all from `first` on, a page of them."""
 
     partitions: list[int] | None = None
+    first: int = 0
 
 
 class ClusterInfo(Message, frozen=True):
@@ -224,6 +237,30 @@ class ClusterInfo(Message, frozen=True):
     manager: int
     nodes: list[NodeInfo]
     partitions: list[PartitionInfo]
+    # Ask again from this partition on; 0 = that was all.
+    next: int = 0
+
+
+class ScrubRequest(Message, frozen=True):
+    """How does the scrub of this node go? With `start`, begin a pass unless one is under way."""
+
+    start: bool = False
+
+
+class ScrubReply(Message, frozen=True):
+    """Times are ms since the epoch: when the pass under way began (0 = none is), when the last one ended. Counts are of
+    the pass under way or, without one, of the last; `unrepaired` counts findings that are not made good yet, and
+    `waiting` names those that the group cannot help with now."""
+
+    running: bool
+    started_ms: int
+    ended_ms: int
+    files_done: int
+    files_total: int
+    bytes_done: int
+    found: int
+    unrepaired: int
+    waiting: list[str] = []
 
 
 class Empty(Message, frozen=True):
@@ -251,6 +288,12 @@ class Heartbeat(Message, frozen=True):
     echo_incarnation: int
     # The sender is about to stop: give it no leadership.
     retiring: bool = False
+    # Its disk is nearly full: it takes no messages, and no leadership.
+    read_only: bool = False
+    # Its disk is slow: give it no leadership.
+    slow: bool = False
+    # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
+    sync_us: int = 0
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
@@ -268,6 +311,8 @@ class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     entries: list[bytes]
     # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
     replicated: int = 0
+    # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
+    learner: bool = False
 
 
 class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
@@ -332,6 +377,11 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     done: bool
     epochs: list[int] = []
     starts: list[int] = []
+    # The leader takes the receiver for a learner, as in AppendEntries.
+    learner: bool = False
+    # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
+    configuration: bytes = b""
+    configuration_end: int = 0
 
 
 class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):

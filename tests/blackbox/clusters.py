@@ -168,9 +168,11 @@ class ImageCluster(NodeCluster):
     """Every node's directory is an ext4 image of its own on a loop device."""
 
     image_mib = 768
+    reserve_mib = 64
 
     def __init__(self) -> None:
         super().__init__()
+        self.settings = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(self.reserve_mib * 1024 * 1024)}
         self.images: dict[int, DiskImage] = {}
         try:
             for node_id in NODES:

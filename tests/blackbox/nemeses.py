@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 
-from storage_nodes.__main__ import EXIT_DATA
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import PEER_TIMEOUT_MS
 from storage_nodes.node.committer import EXIT_DISK_FAILED
-from tests.blackbox.bench import Bench
+from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, SEND
 from tests.blackbox.clusters import NODES, ImageCluster, NetworkCluster
 from tests.blackbox.faults.files import Damage, damageable, flip_bit, truncate
@@ -22,9 +21,12 @@ LEASES_PAUSED = 10
 ZOMBIE_CALLS_S = 0.1
 CUT_S = 4.0
 QUIET_S = 0.3
-FILL_LEAVES_MIB = 4
-FILL_TIMEOUT_S = 60.0
-DAMAGE_STOP_TIMEOUT_S = 4.0
+FILL_LEAVES_MIB = 40  # below the reserve of the image clusters, above a quarter of it
+LEADERS_LEAVE_S = 10.0
+DAMAGE_STOP_TIMEOUT_S = 1.0
+REPAIR_TIMEOUT_S = 30.0
+FOUND_TEXT = "stored data is damaged"
+REPAIRED_TEXT = "damage is repaired"
 
 
 async def quiet(bench: Bench) -> None:
@@ -224,18 +226,24 @@ async def power_all(bench: Bench) -> None:
 
 
 async def disk_full(bench: Bench) -> None:
-    """F13/R21 on one node: a write fails for want of space, the node stops, the others go on, it comes back later."""
+    """F12: the disk of a leader is nearly full. It goes on, takes no messages, and leads nothing after a while."""
     cluster = bench.cluster
     assert isinstance(cluster, ImageCluster)
-    victim = bench.rng.choice(NODES)
+    victim = await bench.leader(bench.load.queue)
     led = await bench.led_by(victim)
     bench.fault("disk full", led, f"node {victim}")
-    cluster.images[victim].fill(FILL_LEAVES_MIB)
-    code = await asyncio.to_thread(cluster.wait_exit, victim, FILL_TIMEOUT_S)
-    bench.notes["disk full, node ran on" if code is None else f"disk full, node stopped with exit code {code}"] += 1
-    if code not in (None, EXIT_DISK_FAILED):
-        bench.findings.append(f"node {victim} stopped with exit code {code} on a full disk, not {EXIT_DISK_FAILED}")
+    await asyncio.to_thread(cluster.images[victim].fill, FILL_LEAVES_MIB)
+    end = time.monotonic() + LEADERS_LEAVE_S
+    while await bench.led_by(victim):
+        if time.monotonic() > end:
+            bench.findings.append(f"node {victim} still leads {LEADERS_LEAVE_S:.0f} s after its disk was nearly full")
+            break
+        await asyncio.sleep(QUIET_S)
     await bench.recovered()
+    code = await asyncio.to_thread(cluster.wait_exit, victim, QUIET_S)
+    bench.notes["disk full, node ran on" if code is None else f"disk full, node stopped with exit code {code}"] += 1
+    if code is not None:
+        bench.findings.append(f"node {victim} stopped with exit code {code} on a disk that was nearly full")
     cluster.images[victim].empty()
     cluster.heal()
     await bench.caught_up()
@@ -253,10 +261,8 @@ async def truncate_files(bench: Bench) -> None:
 
 
 async def _damage_one(bench: Bench, flipped: bool) -> None:
-    """Correct is: the node refuses to start and says so (exit code EXIT_DATA), or starts and holds what the others do.
-
-    Repair from the others is not built; after a refusal the damage is undone, as an operator with a copy would.
-    """
+    """Nothing is undone. Correct is: the node starts by itself, says what it found, is fed again by the others, and
+    holds what they do; what it did not find changed nothing that it needs (read back at the end)."""
     cluster = bench.cluster
     leader = await bench.leader(bench.load.stream)
     victim = bench.rng.choice([node for node in NODES if node != leader])
@@ -265,21 +271,31 @@ async def _damage_one(bench: Bench, flipped: bool) -> None:
     cluster.kill(victim)
     path = bench.rng.choice(damageable(cluster.node_directory(victim)))
     damage: Damage | None = flip_bit(path, bench.rng) if flipped else truncate(path, bench.rng)
-    kind = path.name.rstrip("0123456789").rstrip("-.") or path.name
+    kind = path.suffix.lstrip(".") or path.name.partition("-")[0]
+    found_before = cluster.log_of(victim).count(FOUND_TEXT)
     cluster.start(victim)
     code = await asyncio.to_thread(cluster.wait_exit, victim, DAMAGE_STOP_TIMEOUT_S)
+    if code is not None:
+        bench.findings.append(f"node {victim} did not start but ended with exit code {code}: {damage}")
+        raise BenchError(f"node {victim} cannot start")
     await bench.recovered()
-    if code is None:
-        bench.notes[f"{kind}: started"] += 1
-    else:
-        bench.notes[f"{kind}: refused to start, exit code {code}"] += 1
-        if code != EXIT_DATA:
-            bench.findings.append(f"damage ended the node with exit code {code}, not {EXIT_DATA}: {damage}")
-        assert damage is not None
-        damage.undo()
-        cluster.start(victim)
     await bench.caught_up()
+    found = cluster.log_of(victim).count(FOUND_TEXT) > found_before
+    bench.notes[f"{kind}: {'found and repaired' if found else 'of no consequence'}"] += 1
+    await _repaired(bench, victim)
     bench.healed("damaged files")
+
+
+async def _repaired(bench: Bench, victim: int) -> None:
+    """Everything the node found is repaired: its replicas are trusted again."""
+    end = time.monotonic() + REPAIR_TIMEOUT_S
+    while True:
+        text = bench.cluster.log_of(victim)
+        if text.count(FOUND_TEXT) == text.count(REPAIRED_TEXT):
+            return
+        if time.monotonic() > end:
+            raise BenchError(f"node {victim} is not repaired after {REPAIR_TIMEOUT_S:.0f} s")
+        await asyncio.sleep(QUIET_S)
 
 
 # --- everything ---------------------------------------------------------------------------------------------

@@ -1,16 +1,28 @@
-"""`python -m tests.simulation SEED [--steps N] [--trace]`, `--sweep FROM COUNT`, `--bugs`: see docs/simulation.md."""
+"""Run seeds; see docs/simulation.md.
+
+python -m tests.simulation SEED [--steps N] [--without KINDS] [--plant BUG] [--trace]     one seed
+python -m tests.simulation --replay FILE [--trace]                                        a stored failure
+python -m tests.simulation SEED --shrink [...], --replay FILE --shrink                    make it smaller
+python -m tests.simulation --sweep FROM COUNT [--processes P]                             many seeds
+python -m tests.simulation --bugs [--seeds N] [--only BUGS] [--processes P]               every planted bug
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import statistics
 import sys
 import time
 import traceback
+from functools import partial
 
+from tests.simulation.cases import Case, Catch, commit, hunt, load, planted_bug, run_case, shrink
+from tests.simulation.faults import KINDS
 from tests.simulation.planted import PLANTED
-from tests.simulation.world import STEPS_DEFAULT, Outcome, hunt, run_seed
+from tests.simulation.sweep import Bounds, describe, make_pool, sweep
+from tests.simulation.world import STEPS_DEFAULT
 
-PROGRESS_EVERY_S = 5.0
 # Away from the seeds that sweeps start with.
 BUG_SEEDS_FROM = 50_000
 
@@ -20,60 +32,56 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def replay(seed: int, steps: int) -> str:
-    return f"python -m tests.simulation {seed} --steps {steps} --trace"
-
-
-def one(seed: int, steps: int, trace: bool) -> int:
+def one(case: Case, trace: bool) -> int:
     started = time.perf_counter()
     try:
-        outcome = run_seed(seed, steps, say if trace else None)
+        outcome = run_case(case, say if trace else None)
     except Exception:
         traceback.print_exc()
-        say(f"seed {seed} FAILED; again: {replay(seed, steps)}")
+        say(f"FAILED; again, with every event: {case.command()} --trace")
         return 1
     elapsed_s = time.perf_counter() - started
-    say(f"seed {seed}: {outcome}")
+    say(f"seed {case.seed}: {outcome}")
     say(f"{outcome.steps / elapsed_s:,.0f} steps/s, {outcome.simulated_s / elapsed_s:.1f} x real time")
     return 0
 
 
-def sweep(first: int, count: int, steps: int) -> int:
-    started = shown = time.perf_counter()
-    outcomes: list[Outcome] = []
-    failed: list[int] = []
-    for seed in range(first, first + count):
-        try:
-            outcomes.append(run_seed(seed, steps))
-        except Exception as error:
-            failed.append(seed)
-            say(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}; again: {replay(seed, steps)}")
-        now = time.perf_counter()
-        if now - shown > PROGRESS_EVERY_S:
-            shown = now
-            say(f"... {seed - first + 1} of {count} seeds, {len(failed)} failed, {now - started:.0f} s")
-    elapsed_s = time.perf_counter() - started
-    total = sum(outcome.steps for outcome in outcomes)
-    say(
-        f"{count} seeds from {first}: {len(failed)} failed, {total:,} steps in {elapsed_s:.0f} s "
-        f"({total / elapsed_s:,.0f}/s), {sum(o.acked for o in outcomes):,} acknowledged, "
-        f"{sum(o.delivered for o in outcomes):,} delivered, {sum(o.elections for o in outcomes):,} elections, "
-        f"{sum(o.recoveries for o in outcomes):,} recoveries, {sum(o.flushes for o in outcomes):,} flushes, "
-        f"{sum(o.simulated_s for o in outcomes):,.0f} simulated s"
-    )
-    return 1 if failed else 0
+def smaller(case: Case) -> int:
+    found = shrink(case, say)
+    say(found.command())
+    return 1
 
 
-def bugs(seeds_max: int) -> int:
-    missed = 0
-    say(f"{'bug':<5}{'rule':<5}{'seed':>7}{'seeds':>7}{'steps':>10}  what was noticed")
-    for planted in PLANTED:
-        caught = hunt(planted, BUG_SEEDS_FROM, seeds_max)
-        missed += not caught.rule
-        what = (planted.plant.__doc__ or "").partition(": ")[2]
-        noticed = caught.rule or "NOT CAUGHT"
-        seen = f"{caught.seed:>7}{caught.seeds:>7}{caught.steps:>10,}"
-        say(f"{planted.number:<5}{planted.rule:<5}{seen}  {noticed}: {what}")
+def many(bounds: Bounds, figures: str = "") -> int:
+    found = sweep(bounds, say)
+    for name, value, unit in describe(found):
+        say(f"{name:<24}{value:>16,.0f}  {unit}")
+    for verdict in found.failed:
+        say(f"FAILED {verdict.seed}: {verdict.problem[:200]}")
+    if figures:
+        with open(figures, "w") as file:
+            json.dump(list(describe(found)), file)
+    return 1 if found.failed else 0
+
+
+def _hunt(number: str, seeds_max: int) -> Catch:
+    return hunt(planted_bug(number), BUG_SEEDS_FROM, seeds_max)
+
+
+def bugs(only: list[str], seeds_max: int, processes: int) -> int:
+    """Every planted bug until it is noticed."""
+    planted = [bug for bug in PLANTED if not only or bug.number in only]
+    say(f"{'bug':<6}{'rule':<5}{'seed':>7}{'seeds':>7}{'steps':>10}  what was noticed")
+    needed, missed = [], 0
+    with make_pool(processes) as pool:
+        catches = pool.map(partial(_hunt, seeds_max=seeds_max), [bug.number for bug in planted])
+        for bug, caught in zip(planted, catches, strict=True):
+            missed += not caught.rule
+            needed.append(caught.seeds)
+            what = (bug.plant.__doc__ or "").partition(": ")[2].split("\n\n")[0].replace("\n    ", " ")
+            seen = f"{caught.seed:>7}{caught.seeds:>7}{caught.steps:>10,}"
+            say(f"{bug.number:<6}{bug.rule:<5}{seen}  {caught.rule or 'NOT CAUGHT'}: {what}")
+    say(f"{len(planted) - missed} of {len(planted)} caught, median {statistics.median(needed):g} seeds")
     return 1 if missed else 0
 
 
@@ -81,18 +89,37 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
     parser.add_argument("seed", type=int, nargs="?")
     parser.add_argument("--steps", type=int, default=STEPS_DEFAULT, help="of the phase with faults")
-    parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--trace", action="store_true", help="write every event")
+    parser.add_argument("--without", default="", metavar="KINDS", help=f"leave out faults: {', '.join(KINDS)}")
+    parser.add_argument("--plant", default="", metavar="BUG", help="with this planted bug, for example B8")
+    parser.add_argument("--replay", metavar="FILE", help="run a stored failure")
+    parser.add_argument("--shrink", action="store_true", help="find fewer faults and steps that break the same rule")
     parser.add_argument("--sweep", type=int, nargs=2, metavar=("FROM", "COUNT"))
+    parser.add_argument("--minutes", type=float, default=0.0, help="with --sweep: end after so long; COUNT may be 0")
+    parser.add_argument("--figures", default="", metavar="FILE", help="with --sweep: write them there as JSON")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--bugs", action="store_true", help="run every planted bug until it is noticed")
+    parser.add_argument("--only", default="", metavar="BUGS", help="with --bugs: these, for example B8,B21")
     parser.add_argument("--seeds", type=int, default=300, help="most seeds a planted bug may take")
     arguments = parser.parse_args()
     if arguments.sweep is not None:
-        return sweep(arguments.sweep[0], arguments.sweep[1], arguments.steps)
+        first, seeds = arguments.sweep
+        bounds = Bounds(first, seeds, arguments.minutes, arguments.steps, arguments.processes)
+        return many(bounds, arguments.figures)
     if arguments.bugs:
-        return bugs(arguments.seeds)
-    if arguments.seed is None:
-        parser.error("name a seed, or --sweep FROM COUNT, or --bugs")
-    return one(arguments.seed, arguments.steps, arguments.trace)
+        return bugs([name for name in arguments.only.split(",") if name], arguments.seeds, arguments.processes)
+    if arguments.replay:
+        case, at = load(arguments.replay)
+        if at != commit():
+            say(f"this failed on commit {at}; here, what is drawn when may differ")
+    elif arguments.seed is not None:
+        without = tuple(name for name in arguments.without.split(",") if name)
+        if arguments.plant not in ("", *(bug.number for bug in PLANTED)) or not set(without) <= set(KINDS):
+            parser.error("no such planted bug, or no such kind of faults")
+        case = Case(arguments.seed, arguments.steps, without, arguments.plant)
+    else:
+        parser.error("name a seed, or --replay FILE, or --sweep FROM COUNT, or --bugs")
+    return smaller(case) if arguments.shrink else one(case, arguments.trace)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import random
 from asyncio import events as asyncio_events
 from collections import deque
 from collections.abc import Callable, Coroutine
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, Protocol
 
 # What a turn of the loop takes.
@@ -90,6 +91,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready: deque[SimHandle] = deque()
         self._booked = False
         self._running = False
+        self._unbegun: list[Coroutine[Any, Any, Any]] = []  # tasks that were made and may not have had their first turn
 
     # --- what happens -----------------------------------------------------------------------------------------
 
@@ -180,7 +182,15 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Coroutine[Any, Any, Any], **_: object) -> Any:  # type: ignore[override]
         task = asyncio.Task(coro, loop=self)
         task.add_done_callback(self._task_done)
+        self._unbegun = [other for other in self._unbegun if getcoroutinestate(other) == CORO_CREATED] + [coro]
         return task
+
+    def end(self) -> None:
+        """The process is gone: nothing happens here any more."""
+        self.dead = True
+        for coro in self._unbegun:
+            if getcoroutinestate(coro) == CORO_CREATED:
+                coro.close()  # booked and never begun: no forgotten `await`
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if not self.dead and not task.cancelled() and (error := task.exception()) is not None:

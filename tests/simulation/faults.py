@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,8 +26,37 @@ TINY = {
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.appends.BATCH_BYTES_MAX": 3_000,
+    "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
 }
+
+
+# What can be switched off, one by one, when a failure is made smaller.
+KINDS: dict[str, tuple[str, ...]] = {
+    "crash": ("crash_rate",),
+    "power": ("power_share", "power_failure_rate"),
+    "power-failure": ("power_failure_rate",),
+    "pause": ("pause_rate",),
+    "cut": ("cut_rate",),
+    "isolate": ("isolate_rate",),
+    "rot": ("rot_rate", "segment_rot_rate"),
+    "eio": ("eio_rate",),
+    "full": ("full_rate",),
+    "wipe": ("wipe_rate",),
+    "stop": ("stop_rate",),
+    "managers": ("managers",),
+    "leisure": ("leisure",),
+    "drift": ("drift",),
+    "tiny": ("tiny",),
+    "slow-disk": ("disk_us",),
+    "loss": ("links.loss",),
+    "client-loss": ("links.client_loss",),
+    "duplicate": ("links.duplicate",),
+    "reorder": ("links.reorder",),
+    "late": ("links.late",),
+    "stall": ("links.stall",),
+}
+_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False}
 
 
 @dataclass
@@ -48,11 +77,29 @@ class Faults:
     tiny: bool
     bounds: LogBounds
     links: LinkFaults = field(default_factory=LinkFaults)
+    leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
+    managers: int = 0  # clients that create and delete partitions
+    wipe_rate: float = 0.0  # a node comes back with an empty disk
+    stop_rate: float = 0.0  # a node is told to stop
+    full_rate: float = 0.0  # a disk has no room left, for a while
+    segment_rot_rate: float = 0.0  # a byte in a segment changes
+    isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+
+    def switch_off(self, kinds: Iterable[str]) -> None:
+        """Leave out these kinds of faults (KINDS)."""
+        for kind in kinds:
+            for name in KINDS[kind]:
+                if name.startswith("links."):
+                    setattr(self.links, name.removeprefix("links."), 0)
+                else:
+                    setattr(self, name, _OFF.get(name, 0))
 
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
-        self.eio_rate = 0.0
+        self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
+        self.segment_rot_rate = 0.0
         self.disk_us = (100, 1_000)
+        self.leisure = 1
         self.links.heal()
 
 
@@ -83,6 +130,9 @@ def draw_faults(chance: random.Random) -> Faults:
         heal_rate=chance.choice([0.002, 0.02, 0.1]), rot_rate=rate(0.2), eio_rate=rate(0.002),
         disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
         drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
+        leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
+        managers=chance.choice([0, 0, 1, 2]), wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
+        segment_rot_rate=rate(0.01),
     )  # fmt: skip
 
 
@@ -107,27 +157,60 @@ class FaultInjector:
             return
         for process in world.processes.values():
             if not process.is_up:
-                if not process.broken and chance.random() < faults.restart_rate:
+                if self._is_wiped(process):
+                    continue
+                if chance.random() < faults.restart_rate:
                     process.start()
+            elif chance.random() < faults.stop_rate:
+                process.stop()
             elif chance.random() < faults.crash_rate:
                 self._crash(process)
             elif chance.random() < faults.pause_rate:
                 process.pause(chance.randrange(10_000, 4_000_000))
+            self._spoil_disk(process)
         if chance.random() < faults.power_failure_rate:
             for process in world.processes.values():
                 process.crash(power_lost=True)
         if chance.random() < faults.cut_rate:
             self._cut()
+        if chance.random() < faults.isolate_rate:
+            self._isolate_leader()
         if chance.random() < faults.heal_rate:
             world.network.heal()
         world.scheduler.after(TICK_US, self.tick)
 
     def _crash(self, process: SimProcess) -> None:
         chance = self._chance
-        process.crash(power_lost=chance.random() < self._world.faults.power_share)
-        others_fine = not any(other.rotted for other in self._world.processes.values())
-        if others_fine and len(self._world.processes) > 1 and chance.random() < self._world.faults.rot_rate:
-            process.rot(chance)
+        power_lost = chance.random() < self._world.faults.power_share
+        process.crash(power_lost)
+        if chance.random() < self._world.faults.rot_rate and self._may_lose(process):
+            process.rot(chance, power_lost)
+
+    def _may_lose(self, process: SimProcess) -> bool:
+        """May this node lose something? Only while all others hold, beyond doubt, all that they ever acknowledged."""
+        others = [other for other in self._world.processes.values() if other is not process]
+        return bool(others) and not process.damaged and all(map(self._world.oracle.is_sound, others))
+
+    def _is_wiped(self, process: SimProcess) -> bool:
+        """A node that is down gets an empty disk: by chance, or because somebody repairs it."""
+        faults = self._world.faults
+        if not faults.wipe_rate or not process.lives or self._chance.random() > faults.wipe_rate * 5:
+            return False
+        others = [other for other in self._world.processes.values() if other is not process]
+        if not others or not all(map(self._world.oracle.is_sound, others)):
+            return False
+        process.wipe()
+        self._world.wipes += 1
+        return True
+
+    def _spoil_disk(self, process: SimProcess) -> None:
+        chance, faults = self._chance, self._world.faults
+        if process.disk.full:
+            process.disk.full = chance.random() > 0.1
+        elif chance.random() < faults.full_rate:
+            process.disk.full = True
+        if chance.random() < faults.segment_rot_rate and self._may_lose(process):
+            process.rot_segment(chance)
 
     def _cut(self) -> None:
         chance, world = self._chance, self._world
@@ -141,9 +224,21 @@ class FaultInjector:
         elif shape == 1 and len(nodes) > 1:  # one link, one way
             cut.add(tuple(chance.sample(nodes, 2)))  # type: ignore[arg-type]
         else:  # one node cut from the other nodes, clients still reach it
-            alone = chance.choice(nodes)
-            cut.update((alone, b) for b in nodes if b != alone)
-            cut.update((b, alone) for b in nodes if b != alone)
+            cut.update(self._links_of(chance.choice(nodes)))
+
+    def _isolate_leader(self) -> None:
+        """A leader that cannot know that it was replaced: its clients go on asking it."""
+        world = self._world
+        leaders = [node_id for node_id in world.node_ids if world.leads(node_id)]
+        if leaders and len(world.node_ids) > 1:
+            links = self._links_of(self._chance.choice(leaders))
+            world.faults.links.cut.update(links)
+            world.scheduler.after(self._chance.randrange(500_000, 12_000_000), world.network.heal, links)
+
+    def _links_of(self, alone: int) -> set[tuple[int, int]]:
+        """All links of a node to other nodes."""
+        others = [node_id for node_id in self._world.node_ids if node_id != alone]
+        return {(alone, other) for other in others} | {(other, alone) for other in others}
 
 
 def describe(faults: Faults) -> dict[str, Any]:

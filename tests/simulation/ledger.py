@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from storage_nodes.log.record_batch import iterate_bodies, read_header
+import msgspec
+
+from storage_nodes.log.record_batch import CONTROL_CLUSTER, control_kind, iterate_bodies, read_header
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     DELETED,
@@ -22,19 +24,25 @@ from storage_nodes.machines.queue.commands import (
     Command,
     decode_command,
 )
+from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
+from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+
+_REGISTER, _CREATE, _DELETE = 1, 2, 3  # commands of the cluster's log
+_TRIMMED = 1  # command of a stream's log
 
 
 class Mirror:
     """The entries of one partition on one node."""
 
-    __slots__ = ("batches", "ends", "epoch", "voted_for")
+    __slots__ = ("batches", "ends", "epoch", "suspect", "voted_for")
 
     def __init__(self) -> None:
         self.ends: list[int] = []
         self.batches: list[bytes] = []
         self.epoch = 0
         self.voted_for = 0
+        self.suspect = False
 
     @property
     def end(self) -> int:
@@ -52,16 +60,13 @@ class Mirror:
     def copy(self) -> Mirror:
         other = Mirror()
         other.ends, other.batches = self.ends[:], self.batches[:]
-        other.epoch, other.voted_for = self.epoch, self.voted_for
+        other.epoch, other.voted_for, other.suspect = self.epoch, self.voted_for, self.suspect
         return other
-
-    def position(self) -> tuple[int, bytes, int, int]:
-        """Equal for equal logs, as far as a log end and its last entry tell."""
-        return self.end, self.batches[-1] if self.batches else b"", self.epoch, self.voted_for
 
 
 class Change(NamedTuple):
-    """One staged change. `batch` of an append; (a, b) of a truncation (offset, 0) or a vote (epoch, voted for)."""
+    """One staged change. `batch` of an append; (a, b) of a truncation (offset, 0), a vote (epoch, voted for), or a
+    mark (suspect, 0)."""
 
     kind: str
     partition: int
@@ -71,6 +76,9 @@ class Change(NamedTuple):
 
 
 def play(mirrors: dict[int, Mirror], change: Change) -> None:
+    if change.kind == "drop":
+        mirrors.pop(change.partition, None)
+        return
     mirror = mirrors.setdefault(change.partition, Mirror())
     if change.kind == "append":
         mirror.append(change.batch)
@@ -78,6 +86,8 @@ def play(mirrors: dict[int, Mirror], change: Change) -> None:
         mirror.truncate(change.a)
     elif change.kind == "vote":
         mirror.epoch, mirror.voted_for = change.a, change.b
+    elif change.kind == "suspect":
+        mirror.suspect = bool(change.a)
 
 
 class NodeLedger:
@@ -87,19 +97,24 @@ class NodeLedger:
         self.gathering: list[Change] = []
         self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
         self.incarnation = 0
+        self.lost: dict[int, Mirror] = {}  # what was synced when the disk was lost, or a log found damaged
+        self.dropped: list[int] = []  # partitions, in this turn
         # Partitions whose log is being replaced by a snapshot, and by what.
         self.installing: dict[int, Mirror] = {}
 
     def installed(self, partition: int) -> None:
         new = self.installing.pop(partition)
+        if new.suspect and not new.ends and partition in self.synced:
+            self.lost[partition] = self.synced[partition]
         for mirrors in (self.staged, self.synced):
-            _replace(mirrors, partition, new)
+            if partition in mirrors:  # not dropped meanwhile
+                _replace(mirrors, partition, new)
         # Entries of the old log that are on their way to the disk are void: recovery passes over them.
         for changes in (self.gathering, *self.groups.values()):
             changes[:] = [
                 change
                 for change in changes
-                if change.partition != partition or change.kind not in ("append", "truncate")
+                if change.partition != partition or change.kind not in ("append", "truncate", "suspect")
             ]
 
     def change(self, change: Change) -> None:
@@ -119,8 +134,9 @@ class NodeLedger:
         yield from self._with_groups()
         for partition, new in self.installing.items():
             for mirrors in self._with_groups():
-                _replace(mirrors, partition, new)
-                yield mirrors
+                if partition in mirrors:
+                    _replace(mirrors, partition, new)
+                    yield mirrors
 
     def _with_groups(self) -> Iterator[dict[int, Mirror]]:
         mirrors = {partition: mirror.copy() for partition, mirror in self.synced.items()}
@@ -135,7 +151,7 @@ class NodeLedger:
 def _replace(mirrors: dict[int, Mirror], partition: int, new: Mirror) -> None:
     """The log becomes the snapshot's; the hard state stays."""
     mirror = new.copy()
-    old = mirrors.setdefault(partition, Mirror())
+    old = mirrors[partition]
     mirror.epoch, mirror.voted_for = old.epoch, old.voted_for
     mirrors[partition] = mirror
 
@@ -159,6 +175,37 @@ class CommittedLog:
 
     def covering(self, offset: int) -> bytes:
         return self.batches[bisect_right(self.ends, offset)]
+
+
+class ClusterBook:
+    """Which partitions exist, by the committed log of the cluster; written apart from the product's fold."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, tuple[int, str]] = {}  # partition -> (kind, tag)
+        self.deleted: set[int] = set()
+        self.replicas: dict[int, tuple[int, ...]] = {}  # of the live ones, as the nodes place them
+        self._registered: set[int] = set()
+        self._next = CLUSTER_PARTITION + 1
+
+    def fold(self, batch: bytes, _epoch: int) -> None:
+        for _, body in iterate_bodies(batch):
+            record = decode_body(body)
+            if control_kind(record.key) == CONTROL_CLUSTER:
+                self._fold(msgspec.msgpack.decode(record.value))
+
+    def _fold(self, command: list[Any]) -> None:
+        kind, *fields = command
+        if kind == _REGISTER:
+            self._registered.add(fields[0])
+        elif kind == _CREATE:
+            name = (fields[0], fields[1])
+            if name not in self.live.values() and len(self._registered) >= fields[4]:
+                self.live[self._next] = name
+                self._next += 1
+        elif kind == _DELETE and self.live.get(fields[0], (0, ""))[1] == fields[1]:
+            del self.live[fields[0]]
+            self.replicas.pop(fields[0], None)
+            self.deleted.add(fields[0])
 
 
 class Gone(NamedTuple):
@@ -217,3 +264,25 @@ class QueueBook:
                 if offset not in self.gone:
                     self.gone[offset] = gone
                     self.purged.add(offset)
+
+
+class StreamBook:
+    """A stream by its committed log."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.data: list[bytes] = []  # its batches, without those of its own commands
+        self.log_start = 0
+
+    def fold(self, batch: bytes, _epoch: int) -> None:
+        header = read_header(batch)
+        if not header.is_control:
+            self.data.append(batch)
+            self.bodies.update(iterate_bodies(batch))
+            return
+        for _, body in iterate_bodies(batch):
+            record = decode_body(body)
+            if record.key == CONTROL_STREAM_KEY:
+                kind, _time_ms, *fields = msgspec.msgpack.decode(record.value)
+                if kind == _TRIMMED:
+                    self.log_start = max(self.log_start, fields[0])

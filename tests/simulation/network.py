@@ -169,13 +169,13 @@ class Network:
 
     def close(self, transport: SimTransport, delay_us: int) -> None:
         self._open.pop(transport, None)
-        self._open.pop(transport.peer, None)
         if transport.protocol is not None:
             transport.lost()
         transport.closed = True
         self._scheduler.after(delay_us, self._reset, transport.peer)
 
     def _reset(self, transport: SimTransport) -> None:
+        self._open.pop(transport, None)
         if transport.protocol is not None:
             transport.lost()
         transport.closed = True
@@ -185,14 +185,20 @@ class Network:
         for transport in [candidate for candidate in self._open if candidate.own is process]:
             transport.closed = True
             self._open.pop(transport, None)
-            self._open.pop(transport.peer, None)
-            self._scheduler.after(self._delay_us(), self._reset, transport.peer)
+            end_us = self._scheduler.now_us + self._delay_us()
+            if self._random.random() < 0.5:
+                end_us = max(end_us, transport.last_us + 1)  # what is under way still arrives
+            self._scheduler.at(end_us, self._reset, transport.peer)
 
-    def heal(self) -> None:
-        """Links carry again; what was stalled arrives."""
-        self.faults.cut.clear()
+    def heal(self, links: set[tuple[int, int]] | None = None) -> None:
+        """These links (None = all) carry again; what was stalled on them arrives."""
+        cut = self.faults.cut
+        cut.difference_update(set(cut) if links is None else links)
         stalled, self._stalled = self._stalled, []
         for sender, data in stalled:
+            if (sender.own.process_id, sender.peer.own.process_id) in cut:
+                self._stalled.append((sender, data))
+                continue
             sender.last_us = max(sender.last_us, self._scheduler.now_us) + 1
             self._scheduler.at(sender.last_us, sender.peer.arrive, data)
 

@@ -11,19 +11,24 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple
 from unittest import mock
 
+import msgspec
+
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
+from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.raft import machine as raft_machine
-from storage_nodes.machines.raft.effects import BecameLeader, EpochStart
+from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, TakeSnapshot
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.node.appends import Appends
+from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import VoteReply, VoteRequest
+from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -74,8 +79,11 @@ def votes_for_anyone() -> AbstractContextManager[Any]:
 
 
 def no_check_quorum() -> AbstractContextManager[Any]:
-    """B8: a leader without a majority goes on."""
-    return mock.patch.object(Leadership, "quorum_lost", _always(False))
+    """B8: a leader without a majority goes on.
+
+    Its deadline is not even set: one that passes without effect keeps the timer ringing, and the run has no time left.
+    """
+    return mock.patch.object(Leadership, "quorum_changed", _always(None))
 
 
 def no_fsync() -> AbstractContextManager[Any]:
@@ -101,9 +109,15 @@ def retries_fsync() -> Iterator[None]:
         yield
 
 
-def corruption_is_the_end() -> AbstractContextManager[Any]:
+@contextmanager
+def corruption_is_the_end() -> Iterator[None]:
     """B13: the log ends at the first block that is not valid."""
-    return mock.patch.object(WalWalk, "_check_tail", _always(None))
+    with (
+        mock.patch.object(WalWalk, "_found", _always(None)),
+        mock.patch.object(WalWalk, "_block_behind", _always(None)),
+        mock.patch.object(WalWalk, "_later_file", _always(0)),
+    ):
+        yield
 
 
 @contextmanager
@@ -157,12 +171,12 @@ def no_epoch_start() -> Iterator[None]:
 
 @contextmanager
 def counts_late_votes() -> Iterator[None]:
-    """B21: a late or repeated vote counts in a later election."""
+    """B21: a late or repeated vote or pre-vote counts in the election that is under way when it comes."""
     real = RaftMachine._on_vote_reply
 
     def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> Any:
-        if message.granted and not message.pre_vote and message.epoch < self.epoch:
-            message = VoteReply(message.partition, self.epoch, True)
+        if message.granted and self.role is Role.CANDIDATE:
+            message = VoteReply(message.partition, self.epoch, True, False, message.suspect)
         return real(self, sender, message, now_ms)
 
     with mock.patch.object(RaftMachine, "_on_vote_reply", on_vote_reply):
@@ -219,6 +233,73 @@ def recycles_wal_too_early() -> Iterator[None]:
 
 
 @contextmanager
+def trusts_an_empty_disk() -> Iterator[None]:
+    """B6: a node that comes back with an empty disk under its old name is taken for what it was."""
+    real = NodeLog.set_suspect
+
+    def set_suspect(self: NodeLog, partition: int, suspect: bool) -> None:
+        if not suspect:
+            real(self, partition, suspect)
+
+    with mock.patch.object(NodeLog, "set_suspect", set_suspect):
+        yield
+
+
+def takes_older_incarnations() -> AbstractContextManager[Any]:
+    """B6a: what an older incarnation of a node sent, perhaps from another disk, counts after a newer one came."""
+    return mock.patch.object(PeerLinks, "is_newest", _always(True))
+
+
+@contextmanager
+def counts_suspect_votes() -> Iterator[None]:
+    """B9: the vote of a replica that lost its disk, or a part of it, counts like any other."""
+    real = RaftMachine._on_vote_reply
+
+    def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> Any:
+        self._doubtful = ()
+        return real(self, sender, msgspec.structs.replace(message, suspect=False), now_ms)
+
+    with mock.patch.object(RaftMachine, "_on_vote_reply", on_vote_reply):
+        yield
+
+
+@contextmanager
+def drops_what_it_does_not_know() -> Iterator[None]:
+    """B14: a partition that the node's cluster state does not name is taken for a deleted one."""
+    real = ClusterReplica.make_missing
+
+    def make_missing(self: ClusterReplica) -> None:
+        real(self)
+        known, host = self.machine.partitions, self.host
+        for partition in [p for p in host.log.partitions if p != self.partition and p not in known]:
+            self._on_deleted(PartitionPlan(partition, 0, "", (), QueueConfig()))
+
+    with mock.patch.object(ClusterReplica, "make_missing", make_missing):
+        yield
+
+
+@contextmanager
+def snapshots_roll_back() -> Iterator[None]:
+    """B24: a snapshot is installed whatever is known to be committed beyond it."""
+    real = RaftMachine._on_snapshot
+
+    def on_snapshot(self: RaftMachine, sender: int, chunk: SnapshotChunk, now_ms: int) -> Any:
+        if chunk.epoch == self.epoch and self.leader == sender and not self._installing:
+            return [TakeSnapshot(sender, chunk)]
+        return real(self, sender, chunk, now_ms)
+
+    def installed(self: RaftMachine, end_offset: int, now_ms: int) -> list[Any]:
+        self._installing, self.commit = False, end_offset
+        return []
+
+    with (
+        mock.patch.object(RaftMachine, "_on_snapshot", on_snapshot),
+        mock.patch.object(RaftMachine, "installed", installed),
+    ):
+        yield
+
+
+@contextmanager
 def forgets_the_vote() -> Iterator[None]:
     """B30: who was voted for is not written down."""
     real = NodeLog.save_vote
@@ -232,6 +313,19 @@ def forgets_the_vote() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def makes_what_was_deleted() -> Iterator[None]:
+    """B31: the fold that begins again at a start makes every partition that it comes by, deleted since or not."""
+    real = ClusterReplica.__init__
+
+    def begin(self: ClusterReplica, host: Any, log: Any, *more: Any) -> None:
+        real(self, host, log, *more)
+        self._start_end = 0
+
+    with mock.patch.object(ClusterReplica, "__init__", begin):
+        yield
+
+
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -240,8 +334,9 @@ def _more_faults(**least: float) -> Callable[[Faults], None]:
     return apply
 
 
-def _long_cuts(faults: Faults) -> None:
-    faults.cut_rate, faults.heal_rate, faults.crash_rate, faults.power_failure_rate = 0.02, 0.0, 0.0, 0.0
+def _lone_leaders(faults: Faults) -> None:
+    faults.isolate_rate, faults.heal_rate, faults.leisure = 0.05, 0.0, 30
+    faults.cut_rate = faults.crash_rate = faults.power_failure_rate = 0.0
 
 
 def _late_votes(faults: Faults) -> None:
@@ -249,6 +344,27 @@ def _late_votes(faults: Faults) -> None:
     faults.links.late_us = 4_000_000
     faults.crash_rate = faults.power_failure_rate = 0.0
     faults.pause_rate, faults.cut_rate, faults.heal_rate = 0.01, 0.03, 0.1
+
+
+def _empty_disks(faults: Faults) -> None:
+    faults.wipe_rate, faults.crash_rate, faults.restart_rate = 0.05, 0.02, 0.2
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
+
+
+def _many_snapshots(faults: Faults) -> None:
+    faults.tiny, faults.wipe_rate, faults.crash_rate = True, 0.03, 0.01
+    faults.links.duplicate, faults.links.late = 0.4, 0.1
+
+
+def _restless_managers(faults: Faults) -> None:
+    faults.managers, faults.leisure = 2, 1
+    faults.stop_rate, faults.crash_rate, faults.restart_rate = 0.03, 0.03, 0.5
+    faults.power_failure_rate = faults.cut_rate = faults.pause_rate = 0.0
+
+
+def _late_frames(faults: Faults) -> None:
+    faults.links.late, faults.links.late_us = 0.2, 3_000_000
+    faults.crash_rate, faults.restart_rate = 0.03, 0.5
 
 
 class Planted(NamedTuple):
@@ -265,18 +381,24 @@ PLANTED = [
     Planted("B2", "R6", commits_older_epochs),
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
-    Planted("B8", "R8", no_check_quorum, _long_cuts, 12_000),
+    Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
+    Planted("B6a", "R4", takes_older_incarnations, _late_frames),
+    Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
+    Planted("B9", "R12", counts_suspect_votes, _empty_disks),
     Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B11", "R5", no_directory_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
     Planted("B12", "R21", retries_fsync, _more_faults(eio_rate=0.01, crash_rate=0.01, power_share=0.5)),
     Planted("B13", "R20", corruption_is_the_end, _more_faults(rot_rate=0.5, crash_rate=0.02)),
+    Planted("B14", "R23", drops_what_it_does_not_know, _more_faults(managers=2, crash_rate=0.01)),
     Planted("B15", "R14", obeys_old_leaders),
     Planted("B16", "R9", serves_when_elected),
     Planted("B17", "R13", no_epoch_start),
     Planted("B21", "R14", counts_late_votes, _late_votes),
+    Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B26", "R6", answers_sends_before_commit),
     Planted("B27", "R25", answers_deletes_before_commit),
     Planted("B28", "R24", flushes_what_is_not_committed),
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
+    Planted("B31", "R23", makes_what_was_deleted, _restless_managers),
 ]

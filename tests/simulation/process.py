@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
+from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import node as node_module
 from storage_nodes.node import replica as replica_module
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.messages import RaftFrame, RaftMessage
 from tests.simulation.clockwork import SimLoop
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.oracle import BrokenInvariant
-from tests.simulation.sim_disk import PowerLost, SimDisk, SyncFailed
+from tests.simulation.sim_disk import DiskFull, PowerLost, SimDisk, SyncFailed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -85,6 +87,10 @@ class SimCommitter(Committer):
     def start(self) -> None:
         pass
 
+    async def close(self) -> None:
+        self._gather()
+        await self._idle.wait()
+
 
 class NodeLoop(SimLoop):
     """The loop of a node: its connections are the network's, its executor is the disk."""
@@ -117,9 +123,17 @@ class NodeLoop(SimLoop):
     ) -> Any:
         future = self.create_future()
 
+        def settle(result: object, error: Exception | None) -> None:
+            if future.done():
+                return  # whoever waited was cancelled
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
         def done(result: object, error: Exception | None) -> None:
             if not self.dead:
-                self.post(partial(future.set_exception, error) if error else partial(future.set_result, result))
+                self.post(settle, result, error)
 
         self.process.disk_job(partial(work, *args), done)
         return future
@@ -135,11 +149,12 @@ class SimProcess:
         self.disk = SimDisk(random.Random(f"{world.seed}-disk-{node_id}"))
         self.drift_ppm = 0
         self.skew_ms = 0
-        self.rotted = False
-        self.broken = False
+        self.damaged = ""  # the file in which a byte changed
         self.is_up = False
+        self.is_stopping = False
         self.resumed_us = 0
         self.lives = 0
+        self.hears = (0, 0)  # (node, incarnation) whose messages are being read
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
         self.loop: NodeLoop
         self.node: StorageNode | None = None
@@ -156,6 +171,7 @@ class SimProcess:
         self.lives += 1
         self.loop = NodeLoop(self)  # type: ignore[abstract]
         self._jobs = {}
+        self.is_stopping = False
         if self.world.faults.crash_rate and self.random.random() < 0.05:
             self.disk.crash_after = self.random.randrange(1, 15)
         self.loop.post(lambda: self.loop.create_task(self._boot()))
@@ -174,10 +190,41 @@ class SimProcess:
                 if self.disk.crash_after is not None and self.disk.crash_after > 0 and not power_lost:
                     continue
                 break
+        self._end(power_lost)
+
+    def _end(self, power_lost: bool) -> None:
+        self.is_up = False
+        self.loop.end()
         self._jobs = {}
         self.disk = self.disk.restarted(power_lost)
         self.world.network.ended(self)
         self.node = None
+
+    def stop(self) -> None:
+        """As by SIGTERM: the node hands over, writes what is staged and ends."""
+        if self.is_up and self.node is not None and not self.is_stopping:
+            self.is_stopping = True
+            self.loop.post(lambda: self.loop.create_task(self._stop()))
+
+    async def _stop(self) -> None:
+        node = self.node
+        if node is not None and node._server is not None:
+            await node.close()
+            self.world.stops += 1
+            self._end(power_lost=False)
+
+    def finish_jobs(self, wait: bool) -> None:
+        """What the node's threads still do; nobody hears of how it ended."""
+        for job in list(self._jobs.values()):
+            job()
+        self._jobs = {}
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one, and the node keeps its name."""
+        assert not self.is_up
+        self.disk = SimDisk(self.disk.chance)
+        self.damaged, self.confirmed_groups = "", []
+        self.world.oracle.wiped(self.process_id)
 
     def exit(self) -> None:
         """The process ends itself."""
@@ -191,16 +238,38 @@ class SimProcess:
         extent = (group.file_number, group.position, GROUP_HEADER_BYTES + group.length_bytes)
         self.confirmed_groups = [*self.confirmed_groups[-7:], extent]
 
-    def rot(self, chance: random.Random) -> None:
-        """A synced byte changes in a WAL group before the last one, which could be taken for a torn tail."""
-        groups = self.confirmed_groups[:-1]
+    def rot(self, chance: random.Random, power_lost: bool) -> None:
+        """A synced byte changes, or the file is cut there. After a power loss the mark of the synced end may be behind,
+        so that nothing but a changed byte before the last group can be told from a torn tail."""
+        groups = self.confirmed_groups[:-1] if power_lost else self.confirmed_groups
         if groups:
             number, position, length = chance.choice(groups)
             name = wal_name(number)
             directory = os.path.join(DIRECTORY, "wal")
             if name in self.disk.list_directory(directory):
-                self.disk.rot(os.path.join(directory, name), position + chance.randrange(length))
-                self.rotted = True
+                cut = chance.random() < 0.5 and not power_lost
+                if cut:
+                    self.disk.open(os.path.join(DIRECTORY, MARK_NAME))._inode.sync()  # written back in the meantime
+                self.damaged = os.path.join(directory, name)
+                self.disk.rot(self.damaged, position + chance.randrange(length), cut)
+
+    def rot_segment(self, chance: random.Random) -> None:
+        """A byte of a segment changes. Whoever reads it notices, and lets the group feed the replica again."""
+        directory = os.path.join(DIRECTORY, "segments")
+        names = [name for name in self.disk.names_in(directory) if segment_partition(name) > 0]
+        if names:
+            self.damaged = os.path.join(directory, chance.choice(names))
+            self.disk.rot(self.damaged, chance.randrange(len(self.disk.data_of(self.damaged))))
+
+    @property
+    def rotted(self) -> bool:
+        """Was something damaged, and may still be there?"""
+        return bool(self.damaged)
+
+    def look_at_damage(self) -> None:
+        """What was damaged may be gone by now."""
+        if not self.disk.holds(self.damaged):
+            self.damaged = ""
 
     async def _boot(self) -> None:
         node = StorageNode(self._config())
@@ -211,7 +280,15 @@ class SimProcess:
             oracle.leaves(self, peer, message)
             real_send(peer, message)
 
+        real_frame = node.raft_frame
+
+        def raft_frame(sender: int, frame: RaftFrame) -> None:
+            self.hears = (sender, frame.incarnation)
+            real_frame(sender, frame)
+            self.hears = (0, 0)
+
         node.links.send = send  # type: ignore[method-assign]
+        node.raft_frame = raft_frame  # type: ignore[method-assign]
         await node.start()
 
     def open_log(self, **more: Any) -> NodeLog:
@@ -246,11 +323,10 @@ class SimProcess:
             raise error
         if isinstance(error, PowerLost):
             self.crash(power_lost=True)
-        elif isinstance(error, SyncFailed | DiskFailedError):
+        elif isinstance(error, SyncFailed | DiskFull | DiskFailedError) or (
+            isinstance(error, CorruptionError) and self.rotted
+        ):
             self.exit()
-        elif isinstance(error, CorruptionError) and self.rotted:
-            self.exit()
-            self.broken = True
         else:
             self.world.oracle.stopped_by_bug(self, error)
 
@@ -293,7 +369,7 @@ def node_in(world: World) -> Iterator[None]:
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
         (node_module, "disk_failed", _raise),
-        (node_module, "ThreadPoolExecutor", lambda *_: None),
+        (node_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
         (replica_module, "random", CurrentRandom()),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]

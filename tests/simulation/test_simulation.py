@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.simulation import sweep as sweeps
+from tests.simulation.cases import Case, commit, hunt, load, shrink, store, verdict
 from tests.simulation.guards import NotDeterministic, guarded
+from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.planted import PLANTED, Planted
-from tests.simulation.world import hunt, run_seed
+from tests.simulation.world import Outcome, run_seed
 
 SEEDS_FROM = 1
 SEEDS = 24
 STEPS = 2_000
 # Every seed that ever failed: it stays.
 REGRESSIONS = [
+    15,
     19,
+    34,
+    50,
+    123,
     200,
     237,
     250,
@@ -37,9 +45,12 @@ REGRESSIONS = [
     3119,
     3182,
     3388,
+    71018,
+    72035,
+    72146,
 ]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
-QUICK = ("B1", "B3", "B10", "B11", "B12", "B16", "B17", "B26", "B27", "B29")
+QUICK = ("B1", "B3", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B26", "B27", "B29", "B31")
 QUICK_SEEDS_FROM = 50_000
 QUICK_SEEDS_MAX = 20
 
@@ -60,6 +71,34 @@ def test_seed_that_failed_once_holds(seed: int) -> None:
 @pytest.mark.parametrize("planted", [bug for bug in PLANTED if bug.number in QUICK], ids=lambda bug: bug.number)
 def test_planted_bug_is_noticed(planted: Planted) -> None:
     assert hunt(planted, QUICK_SEEDS_FROM, QUICK_SEEDS_MAX).rule
+
+
+def test_failing_case_is_kept_in_a_file_and_breaks_the_same_rule_again(tmp_path: Path) -> None:
+    case = Case(QUICK_SEEDS_FROM, 1_000, ("rot", "eio"), "B26")
+    rule, _ = verdict(case)
+    loaded, at = load(store(str(tmp_path), case, rule))
+    assert (loaded, at) == (case, commit())
+    assert rule
+    assert verdict(loaded)[0] == rule
+
+
+def test_shrunk_case_is_smaller_and_breaks_the_same_rule() -> None:
+    case = Case(QUICK_SEEDS_FROM, 1_000, plant="B26")
+    smaller = shrink(case, lambda _: None)
+    assert len(smaller.without) > len(case.without)
+    assert verdict(smaller)[0] == verdict(case)[0]
+
+
+def test_sweep_counts_and_stores_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(seed: int, steps: int) -> Outcome:
+        if seed == 2:
+            raise BrokenInvariant("I2", "planted here")
+        return run_seed(seed, steps)
+
+    monkeypatch.setattr(sweeps, "run_seed", run)
+    found = sweeps.sweep(sweeps.Bounds(1, 3, steps=300), lambda _: None, str(tmp_path))
+    assert (found.seeds, [failed.seed for failed in found.failed]) == (3, [2])
+    assert load(str(tmp_path / "seed-2.json"))[0] == Case(2, 300)
 
 
 def test_same_seed_twice_gives_the_same_run() -> None:

@@ -16,6 +16,7 @@ distinct nodes that were registered when it was made.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -26,6 +27,8 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 
 CHECKPOINT_VERSION = 1
+# Values that plans share.
+SHARED_MAX = 1_024
 
 
 class RegisterNode(msgspec.Struct, array_like=True, frozen=True, tag=1):
@@ -97,6 +100,16 @@ _checkpoint_decoder = msgspec.msgpack.Decoder(_Checkpoint)
 encode_command = msgspec.msgpack.Encoder().encode
 
 
+@lru_cache(SHARED_MAX)
+def _replicas(replicas: tuple[int, ...]) -> tuple[int, ...]:
+    return replicas
+
+
+@lru_cache(SHARED_MAX)
+def _config(config: QueueConfig) -> QueueConfig:
+    return config
+
+
 class ClusterMachine:
     """Folds the cluster log. `partitions` and `nodes` are read by the driver and never written by it."""
 
@@ -146,11 +159,9 @@ class ClusterMachine:
             return Outcome(ErrorCode.NOT_ENOUGH_NODES, None, text), []
         if len(self.partitions) >= PARTITIONS_PER_NODE_MAX:
             return Outcome(ErrorCode.OVER_LIMIT, None, "the cluster holds as many partitions as it may"), []
-        plan = PartitionPlan(
-            self._next_partition, command.kind, command.tag, self._place(command.replication_factor), command.config
-        )
+        replicas = self._place(command.replication_factor)
+        plan = self._add(PartitionPlan(self._next_partition, command.kind, command.tag, replicas, command.config))
         self._next_partition += 1
-        self._add(plan)
         return Outcome(ErrorCode.OK, plan), [PartitionCreated(plan)]
 
     def _delete(self, command: DeletePartition) -> tuple[Outcome, list[Effect]]:
@@ -164,12 +175,15 @@ class ClusterMachine:
         self._count(plan, -1)
         return Outcome(ErrorCode.OK, plan), [PartitionDeleted(plan)]
 
-    def _add(self, plan: PartitionPlan) -> None:
+    def _add(self, plan: PartitionPlan) -> PartitionPlan:
+        """Thousands of plans share the few sets of replicas and configurations there are."""
         assert plan.partition not in self.partitions, "partition ids are never reused"
         assert len(set(plan.replicas)) == len(plan.replicas), "replicas are distinct nodes"
+        plan = PartitionPlan(plan.partition, plan.kind, plan.tag, _replicas(plan.replicas), _config(plan.config))
         self.partitions[plan.partition] = plan
         self._by_tag[(plan.kind, plan.tag)] = plan.partition
         self._count(plan, 1)
+        return plan
 
     def _count(self, plan: PartitionPlan, change: int) -> None:
         for node_id in plan.replicas:

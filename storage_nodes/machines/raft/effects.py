@@ -21,13 +21,22 @@ Effects are performed by the driver, in order, before the next input; it decides
                    put the new log in place of the old one, durably, and call machine.installed(end)
     Trusted        no longer suspect: log.set_suspect(partition, False), once everything committed is folded
     TransferEnded  the hand-over did not come about: propose again
+    AppendConfiguration     stage a control batch with this configuration, then call machine.configured(), then
+                            machine.proposed()
+    ConfigurationCommitted  the configuration in force is committed; said at every replica, and perhaps again after a
+                            restart
+
+After Append and Truncate the driver looks whether log.configurations is still machine.history; if it is not, it calls
+machine.configured() before it goes on.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.messages import RaftMessage, SnapshotChunk
 
 
@@ -36,6 +45,19 @@ class Role(enum.IntEnum):
     PRE_CANDIDATE = 1
     CANDIDATE = 2
     LEADER = 3
+
+
+class Loss(enum.IntEnum):
+    """Why a group lost its leader, as one of its replicas saw it."""
+
+    STARTED = 0  # this replica has known none since its node started, or since it was made
+    NODE_DOWN = 1  # the leader's node went down
+    HANDED_OVER = 2  # the leader chose its successor
+    GAVE_UP = 3  # the leader asks for votes: it leads no more
+    OUTVOTED = 4  # others elected a leader in a higher epoch
+    NO_QUORUM = 5  # the leader lost contact with a majority of the voters
+    NOT_HEARD = 6  # the leader's node is up, and nothing comes of the leader
+    REMOVED = 7  # the leader was taken out of the group
 
 
 class SafetyViolation(Exception):
@@ -57,6 +79,10 @@ class LogPositions(Protocol):
     @property
     def whole_from(self) -> int:
         """From here on no entry is missing: a follower that matches up to there can be fed from this log."""
+
+    @property
+    def configurations(self) -> Sequence[ConfigurationEntry]:
+        """Oldest first, from the one in force at the commit position at least; another object when they change."""
 
     def epoch_at(self, offset: int) -> int:
         """Epoch of the entry that ends at `offset` or covers offset - 1; 0 at offset 0."""
@@ -104,6 +130,7 @@ class SendEntries(NamedTuple):
     commit: int
     epoch: int
     replicated: int
+    learner: bool = False
 
 
 class EpochStart(NamedTuple):
@@ -128,6 +155,7 @@ class SteppedDown(NamedTuple):
 class SendSnapshot(NamedTuple):
     peer: int
     epoch: int
+    learner: bool = False
 
 
 class TakeSnapshot(NamedTuple):
@@ -141,6 +169,14 @@ class Trusted(NamedTuple):
 
 class TransferEnded(NamedTuple):
     target: int
+
+
+class AppendConfiguration(NamedTuple):
+    configuration: Configuration
+
+
+class ConfigurationCommitted(NamedTuple):
+    configuration: Configuration
 
 
 Effect = (
@@ -157,16 +193,19 @@ Effect = (
     | TakeSnapshot
     | Trusted
     | TransferEnded
+    | AppendConfiguration
+    | ConfigurationCommitted
 )
 
 
 class PeerStatus(NamedTuple):
-    """How far a voter is, as its leader knows it."""
+    """How far a member is, as its leader knows it."""
 
     node_id: int
     up: bool
     match: int
     behind: int
+    learner: bool = False
 
 
 class RaftStatus(NamedTuple):

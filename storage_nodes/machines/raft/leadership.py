@@ -1,9 +1,9 @@
 """What a replica does while it leads: feed the followers, and move the commit position.
 
-**Commit** (R5, R6). A position counts for a voter only once that voter has fsynced it: the own one through
-`durable`, a follower's through its AppendReply. The largest position that a majority has is committed if it lies
-beyond `own_from`, the end of the log at the election: everything from there on is of the own epoch. The first
-commit is therefore that of the epoch-start entry, and only with it BecameLeader goes out (R13).
+**Commit** (R5, R6). A position counts for a voter of the latest configuration in the log, and only once that voter has
+fsynced it: the own one through `durable`, a follower's through its AppendReply. The largest position that a majority
+has is committed if it lies beyond `own_from`, the end of the log at the election: everything from there on is of the
+own epoch. The first commit is therefore that of the epoch-start entry, and only with it BecameLeader goes out (R13).
 
 **Feeding.** Every follower whose node is up is asked, by SendEntries, what `Progress` allows. One deadline serves
 the group:
@@ -21,16 +21,21 @@ followers hold and know everything has none.
 **Handing over** (Raft thesis, 3.10). The driver stops proposing; once the target has everything, and everything is
 committed, so that nobody is left waiting for an answer, it is told to stand for election at once. It asks for votes
 in a higher epoch, which deposes this leader like any other.
+
+**Changing the configuration** (`membership.py`). Whoever is a member from the entry on is fed from then on; whoever is
+not any more is fed until it knows that the entry is committed, so that it stops campaigning, or does not answer. A
+leader that removed itself hands over when the entry is committed, and steps down where that fails.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage_nodes.limits import COMMIT_NOTICE_MS
+from storage_nodes.limits import COMMIT_NOTICE_MS, PROMOTION_LAG_RECORDS_MAX
 from storage_nodes.machines.raft.effects import (
     BecameLeader,
     Committed,
+    ConfigurationCommitted,
     Effect,
     SafetyViolation,
     Send,
@@ -39,23 +44,24 @@ from storage_nodes.machines.raft.effects import (
     TransferEnded,
     Trusted,
 )
+from storage_nodes.machines.raft.membership import Change, Promote, Refusal
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.messages import AppendReply, TimeoutNow
 
 if TYPE_CHECKING:
-    from storage_nodes.machines.raft.machine import RaftMachine
+    from storage_nodes.machines.raft.elections import Elections
 
 
 class Leadership:
     """Made at the election, thrown away at the step-down."""
 
     __slots__ = (
-        "_by_id", "_log", "_machine", "_transfer_told", "_transfer_until_ms", "match", "own_from", "peers",
-        "quorum_until_ms", "serving", "transferee",
+        "_by_id", "_counting", "_log", "_machine", "_quorum", "_transfer_told", "_transfer_until_ms", "match",
+        "own_from", "peers", "quorum_until_ms", "serving", "transferee",
     )  # fmt: skip
 
-    def __init__(self, machine: RaftMachine, now_ms: int) -> None:
+    def __init__(self, machine: Elections, now_ms: int) -> None:
         log = machine.log
         self._machine = machine
         self._log = log
@@ -68,12 +74,12 @@ class Leadership:
         self.transferee = 0
         self._transfer_until_ms = 0
         self._transfer_told = False
-        self.peers = tuple(
-            Progress(voter, 1 << index, log.log_end)
-            for index, voter in enumerate(machine.voters)
-            if voter != machine.node_id
-        )
-        self._by_id = {peer.node_id: peer for peer in self.peers}
+        self._by_id: dict[int, Progress] = {}
+        # All that are fed, and those of them whose matches count.
+        self.peers: tuple[Progress, ...] = ()
+        self._counting: list[Progress] = []
+        self._quorum = 0
+        self._take_members()
         machine.timer_ms = now_ms + RETRANSMIT_MS if self.peers else 0
         self.quorum_changed(now_ms)
 
@@ -81,8 +87,7 @@ class Leadership:
 
     def proposed(self, now_ms: int) -> list[Effect]:
         """Entries were staged at the log's end."""
-        up = self._machine.up
-        effects: list[Effect] = [self._send(peer, now_ms) for peer in self.peers if peer.bit & up and peer.may_send()]
+        effects: list[Effect] = [self._send(peer, now_ms) for peer in self.peers if peer.up and peer.may_send()]
         if effects:
             self._wake_by(now_ms + RETRANSMIT_MS)
         return effects
@@ -98,8 +103,8 @@ class Leadership:
 
     def sent(self, peer_id: int, end_offset: int, size_bytes: int) -> list[Effect]:
         """The driver did what a SendEntries asked; it sent nothing where end_offset is the offset asked for."""
-        peer = self._by_id[peer_id]
-        if not peer.reading:
+        peer = self._by_id.get(peer_id)
+        if peer is None or not peer.reading:
             return []
         peer.reading = False
         if peer.asked != peer.next:  # an answer moved `next` while the driver was reading
@@ -112,7 +117,10 @@ class Leadership:
 
     def replied(self, sender: int, reply: AppendReply, now_ms: int) -> list[Effect]:
         """A follower answered in this epoch. Raises SafetyViolation."""
-        peer = self._by_id[sender]
+        peer = self._by_id.get(sender)
+        if peer is None:
+            return []  # no member any more
+        peer.suspect = reply.suspect
         if not reply.ok:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset
@@ -142,8 +150,9 @@ class Leadership:
 
     def _rejected(self, peer: Progress, reply: AppendReply, now_ms: int) -> list[Effect]:
         """The logs differ where the append began, or an earlier one was lost: go back, an epoch at a time (R16)."""
-        if reply.suspect:
-            peer.match = 0  # what it acknowledged is gone
+        if reply.suspect or not peer.votes:
+            # What it acknowledged is gone; a learner's, which counts for nothing, may be of an earlier replica there.
+            peer.match = 0
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
         if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
@@ -156,8 +165,8 @@ class Leadership:
 
     def snapshot_ended(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The driver is done with a SendSnapshot: find out where the peer's log ends now."""
-        peer = self._by_id[peer_id]
-        if not peer.snapshotting:
+        peer = self._by_id.get(peer_id)
+        if peer is None or not peer.snapshotting:
             return []
         peer.restart()
         if not self._may_reach(peer):
@@ -166,31 +175,124 @@ class Leadership:
         return [self._probe(peer, now_ms)]
 
     def level(self) -> int:
-        """What every voter whose node is up has fsynced."""
-        up = self._machine.up
-        return min([self.match, *(peer.match for peer in self.peers if peer.bit & up)])
+        """What every member whose node is up has fsynced; learners that never answered left out."""
+        up = [peer for peer in self.peers if peer.up and not peer.leaving_at]
+        return min([self.match, *(peer.match for peer in up if peer.votes or peer.match or peer.snapshotting)])
 
-    def forget_match(self, peer_id: int) -> None:
+    def held_by_learners(self) -> int:
+        """What every learner has fsynced."""
+        learners = [peer.match for peer in self.peers if peer.is_learner()]
+        return min(learners, default=self._log.log_end)
+
+    def peer_up(self, peer_id: int, now_ms: int) -> list[Effect]:
+        peer = self._by_id.get(peer_id)
+        if peer is None:
+            return []
+        peer.up = True
+        return self.announce(peer_id, now_ms)
+
+    def peer_down(self, peer_id: int) -> None:
         """The peer's node went down: when it is up again, it may be with another disk."""
-        peer = self._by_id[peer_id]
+        peer = self._by_id.get(peer_id)
+        if peer is None:
+            return
+        peer.up = False
         peer.restart()
         peer.match = 0
+        if peer.leaving_at:
+            self._let_go([peer])
 
     def announce(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The peer's node came up, or the peer asks for votes: it does not know, or forgot, who leads."""
-        peer = self._by_id[peer_id]
+        peer = self._by_id.get(peer_id)
+        if peer is None:
+            return []
         peer.restart()
         if peer.reading:
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
         return [self._probe(peer, now_ms)]
 
+    # --- the configuration ----------------------------------------------------------------------------------
+
+    def has_own_commit(self) -> bool:
+        """Is an entry of the own epoch committed? Before that no change may begin (R15, the bug of 2015)."""
+        return self.serving
+
+    def unready(self, change: Change) -> Refusal | None:
+        """Why the learner that `change` promotes is not fit to be counted; None for the other changes."""
+        if not isinstance(change, Promote):
+            return None
+        peer = self._by_id[change.node_id]
+        if peer.suspect:
+            return Refusal.SUSPECT
+        # Beyond the entry that made it a learner: see "blank replicas" in `membership.py`.
+        added_at = self._machine.members.end_offset
+        if not peer.up or peer.match < max(added_at, self._log.log_end - PROMOTION_LAG_RECORDS_MAX):
+            return Refusal.NOT_CAUGHT_UP
+        return None
+
+    def reconfigured(self, now_ms: int) -> None:
+        """An own entry with another configuration was staged: it is in force. The driver says `proposed` next."""
+        self._take_members()
+        self.quorum_changed(now_ms)
+
+    def _take_members(self) -> None:
+        machine = self._machine
+        members = machine.members
+        configuration = members.configuration
+        for node_id in configuration.members:
+            if node_id == machine.node_id:
+                continue
+            peer = self._by_id.get(node_id)
+            if peer is None or peer.leaving_at:
+                # Also one that comes back: it starts from scratch.
+                peer = self._by_id[node_id] = Progress(node_id, node_id in machine.alive, True, self._log.log_end)
+            peer.votes = node_id in configuration.voters
+        for peer in self._by_id.values():
+            if peer.node_id not in configuration.members and not peer.leaving_at:
+                peer.votes = False
+                peer.leaving_at = members.end_offset
+        self._quorum = members.quorum
+        self._let_go([peer for peer in self._by_id.values() if peer.leaving_at and not peer.up])
+
+    def _let_go(self, gone: list[Progress]) -> None:
+        for peer in gone:
+            del self._by_id[peer.node_id]
+        self.peers = tuple(self._by_id.values())
+        self._counting = self._counted()
+
+    def _counted(self) -> list[Progress]:
+        """Those whose matches count for a commit (R6): voters of the latest configuration in the log."""
+        return [peer for peer in self.peers if peer.votes]
+
+    def _settle(self, now_ms: int) -> list[Effect]:
+        """The configuration in force is committed. Hand over, if this leader is not in it."""
+        machine = self._machine
+        members = machine.members
+        members.settled = True
+        effects: list[Effect] = [ConfigurationCommitted(members.configuration)]
+        if members.is_voter:
+            return effects
+        heirs = [peer for peer in self._counting if peer.up]
+        if heirs:
+            return effects + self.transfer(max(heirs, key=lambda peer: peer.match).node_id, now_ms)
+        self._wake_by(now_ms)
+        return effects
+
+    def is_abandoned(self, now_ms: int) -> bool:
+        """Is this leader no member any more, and nobody took over?"""
+        members = self._machine.members
+        if members.is_voter or not members.settled:
+            return False
+        return not self.transferee or self._transfer_until_ms <= now_ms
+
     # --- handing over ---------------------------------------------------------------------------------------
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Hand leadership to `target`; without effect where that cannot be begun now."""
         peer = self._by_id.get(target)
-        if peer is None or self.transferee or not self.serving or not peer.bit & self._machine.up:
+        if peer is None or not peer.votes or self.transferee or not self.serving or not peer.up:
             return []
         self.transferee = target
         self._transfer_told = False
@@ -202,7 +304,8 @@ class Leadership:
         """Tell the target, once, as soon as it holds everything and nobody waits for a commit any more."""
         machine = self._machine
         log_end = self._log.log_end
-        if self._transfer_told or machine.commit < log_end or self._by_id[self.transferee].match < log_end:
+        peer = self._by_id[self.transferee]
+        if self._transfer_told or machine.commit < log_end or peer.match < log_end:
             return []
         self._transfer_told = True
         return [Send(self.transferee, TimeoutNow(machine.partition, machine.epoch), False)]
@@ -224,6 +327,7 @@ class Leadership:
         """Send what is due, and work out the next deadline."""
         machine = self._machine
         effects: list[Effect] = []
+        self._let_go([peer for peer in self.peers if peer.leaving_at and self._has_left(peer, now_ms)])
         deadlines = [self.quorum_until_ms] if self.quorum_until_ms else []
         if self.transferee:
             if self._transfer_until_ms <= now_ms:
@@ -232,7 +336,7 @@ class Leadership:
             else:
                 deadlines.append(self._transfer_until_ms)
         for peer in self.peers:
-            if not peer.bit & machine.up:
+            if not peer.up:
                 continue
             due_ms = self._due_ms(peer, now_ms)
             if due_ms and due_ms <= now_ms:
@@ -246,6 +350,13 @@ class Leadership:
                 deadlines.append(due_ms)
         machine.timer_ms = min(deadlines, default=0)
         return effects
+
+    def _has_left(self, peer: Progress, now_ms: int) -> bool:
+        """Removed, committed, and told so, or silent: it may be gone for good."""
+        if not self._machine.members.settled:
+            return False
+        silent = peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms
+        return silent or peer.snapshotting or peer.told >= peer.leaving_at
 
     def _due_ms(self, peer: Progress, now_ms: int) -> int:
         """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
@@ -267,7 +378,7 @@ class Leadership:
     # --- plain work -----------------------------------------------------------------------------------------
 
     def _may_reach(self, peer: Progress) -> bool:
-        return bool(peer.bit & self._machine.up) and peer.may_send()
+        return peer.up and peer.may_send()
 
     def _probe(self, peer: Progress, now_ms: int) -> SendEntries | SendSnapshot:
         """Ask where the logs meet before anything large is sent: the follower may have what `next` does not know of."""
@@ -281,13 +392,16 @@ class Leadership:
         if next_offset < self._log.whole_from:
             peer.probe_from(next_offset)
             peer.snapshotting = True
-            return SendSnapshot(peer.node_id, machine.epoch)
+            return SendSnapshot(peer.node_id, machine.epoch, peer.is_learner())
         peer.reading = True
         peer.asked = next_offset
         peer.waiting = True
         peer.last_sent_ms = now_ms
         prev_epoch = machine.epoch if next_offset > self.own_from else self._log.epoch_at(next_offset)
-        return SendEntries(peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated)
+        return SendEntries(
+            peer.node_id, next_offset, prev_epoch, machine.commit, machine.epoch, machine.replicated,
+            not peer.votes and peer.is_learner(),
+        )  # fmt: skip
 
     def _advance(self, offset: int, now_ms: int) -> list[Effect]:
         """A voter's durable position rose to `offset`: what is committed by that, and held by all?"""
@@ -297,7 +411,7 @@ class Leadership:
             machine.replicated = matches[0]
         if offset <= machine.commit:
             return []
-        committed = matches[len(matches) - machine.quorum]
+        committed = matches[len(matches) - self._quorum]
         if committed <= machine.commit or not self._is_own(committed):
             return []
         machine.commit = committed
@@ -310,12 +424,14 @@ class Leadership:
                 effects.append(Trusted())
         if self.peers:
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
-        return effects
+        members = machine.members
+        return effects if members.settled or committed < members.end_offset else effects + self._settle(now_ms)
 
     def _durable_positions(self) -> list[int]:
         """What each voter has fsynced, lowest first (R5)."""
-        matches = [peer.match for peer in self.peers]
-        matches.append(self.match)
+        matches = [peer.match for peer in self._counting]
+        if self._machine.members.is_voter:
+            matches.append(self.match)
         matches.sort()
         return matches
 

@@ -20,13 +20,19 @@ class Progress:
     """Exists only while this node leads."""
 
     __slots__ = (
-        "asked", "bit", "in_flight", "in_flight_bytes", "last_sent_ms", "match", "next", "node_id", "reading",
-        "replicating", "snapshotting", "told", "waiting",
+        "asked", "in_flight", "in_flight_bytes", "last_sent_ms", "leaving_at", "match", "next", "node_id", "reading",
+        "replicating", "snapshotting", "suspect", "told", "up", "votes", "waiting",
     )  # fmt: skip
 
-    def __init__(self, node_id: int, bit: int, next_offset: int) -> None:
+    def __init__(self, node_id: int, up: bool, votes: bool, next_offset: int) -> None:
         self.node_id = node_id
-        self.bit = bit
+        self.up = up
+        # A voter of the configuration in force: its match counts. A learner's does not.
+        self.votes = votes
+        # Where the entry that removed it ends: it is still told of that. 0 = it is a member.
+        self.leaving_at = 0
+        # May lack what it acknowledged.
+        self.suspect = False
         self.match = 0
         self.next = next_offset
         self.replicating = False
@@ -41,6 +47,9 @@ class Progress:
         self.told = 0
         self.in_flight: list[tuple[int, int]] = []
         self.in_flight_bytes = 0
+
+    def is_learner(self) -> bool:
+        return not self.votes and not self.leaving_at
 
     def may_send(self) -> bool:
         if self.reading or self.snapshotting:

@@ -44,12 +44,16 @@ class Input(enum.Enum):
     SNAPSHOT_CURRENT = "snapshot, current"
     SNAPSHOT_NEWER = "snapshot, newer"
     TIMEOUT_NOW = "timeout now"
+    CHANGE_CONFIGURATION = "change of the configuration"
+    CONFIGURED = "configured"
 
 
 ILLEGAL: frozenset[Role] = frozenset()
 
 # A single voter goes straight from FOLLOWER to LEADER when it campaigns. APPEND_CURRENT at a LEADER raises
-# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER.
+# SafetyViolation: two leaders in one epoch. A vote request that a hand-over caused deposes the LEADER. Whoever learns,
+# from its log or by a snapshot, that it is no voter any more campaigns no more; a LEADER that is removed hands over.
+# Answers of nodes that are no members change nothing, however new their epoch.
 TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PROPOSED: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
     Input.DURABLE: {role: frozenset({role}) for role in Role},
@@ -63,7 +67,7 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.APPEND_NEWER: {role: frozenset({F}) for role in Role},
     Input.APPEND_REPLY_STALE: {role: frozenset({role}) for role in Role},
     Input.APPEND_REPLY_CURRENT: {role: frozenset({role}) for role in Role},
-    Input.APPEND_REPLY_NEWER: {role: frozenset({F}) for role in Role},
+    Input.APPEND_REPLY_NEWER: {role: frozenset({F, role}) for role in Role},
     Input.PRE_VOTE_REQUEST: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_STALE: {role: frozenset({role}) for role in Role},
     Input.VOTE_REQUEST_CURRENT: {role: frozenset({role}) for role in Role},
@@ -71,14 +75,16 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.PRE_VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P, C}), C: frozenset({C}), L: frozenset({L})},
     Input.VOTE_GRANTED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C, L}), L: frozenset({L})},
     Input.REFUSED: {role: frozenset({role}) for role in Role},
-    Input.REFUSED_NEWER: {role: frozenset({F}) for role in Role},
+    Input.REFUSED_NEWER: {role: frozenset({F, role}) for role in Role},
     Input.SNAPSHOT_ENDED: {role: frozenset({role}) for role in Role},
-    Input.INSTALLED: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C}), L: ILLEGAL},
+    Input.INSTALLED: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C, F}), L: ILLEGAL},
     Input.SNAPSHOT_STALE: {role: frozenset({role}) for role in Role},
     Input.SNAPSHOT_CURRENT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: ILLEGAL},
     Input.SNAPSHOT_NEWER: {role: frozenset({F}) for role in Role},
     Input.TRANSFER: {role: frozenset({role}) for role in Role},
-    Input.TIMEOUT_NOW: {F: frozenset({F, C}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
+    Input.CHANGE_CONFIGURATION: {F: ILLEGAL, P: ILLEGAL, C: ILLEGAL, L: frozenset({L})},
+    Input.CONFIGURED: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C, F}), L: frozenset({L})},
+    Input.TIMEOUT_NOW: {F: frozenset({F, C, L}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L})},
 }
 
 assert all(set(row) == set(Role) for row in TRANSITIONS.values()) and set(TRANSITIONS) == set(Input)

@@ -1,4 +1,4 @@
-"""Damage to a stopped node's files: one bit flipped, or an end cut off. Every damage can be undone."""
+"""Damage to a stopped node's files: one bit flipped, or an end cut off."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
+from storage_nodes.log.salvage import NOTES_NAME
+
 BLOCK_BYTES = 4096
 TRIES = 1_000
 
 
 class Damage(NamedTuple):
-    """What was done, and the bytes that were there."""
+    """What was done."""
 
     path: Path
     kind: str
     position: int
-    original: bytes
     size_bytes: int
-
-    def undo(self) -> None:
-        with self.path.open("r+b") as file:
-            file.seek(self.position)
-            file.write(self.original)
-            file.truncate(self.size_bytes)
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.path.name} at {self.position} of {self.size_bytes}"
 
 
 def damageable(directory: Path) -> list[Path]:
-    """Files that hold something: write-ahead log, manifests, segments; not those thrown away."""
+    """Files that hold something: write-ahead log, mark, manifests, segments, checkpoints; not those thrown away, nor
+    the notes of damage."""
     files = [path for path in directory.rglob("*") if path.is_file() and path.stat().st_size]
-    return sorted(path for path in files if not {"trash", "lost+found"} & set(path.parts))
+    kept = [path for path in files if not {"trash", "lost+found"} & set(path.parts)]
+    return sorted(path for path in kept if not path.name.startswith(NOTES_NAME))
 
 
 def flip_bit(path: Path, rng: random.Random) -> Damage | None:
@@ -51,7 +48,7 @@ def flip_bit(path: Path, rng: random.Random) -> Damage | None:
             file.write(bytes([original[0] ^ (1 << rng.randrange(8))]))
             file.flush()
             os.fsync(file.fileno())
-            return Damage(path, "bit flip", position, original, size_bytes)
+            return Damage(path, "bit flip", position, size_bytes)
     return None
 
 
@@ -62,4 +59,4 @@ def truncate(path: Path, rng: random.Random) -> Damage:
     position = rng.randrange(used) if used else 0
     with path.open("r+b") as file:
         file.truncate(position)
-    return Damage(path, "truncation", position, data[position:], len(data))
+    return Damage(path, "truncation", position, len(data))

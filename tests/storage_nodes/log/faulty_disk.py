@@ -79,6 +79,9 @@ class FaultyFile:
         self._disk.change()
         self._inode.sync()
 
+    def forget(self, position: int, length: int) -> None:
+        pass
+
     def size(self) -> int:
         return len(self._inode.data)
 
@@ -93,6 +96,7 @@ class FaultyDisk:
         self.chance = chance
         self.crash_after: int | None = None
         self.changes = 0
+        self.free = 1 << 40
         self._names: dict[str, dict[str, _Inode]] = {}
         self._synced_names: dict[str, dict[str, _Inode]] = {}
         self._steps: dict[str, list[dict[str, _Inode]]] = {}  # states of a directory since its last sync
@@ -168,6 +172,9 @@ class FaultyDisk:
 
     def changed_ms(self, path: str) -> int:
         return 0
+
+    def free_bytes(self, path: str) -> int:
+        return self.free
 
     def random_bytes(self, count: int) -> bytes:
         return self.chance.randbytes(count)

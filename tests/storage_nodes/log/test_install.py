@@ -136,7 +136,8 @@ def test_power_loss_anywhere_in_an_install_leaves_the_old_log_or_the_new_one(sur
         try:
             install(log)
         except PowerLost:
-            found = NodeLog.open("/node", SMALL, disk.after_power_loss()).partitions[1]
+            disk = disk.after_power_loss()
+            found = NodeLog.open("/node", SMALL, disk).partitions[1]
             outcome = "old" if found.log_end < END else "new"
         else:
             outcome = "done"

@@ -15,6 +15,7 @@ from tests.storage_nodes.log.writing import SMALL, append, commit, fill_until_fl
 
 BOUNDS = replace(SMALL, wal_file_bytes=20_000)
 FIRST_WAL = "/node/wal/0000000000000001.wal"
+MARK = "/node/synced"
 
 
 class Written:
@@ -25,6 +26,7 @@ class Written:
         log = NodeLog.open("/node", BOUNDS, self.disk)
         self.starts: list[int] = []
         self.batches: list[bytes] = []
+        self.marks: list[bytes] = []  # as of the sync of each group
         log.create(1, 1, "orders")
         for records in range(1, 5):
             batch = append(log, 1, records=records)
@@ -34,13 +36,15 @@ class Written:
             log.write_group(group)
             log.group_written(group)
             self.batches.append(batch)
+            self.marks.append(bytes(self.disk.data_of(MARK)))
             self.end = group.position + 40 + group.length_bytes
         self.bytes = bytes(self.disk.data_of(FIRST_WAL))
 
-    def reopened_with(self, data: bytes) -> NodeLog:
-        held = self.disk.data_of(FIRST_WAL)
-        held[:] = data
-        return NodeLog.open("/node", BOUNDS, self.disk)
+    def reopened_with(self, data: bytes, synced: int = 3, repair: bool = False) -> NodeLog:
+        """With these bytes of log, the first `synced` groups of which were synced."""
+        self.disk.data_of(FIRST_WAL)[:] = data
+        self.disk.data_of(MARK)[:] = self.marks[synced - 1]
+        return NodeLog.open("/node", BOUNDS, self.disk, repair=repair)
 
 
 @pytest.fixture(scope="module")
@@ -50,25 +54,36 @@ def written() -> Iterator[Written]:
     yield store
 
 
-def test_wal_cut_at_every_byte_of_the_last_two_groups_keeps_the_whole_groups_before(written: Written) -> None:
-    third, fourth = written.starts[2], written.starts[3]
-    for cut in range(third, written.end):
+def test_wal_cut_at_every_byte_of_a_group_that_was_not_synced_keeps_the_whole_groups_before(written: Written) -> None:
+    for cut in range(written.starts[3], written.end):
         log = written.reopened_with(written.bytes[:cut])
-        assert read_all(log.partitions[1]) == written.batches[: 2 if cut < fourth else 3], cut
+        assert read_all(log.partitions[1]) == written.batches[:3], cut
+        assert not log.partitions[1].suspect
 
 
-def test_wal_zeroed_from_every_byte_of_the_last_two_groups_keeps_the_whole_groups_before(written: Written) -> None:
-    third, fourth = written.starts[2], written.starts[3]
-    for cut in range(third, written.end):
+@pytest.mark.parametrize("filled", [b"", b"\0", b"\xff"])
+def test_wal_cut_at_every_byte_of_a_synced_group_is_corruption(written: Written, filled: bytes) -> None:
+    """Whether the rest of the file is missing, zeroed or garbled: a synced group that is gone is no torn tail."""
+    for cut in range(written.starts[2], written.end):
+        data = written.bytes[:cut] + filled * (len(written.bytes) - cut)
+        if data == written.bytes or not any(written.bytes[cut : written.end]):
+            continue  # a group that ends in zero bytes loses nothing by zeros
+        with pytest.raises(CorruptionError, match="was synced"):
+            written.reopened_with(data, synced=4)
+        if cut < written.starts[3]:
+            with pytest.raises(CorruptionError, match="was synced"):
+                written.reopened_with(data, synced=3)
+
+
+def test_wal_zeroed_from_every_byte_of_a_group_that_was_not_synced_keeps_the_whole_groups_before(
+    written: Written,
+) -> None:
+    for cut in range(written.starts[3], written.end):
         zeros = bytes(len(written.bytes) - cut)
         if written.bytes[cut:] == zeros:
             continue  # the rest was zeros already: nothing was lost
         log = written.reopened_with(written.bytes[:cut] + zeros)
-        # A group that ends in zero bytes may lose nothing by it.
-        whole = 2 if cut < fourth else 3
-        if not any(written.bytes[cut:fourth]):
-            whole = 3
-        assert read_all(log.partitions[1]) == written.batches[:whole], cut
+        assert read_all(log.partitions[1]) == written.batches[:3], cut
 
 
 def test_wal_every_byte_of_the_last_group_garbled_is_a_torn_tail(written: Written) -> None:

@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from storage_nodes.config import ConfigError, NodeConfig, split_listen
+from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMERS_SLICE_PARTITIONS
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
+from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
-from storage_nodes.protocol.messages import DeleteRequest, SendRequest, VoteRequest, encode_message
+from storage_nodes.protocol.messages import DeleteRequest, RaftMessage, SendRequest, VoteRequest, encode_message
 
 ENVIRONMENT = {
     "PENSTOCK_CLUSTER_ID": "c",
@@ -199,3 +202,72 @@ def test_flush_that_meets_a_failed_disk_ends_the_process_as_a_failed_group_does(
     assert ended == [EXIT_DISK_FAILED]
     with pytest.raises(KeyError):
         node._flushed(None, KeyError("bug"))  # type: ignore[arg-type]
+
+
+class InboxRig:
+    """Turns of the loop by hand."""
+
+    def __init__(self) -> None:
+        self.booked: list[Callable[[], None]] = []
+        self.handled: list[tuple[int, RaftMessage]] = []
+        self.incarnation = 5
+        loop = cast(asyncio.AbstractEventLoop, SimpleNamespace(call_soon=self.booked.append))
+        self.inbox = Inbox(loop, lambda *item: self.handled.append(item), lambda sender: self.incarnation)
+
+    def turn(self) -> None:
+        booked, self.booked[:] = list(self.booked), []
+        for call in booked:
+            call()
+
+
+def votes(count: int, first: int = 0) -> list[RaftMessage]:
+    return [VoteRequest(first + number, 1, 0, 0) for number in range(count)]
+
+
+def test_inbox_few_messages_are_handled_at_once() -> None:
+    rig = InboxRig()
+    for number in range(3):
+        rig.inbox.take(2, 5, votes(INBOX_SLICE_MESSAGES))
+        assert len(rig.handled) == (number + 1) * INBOX_SLICE_MESSAGES
+        rig.turn()
+    assert rig.booked == []
+
+
+def test_inbox_many_messages_take_several_turns_and_keep_their_order() -> None:
+    rig = InboxRig()
+    rig.inbox.take(2, 5, votes(10))
+    rig.inbox.take(2, 5, votes(3 * INBOX_SLICE_MESSAGES, first=10))
+    rig.inbox.take(3, 5, votes(10, first=10 + 3 * INBOX_SLICE_MESSAGES))
+    assert len(rig.handled) == 10
+    for _ in range(4):
+        before = len(rig.handled)
+        rig.turn()
+        assert len(rig.handled) - before <= INBOX_SLICE_MESSAGES
+    assert [message.partition for _, message in rig.handled] == list(range(20 + 3 * INBOX_SLICE_MESSAGES))
+    rig.turn()
+    assert rig.booked == []
+
+
+def test_inbox_message_of_an_incarnation_that_is_gone_is_dropped() -> None:
+    rig = InboxRig()
+    rig.inbox.take(2, 5, votes(2 * INBOX_SLICE_MESSAGES))
+    rig.turn()
+    rig.incarnation = 6
+    rig.turn()
+    assert len(rig.handled) == INBOX_SLICE_MESSAGES
+
+
+def test_inbox_is_bounded() -> None:
+    rig = InboxRig()
+    rig.inbox.take(2, 5, votes(INBOX_MESSAGES_MAX + 10))
+    assert len(rig.handled) == 10
+
+
+def test_timers_that_ring_together_take_several_turns() -> None:
+    rig = TimersRig()
+    for partition in range(TIMERS_SLICE_PARTITIONS + 1):
+        rig.timers.wake(partition, 1_001)
+    rig.pass_ms(1)
+    assert len(rig.fired) == TIMERS_SLICE_PARTITIONS
+    rig.pass_ms(0)
+    assert len(rig.fired) == TIMERS_SLICE_PARTITIONS + 1

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from storage_nodes.limits import PEER_TIMEOUT_MS
+from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import BEAT_AGAIN_MS, PeerLinks
@@ -96,6 +96,13 @@ def test_older_incarnation_is_turned_away(rig: Rig) -> None:
     assert not rig.links.greeted(PeerHello("c", 2, 3))
 
 
+def test_messages_of_an_older_incarnation_count_until_a_newer_one_greets(rig: Rig) -> None:
+    assert rig.links.is_newest(2, 3)
+    assert rig.links.greeted(PeerHello("c", 2, 4))
+    assert not rig.links.is_newest(2, 3)
+    assert rig.links.is_newest(2, 4)
+
+
 def test_flood_of_stale_beats_after_a_cut_is_answered_at_a_bounded_rate_and_the_link_recovers(rig: Rig) -> None:
     """A one-way cut lets heartbeats pile up; delivered at once they must set off no storm, nor keep the peer down."""
     rig.clock.now_ms += 4_000
@@ -106,3 +113,35 @@ def test_flood_of_stale_beats_after_a_cut_is_answered_at_a_bounded_rate_and_the_
     rig.clock.now_ms += BEAT_AGAIN_MS
     rig.hear(echo=rig.clock.now_ms - 5, seq=600)
     assert rig.changes == [(2, True)]
+
+
+def test_own_stall_is_not_taken_for_the_silence_of_a_peer(rig: Rig) -> None:
+    rig.links.beat_all()
+    rig.hear(echo=rig.clock.now_ms)
+    for _ in range(3):
+        rig.clock.now_ms += PEER_TIMEOUT_MS  # nothing ran here
+        rig.links.beat_all()
+    assert rig.changes == [(2, True)]
+    for _ in range(PEER_TIMEOUT_MS // HEARTBEAT_INTERVAL_MS + 1):
+        rig.clock.now_ms += HEARTBEAT_INTERVAL_MS
+        rig.links.beat_all()
+    assert rig.changes == [(2, True), (2, False)], "and it excuses no longer silence"
+
+
+def test_node_that_stood_still_for_longer_than_its_peers_wait_takes_none_for_up(rig: Rig) -> None:
+    """They have elected others meanwhile: it must not act as a leader when it wakes."""
+    rig.links.beat_all()
+    rig.hear(echo=rig.clock.now_ms)
+    rig.clock.now_ms += HEARTBEAT_INTERVAL_MS + PEER_TIMEOUT_MS
+    rig.links.beat_all()
+    assert rig.changes == [(2, True), (2, False)]
+
+
+def test_peer_silent_while_this_node_has_its_turns_is_down_in_time(rig: Rig) -> None:
+    rig.links.beat_all()
+    rig.hear(echo=rig.clock.now_ms)
+    began_ms = rig.clock.now_ms
+    while rig.changes[-1] == (2, True):
+        rig.clock.now_ms += HEARTBEAT_INTERVAL_MS
+        rig.links.beat_all()
+    assert rig.clock.now_ms - began_ms <= PEER_TIMEOUT_MS + HEARTBEAT_INTERVAL_MS

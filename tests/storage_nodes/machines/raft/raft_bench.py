@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage_nodes.machines.raft.effects import Append, Effect, EpochStart, Role, SaveVote, Send, SendEntries, Truncate
+from storage_nodes.machines.raft.effects import (
+    Append,
+    AppendConfiguration,
+    Effect,
+    EpochStart,
+    Role,
+    SaveVote,
+    Send,
+    SendEntries,
+    Truncate,
+)
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
-from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry
+from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry, name_of
 
 PARTITION = 7
 START_MS = 10_000
@@ -22,14 +33,21 @@ def log_of(*epochs: int, records: int = 1) -> SimLog:
 class Bench:
     """Node 1 of voters 1..size; random delays are half of their bound."""
 
-    def __init__(self, log: SimLog | None = None, size: int = 3, commit: int = 0, epoch: int | None = None) -> None:
+    def __init__(
+        self,
+        log: SimLog | None = None,
+        size: int = 3,
+        commit: int = 0,
+        epoch: int | None = None,
+        boot: Configuration | None = None,
+    ) -> None:
         self.log = log_of() if log is None else log
         self.now_ms = START_MS
-        voters = tuple(range(1, size + 1))
+        boot = boot or Configuration(tuple(range(1, size + 1)))
         epoch = self.log.epoch if epoch is None else epoch
-        self.machine = RaftMachine(PARTITION, 1, voters, self.log, epoch, 0, commit, lambda bound: bound // 2)
-        for voter in voters[1:]:
-            self.machine.peer_up(voter, self.now_ms)
+        self.machine = RaftMachine(PARTITION, 1, boot, self.log, epoch, 0, commit, lambda bound: bound // 2)
+        for node in range(2, size + 1):
+            self.machine.peer_up(node, self.now_ms)
         self.perform(self.machine.tick(self.now_ms))
 
     # --- driving --------------------------------------------------------------------------------------------
@@ -41,9 +59,13 @@ class Bench:
             done.append(effect)
             if isinstance(effect, Truncate):
                 self.log.truncate(effect.offset)
+                done += self.machine.configured(self.now_ms)
             elif isinstance(effect, Append):
                 for entry in effect.entries:
                     self.log.append(entry)
+                done += self.machine.configured(self.now_ms)
+            elif isinstance(effect, AppendConfiguration):
+                done += self.propose(name_of(effect.configuration))
             elif isinstance(effect, SaveVote):
                 self.log.save_vote(effect.epoch, effect.voted_for)
             elif isinstance(effect, EpochStart):
@@ -70,7 +92,7 @@ class Bench:
     def propose(self, name: str = "w", records: int = 1) -> list[Effect]:
         end = self.log.log_end + records
         self.log.append(make_entry(self.log.log_end, end, self.machine.epoch, name))
-        return self.perform(self.machine.proposed(end, self.now_ms))
+        return self.perform([*self.machine.configured(self.now_ms), *self.machine.proposed(end, self.now_ms)])
 
     def sync(self) -> list[Effect]:
         self.log.begin_write()
@@ -80,10 +102,16 @@ class Bench:
     # --- messages -------------------------------------------------------------------------------------------
 
     def append(
-        self, sender: int, epoch: int, prev: tuple[int, int], entries: Sequence[bytes] = (), commit: int = 0
+        self,
+        sender: int,
+        epoch: int,
+        prev: tuple[int, int],
+        entries: Sequence[bytes] = (),
+        commit: int = 0,
+        learner: bool = False,
     ) -> list[Effect]:
         """An append after prev = (epoch, offset)."""
-        return self.step(sender, AppendEntries(PARTITION, epoch, prev[0], prev[1], commit, list(entries)))
+        return self.step(sender, AppendEntries(PARTITION, epoch, prev[0], prev[1], commit, list(entries), 0, learner))
 
     def answer(self, sender: int, offset: int, known: int | None = None) -> list[Effect]:
         """A follower has fsynced up to offset, and knows that `known` is committed (by default: all it can know)."""

@@ -16,8 +16,10 @@ from functools import partial
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.machines.raft.effects import (
     Append,
+    AppendConfiguration,
     BecameLeader,
     Committed,
+    ConfigurationCommitted,
     Effect,
     EpochStart,
     Role,
@@ -31,8 +33,9 @@ from storage_nodes.machines.raft.effects import (
     Trusted,
 )
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
-from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry
+from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry, name_of
 from tests.storage_nodes.machines.raft.raft_oracle import Oracle
 
 PARTITION = 7
@@ -76,12 +79,17 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, size: int, seed: int, faults: Faults | None = None) -> None:
+    """Nodes 1..size found the group; `spares` more run without a replica, until one is made there."""
+
+    def __init__(self, size: int, seed: int, faults: Faults | None = None, spares: int = 0) -> None:
         self.random = random.Random(seed)
         self.faults = faults or Faults()
         self.now_ms = 1_000
-        self.ids = tuple(range(1, size + 1))
-        self.images = {node_id: Image() for node_id in self.ids}
+        self.ids = tuple(range(1, size + spares + 1))
+        self.boot = Configuration(self.ids[:size])
+        self.images = {node_id: Image(boot=self.boot) for node_id in self.boot.voters}
+        # Nodes that run and hold no replica.
+        self.vacant = set(self.ids[size:])
         self.incarnations = dict.fromkeys(self.ids, 0)
         self.nodes: dict[int, Node] = {}
         self.oracle = Oracle(self)
@@ -95,7 +103,7 @@ class Cluster:
         self.on_leave: Callable[[int, int, RaftMessage], bool] | None = None
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        for node_id in self.ids:
+        for node_id in self.boot.voters:
             self.start(node_id)
         for a in self.ids:
             for b in self.ids:
@@ -122,13 +130,27 @@ class Cluster:
     # --- processes ------------------------------------------------------------------------------------------
 
     def start(self, node_id: int) -> None:
-        assert node_id not in self.nodes
         self.incarnations[node_id] += 1
+        self._open(node_id)
+
+    def make(self, node_id: int, boot: Configuration) -> None:
+        """A replica is made at a node that runs: nobody sees it go down or come up for that."""
+        self.vacant.remove(node_id)
+        self.images[node_id] = Image(boot=boot)
+        self._open(node_id)
+
+    def drop(self, node_id: int) -> None:
+        """Its replica is dropped for good, with all it ever promised; the node runs on."""
+        del self.nodes[node_id], self.images[node_id]
+        self.vacant.add(node_id)
+
+    def _open(self, node_id: int) -> None:
+        assert node_id not in self.nodes
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, self.ids, log, log.epoch, log.voted_for, log.whole_from, spread.randrange,
-            log.suspect,
+            PARTITION, node_id, log.image.boot, log, log.epoch, log.voted_for, log.whole_from,
+            spread.randrange, log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])
@@ -145,11 +167,11 @@ class Cluster:
         """The node's disk is replaced by an empty one while it is down."""
         assert node_id not in self.nodes
         self.wiped.add(node_id)
-        self.images[node_id] = Image(suspect=True)
+        self.images[node_id] = Image(suspect=True, boot=self.boot)
 
     def image(self, node_id: int) -> Image:
         node = self.nodes.get(node_id)
-        return self.images[node_id] if node is None else node.log.image
+        return self.images.get(node_id, Image()) if node is None else node.log.image
 
     def _is_same(self, node: Node) -> bool:
         return self.nodes.get(node.node_id) is node
@@ -219,9 +241,18 @@ class Cluster:
                     node.log.save_vote(epoch, voted_for)
                 case Truncate(offset):
                     node.log.truncate(offset)
+                    self._configured(node)
                 case Append(entries):
                     for entry in entries:
                         node.log.append(entry)
+                    self._configured(node)
+                case AppendConfiguration(configuration):
+                    self.oracle.changes(node)
+                    end = self._stage(node, name_of(configuration), 1)
+                    self._configured(node)
+                    self.input(node, "proposed", end, self.now_ms)
+                case ConfigurationCommitted(configuration):
+                    self.oracle.settled(node, configuration)
                 case Send(peer, message, after_sync):
                     if after_sync:
                         node.log.after_gathering.append((peer, message))
@@ -237,8 +268,8 @@ class Cluster:
                 case BecameLeader():
                     node.serving = True
                     self.oracle.serves(node)
-                case SendSnapshot(peer, epoch):
-                    self._send_snapshot(node, peer, epoch)
+                case SendSnapshot(peer, epoch, learner):
+                    self._send_snapshot(node, peer, epoch, learner)
                 case TakeSnapshot(_, chunk):
                     self._take_snapshot(node, chunk)
                 case Trusted():
@@ -247,13 +278,22 @@ class Cluster:
                     node.serving = False
                     node.pending.clear()
 
-    def _send_snapshot(self, node: Node, peer: int, epoch: int) -> None:
+    def _configured(self, node: Node) -> None:
+        """Amid other effects: what is promised holds again only when all are performed."""
+        machine = node.machine
+        if node.log.configurations is not machine.history:
+            before = self.oracle.before(machine, "configured", ())
+            effects = machine.configured(self.now_ms)
+            self.oracle.after(node, before)
+            self._perform(node, effects)
+
+    def _send_snapshot(self, node: Node, peer: int, epoch: int, learner: bool) -> None:
         """One chunk; what becomes of it, the machine is told some time later."""
         self.snapshots_sent += 1
         end = node.machine.commit
         entries = node.log.prefix(end)
         last_epoch = node.log.epoch_at(end)
-        chunk = SnapshotChunk(PARTITION, epoch, end, last_epoch, 0, b"", entries, True)
+        chunk = SnapshotChunk(PARTITION, epoch, end, last_epoch, 0, b"", entries, True, learner=learner)
         self._leave(node, peer, chunk)
 
         def ended() -> None:
@@ -283,11 +323,11 @@ class Cluster:
     def _read_and_send(self, node: Node, effect: SendEntries) -> None:
         if not node.machine.is_current(effect):
             return
-        peer, prev_offset, prev_epoch, commit, epoch, replicated = effect
+        peer, prev_offset, prev_epoch, commit, epoch, replicated, learner = effect
         trimmed = prev_offset < node.log.whole_from  # since it was asked for
         entries = [] if trimmed else node.log.read(prev_offset, self.append_entries_max)
         end = header_of(entries[-1]).end_offset if entries else prev_offset
-        message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated)
+        message = AppendEntries(PARTITION, epoch, prev_epoch, prev_offset, commit, entries, replicated, learner)
         self._leave(node, peer, message)
         self.input(node, "sent", peer, end, sum(map(len, entries)))
 
@@ -340,6 +380,12 @@ class Cluster:
         """Node a looks at node b: answered both ways = up; silent for PEER_TIMEOUT_MS = down."""
         self.at(HEARTBEAT_INTERVAL_MS, lambda: self._heartbeat(a, b))
         node, peer = self.nodes.get(a), self.nodes.get(b)
+        if b in self.vacant and node is not None and not ({(a, b), (b, a)} & self.faults.cut):
+            if b not in node.heard_ms:
+                node.heard_ms[b] = self.now_ms
+                self.input(node, "peer_up", b, self.now_ms)
+            node.heard_ms[b] = self.now_ms
+            return
         if node is None or node.paused_until_ms > self.now_ms:
             return
         cut = self.faults.cut

@@ -1,6 +1,7 @@
 """A disk for the Raft simulation: staged changes, group commits, and a crash that loses what was not fsynced.
 
-An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value.
+An entry is the bytes `base:end:epoch:name`, so that whole logs compare by value. One that is named `voters=1,2,3/4` is
+a configuration, with voters 1, 2 and 3 and learner 4.
 """
 
 from __future__ import annotations
@@ -8,7 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage_nodes.machines.raft.effects import EntryHeader
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.messages import RaftMessage
+
+CONFIGURATION = "voters="
 
 
 def make_entry(base: int, end: int, epoch: int, name: str) -> bytes:
@@ -20,6 +24,21 @@ def header_of(entry: bytes) -> EntryHeader:
     return EntryHeader(int(base), int(end), int(epoch))
 
 
+def name_of(configuration: Configuration) -> str:
+    voters, learners = (",".join(map(str, nodes)) for nodes in configuration)
+    return f"{CONFIGURATION}{voters}/{learners}"
+
+
+def configurations_of(entries: list[bytes]) -> tuple[ConfigurationEntry, ...]:
+    found = []
+    for entry in entries:
+        _base, end, _epoch, name = entry.decode().split(":", 3)
+        if name.startswith(CONFIGURATION):
+            nodes = [tuple(map(int, filter(None, part.split(",")))) for part in name[len(CONFIGURATION) :].split("/")]
+            found.append(ConfigurationEntry(int(end), Configuration(*nodes)))
+    return tuple(found)
+
+
 class Image(NamedTuple):
     """What the platter holds."""
 
@@ -29,6 +48,8 @@ class Image(NamedTuple):
     # Entries below are only handed out as part of a snapshot (they are all kept, so that whole logs compare).
     whole_from: int = 0
     suspect: bool = False
+    # With which the replica was created.
+    boot: Configuration = Configuration(())
 
     def end(self) -> int:
         return header_of(self.entries[-1]).end_offset if self.entries else 0
@@ -46,6 +67,7 @@ class SimLog:
         self.image = image
         self.entries: list[bytes] = list(image.entries)
         self._headers = [header_of(entry) for entry in self.entries]
+        self.configurations = configurations_of(self.entries)
         self.epoch = image.epoch
         self.voted_for = image.voted_for
         self.whole_from = image.whole_from
@@ -83,6 +105,7 @@ class SimLog:
         assert header.base_offset == self.log_end, "base offset must equal log end"
         self.entries.append(entry)
         self._headers.append(header)
+        self.configurations += configurations_of([entry])
         self.dirty = True
 
     def save_vote(self, epoch: int, voted_for: int) -> None:
@@ -95,6 +118,8 @@ class SimLog:
             self._headers.pop()
             self.entries.pop()
         assert self.log_end == offset, "a cut falls between entries"
+        if self.configurations and self.configurations[-1].end_offset > offset:
+            self.configurations = configurations_of(self.entries)
         self.durable_end = min(self.durable_end, offset)
         self.dirty = True
 
@@ -111,8 +136,9 @@ class SimLog:
         """The log is these entries now, durably; a group that is being written no longer counts but for the vote."""
         self.entries = list(entries)
         self._headers = [header_of(entry) for entry in entries]
+        self.configurations = configurations_of(entries)
         self.durable_end = self.whole_from = self.log_end
-        self.image = Image(tuple(entries), self.image.epoch, self.image.voted_for, self.whole_from, self.image.suspect)
+        self.image = self.image._replace(entries=tuple(entries), whole_from=self.whole_from)
         if self.writing is not None:
             self.writing = self.writing._replace(entries=tuple(entries), whole_from=self.whole_from)
 
@@ -133,7 +159,8 @@ class SimLog:
 
     def begin_write(self) -> None:
         assert self.writing is None
-        self.writing = Image(tuple(self.entries), self.epoch, self.voted_for, self.whole_from, self.suspect)
+        entries = tuple(self.entries)
+        self.writing = Image(entries, self.epoch, self.voted_for, self.whole_from, self.suspect, self.image.boot)
         self.after_writing, self.after_gathering = self.after_gathering, []
         self.dirty = False
 

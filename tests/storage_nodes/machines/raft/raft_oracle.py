@@ -5,11 +5,13 @@ The oracle sees all disks at once, which no machine does. Each check names the r
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.transitions import TRANSITIONS, Input
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import (
     AppendEntries,
     AppendReply,
@@ -19,7 +21,7 @@ from storage_nodes.protocol.messages import (
     VoteReply,
     VoteRequest,
 )
-from tests.storage_nodes.machines.raft.raft_disk import header_of
+from tests.storage_nodes.machines.raft.raft_disk import configurations_of, header_of
 
 if TYPE_CHECKING:
     from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Node
@@ -50,6 +52,8 @@ _PLAIN = {
     "transfer": Input.TRANSFER,
     "snapshot_ended": Input.SNAPSHOT_ENDED,
     "installed": Input.INSTALLED,
+    "configured": Input.CONFIGURED,
+    "change_configuration": Input.CHANGE_CONFIGURATION,
 }
 
 
@@ -107,12 +111,13 @@ class Oracle:
             self._fail("commit never falls", f"{before.commit} -> {machine.commit} at node {node.node_id}")
         if machine.epoch < before.epoch:
             self._fail("epochs only grow", f"{before.epoch} -> {machine.epoch} at node {node.node_id}")
-        if machine.replicated > before.replicated:
+        # What a follower was told may be about the voters of a while ago.
+        if machine.replicated > before.replicated and (machine.role is Role.LEADER or not self._has_changes()):
             self._check_replicated(node)
 
     def _check_replicated(self, node: Node) -> None:
         replicated = node.machine.replicated
-        for voter in self._cluster.ids:
+        for voter in self._in_force(node.log.entries).voters:
             if voter in self._cluster.wiped:
                 continue  # it did, on a disk that is no more
             if self._cluster.image(voter).end() < replicated:
@@ -122,7 +127,8 @@ class Oracle:
         machine = node.machine
         if machine.commit > machine.log.log_end:
             self._fail("commit within the log", f"node {node.node_id}: {machine.commit} > {machine.log.log_end}")
-        if machine.leader not in node.heard_ms and machine.leader != node.node_id and not machine.next_tick_ms():
+        has_leader = machine.leader in node.heard_ms or machine.leader == node.node_id
+        if not has_leader and machine.members.may_stand() and not machine.next_tick_ms():
             self._fail("whoever has no leader campaigns", f"node {node.node_id} has no timer")
         self._steps += 1
         if self._steps % MATCHING_EVERY_STEPS == 0:
@@ -144,7 +150,8 @@ class Oracle:
     # --- events ---------------------------------------------------------------------------------------------
 
     def crashed(self, node_id: int) -> None:
-        self._check_majority_holds(len(self.committed_entries), f"after the crash of node {node_id}")
+        when = f"after the crash of node {node_id}"
+        self._check_enough_hold(len(self.committed_entries), self._in_force(self.committed_entries), when)
 
     def elected(self, node: Node) -> None:
         epoch = node.machine.epoch
@@ -184,15 +191,57 @@ class Oracle:
             self._fail("R6", f"node {node.node_id} committed an entry of another epoch at {offset}")
         self.committed_entries = entries
         self._growth.append((node.machine.epoch, len(entries), offset))
-        self._check_majority_holds(len(entries), f"at the commit of {offset} by node {node.node_id}")
+        when = f"at the commit of {offset} by node {node.node_id}"
+        configuration = self._in_force(node.log.entries)
+        self._check_enough_hold(len(entries), configuration, when)
+        if configuration.voters and len(self._holders(len(entries), configuration)) * 2 <= len(configuration.voters):
+            self._fail("R6", f"less than a majority of {configuration.voters} holds what is committed {when}")
+        self._check_steps(entries)
 
-    def _check_majority_holds(self, count: int, when: str) -> None:
-        ids = self._cluster.ids
-        holders = [i for i in ids if self._cluster.image(i).holds(self.committed_entries[:count])]
-        # Whoever lost its disk holds nothing, but neither can it help to elect somebody who does not.
-        suspects = [i for i in ids if self._cluster.image(i).suspect and i not in holders]
-        if len(holders) + len(suspects) <= len(ids) // 2:
-            self._fail("a majority holds durably what is committed", f"only nodes {holders} do {when}")
+    def _in_force(self, entries: list[bytes]) -> Configuration:
+        """The latest configuration in a log: worked out here, not asked from the machine."""
+        found = configurations_of(entries)
+        return found[-1].configuration if found else self._cluster.boot
+
+    def _has_changes(self) -> bool:
+        return len(self._cluster.ids) > len(self._cluster.boot.voters)
+
+    def _holders(self, count: int, configuration: Configuration) -> list[int]:
+        """Voters that hold the first `count` committed entries. Whoever lost its disk is let off: it holds nothing, but
+        neither can it help to elect somebody who does not."""
+        image = self._cluster.image
+        entries = self.committed_entries[:count]
+        return [i for i in configuration.voters if image(i).holds(entries) or image(i).suspect]
+
+    def _check_enough_hold(self, count: int, configuration: Configuration, when: str) -> None:
+        """Those that do not hold what is committed must not be enough to elect a leader without it."""
+        voters = configuration.voters
+        lacking = set(voters).difference(self._holders(count, configuration))
+        if len(lacking) > len(voters) // 2:
+            text = f"nodes {sorted(lacking)} of {voters} lack it {when}"
+            self._fail("a majority holds durably what is committed", text)
+
+    def _check_steps(self, entries: list[bytes]) -> None:
+        """R15, R34: of two configurations, one after the other, any two majorities have a voter in common."""
+        known = [self._cluster.boot, *(entry.configuration for entry in configurations_of(entries))]
+        for before, after in itertools.pairwise(known):
+            if len(set(before.voters) ^ set(after.voters)) > 1 or not after.voters:
+                self._fail("one server at a time", f"{before} -> {after}")
+
+    def changes(self, node: Node) -> None:
+        """R15: a change begins when all changes before it, and an entry of the own epoch, are committed."""
+        machine = node.machine
+        committed = node.log.prefix(machine.commit)
+        if not committed or header_of(committed[-1]).epoch != machine.epoch:
+            self._fail("R15, own epoch", f"node {node.node_id} changes the configuration in epoch {machine.epoch}")
+        if len(configurations_of(committed)) != len(configurations_of(node.log.entries)):
+            self._fail("R15, one at a time", f"node {node.node_id} changes the configuration twice at once")
+
+    def settled(self, node: Node, configuration: Configuration) -> None:
+        """What a machine calls committed is the last configuration among the committed entries that it has."""
+        known = configurations_of(node.log.prefix(node.machine.commit))
+        if configuration not in [entry.configuration for entry in known]:
+            self._fail("configuration committed", f"node {node.node_id} says {configuration}, committed are {known}")
 
     def leaves(self, node: Node, peer: int, message: RaftMessage) -> None:
         """R1, R5: an answer leaves after what it promises is durable."""

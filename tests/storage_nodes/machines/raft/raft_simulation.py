@@ -8,8 +8,10 @@ from __future__ import annotations
 import random
 
 from storage_nodes.machines.raft.effects import Role
-from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Faults
-from tests.storage_nodes.machines.raft.raft_disk import header_of
+from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Remove
+from storage_nodes.protocol.configuration import Configuration
+from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Faults, Node
+from tests.storage_nodes.machines.raft.raft_disk import configurations_of, header_of
 from tests.storage_nodes.machines.raft.raft_oracle import BrokenPromise
 
 SAFETY_MS = 12_000
@@ -38,13 +40,19 @@ class Simulation:
         self.seed = seed
         # Another source than the cluster's: a new draw in one does not shift the other.
         self.random = random.Random(f"faults-{seed}")
-        self.cluster = Cluster(size, seed, draw_faults(self.random))
+        self._changes = random.Random(f"changes-{seed}")
+        spares = self._changes.choice([0, 0, 1, 2])
+        self.cluster = Cluster(size, seed, draw_faults(self.random), spares)
+        self._change_rate = self._changes.choice([0.02, 0.1, 0.5]) if spares else 0.0
+        self._drop_rate = self._changes.choice([0.02, 0.2])
+        # How many entries were committed when the replica of a node was made.
+        self._made_at = dict.fromkeys(self.cluster.boot.voters, 0)
         self._crash_rate = self.random.choice([0.0, 0.01, 0.03])
         self._cut_rate = self.random.choice([0.0, 0.02, 0.05])
         self._pause_rate = self.random.choice([0.0, 0.01])
         self._propose_rate = self.random.choice([0.1, 0.5, 1.0])
         self._wipes = random.Random(f"wipes-{seed}")
-        self._wipe_rate = self._wipes.choice([0.0, 0.0, 0.05]) if size > 1 else 0.0
+        self._wipe_rate = self._wipes.choice([0.0, 0.0, 0.05]) if size > 1 and not spares else 0.0
         self._trims = random.Random(f"trims-{seed}")
         self._trim_rate = self._trims.choice([0.0, 0.0, 0.01, 0.1])
         self._transfers = random.Random(f"transfers-{seed}")
@@ -54,6 +62,7 @@ class Simulation:
         for _ in range(SAFETY_MS // STEP_MS):
             self._fault()
             self._propose()
+            self._change()
             self._trim()
             self.cluster.run(STEP_MS)
         self._heal()
@@ -64,6 +73,8 @@ class Simulation:
     def _fault(self) -> None:
         cluster, spread = self.cluster, self.random
         for node_id in cluster.ids:
+            if node_id in cluster.vacant:
+                continue
             if node_id not in cluster.nodes:
                 if self._wipes.random() < self._wipe_rate and not any(cluster.image(i).suspect for i in cluster.ids):
                     cluster.wipe(node_id)
@@ -114,6 +125,57 @@ class Simulation:
             if leads and not node.machine.transferee and self.random.random() < self._propose_rate:
                 self.cluster.propose(node.node_id)
 
+    # --- membership -----------------------------------------------------------------------------------------
+
+    def _change(self) -> None:
+        """Somebody moves replicas: asks leaders for changes, makes replicas of learners, drops those of the removed."""
+        cluster, spread = self.cluster, self._changes
+        if not self._change_rate:
+            return
+        for node in list(cluster.nodes.values()):
+            leads = node.machine.role is Role.LEADER and node.paused_until_ms <= cluster.now_ms
+            if leads and spread.random() < self._change_rate:
+                change = self._draw_change(node.machine.configuration)
+                if change is not None and node.machine.refusal_of(change) is None:
+                    cluster.input(node, "change_configuration", change, cluster.now_ms)
+        self._drop_removed()
+
+    def _draw_change(self, configuration: Configuration) -> Change | None:
+        spread, voters = self._changes, configuration.voters
+        kind = spread.randrange(3)
+        if kind == 0:
+            node_id = spread.choice(self.cluster.ids)
+            if node_id not in configuration.members and not self._was_member(node_id):
+                self._make(node_id, configuration)
+                return AddLearner(node_id)
+        elif kind == 1 and configuration.learners:
+            return Promote(spread.choice(configuration.learners))
+        elif kind == 2 and (len(voters) > 2 or spread.random() < 0.1):
+            return Remove(spread.choice(configuration.members))
+        return None
+
+    def _make(self, node_id: int, configuration: Configuration) -> None:
+        if node_id in self.cluster.vacant:
+            self._made_at[node_id] = len(self.cluster.oracle.committed_entries)
+            self.cluster.make(node_id, Configuration(configuration.voters, (node_id,)))
+
+    def _was_member(self, node_id: int) -> bool:
+        """Has the group committed that the present replica of this node is a member? Then it must go before another."""
+        if node_id in self.cluster.vacant:
+            return False
+        since = self.cluster.oracle.committed_entries[self._made_at[node_id] :]
+        named = any(node_id in entry.configuration.members for entry in configurations_of(since))
+        return named or (node_id in self.cluster.boot.voters and not self._made_at[node_id])
+
+    def _drop_removed(self) -> None:
+        cluster = self.cluster
+        committed = configurations_of(cluster.oracle.committed_entries)
+        if not committed:
+            return
+        for node_id in set(cluster.nodes).difference(committed[-1].configuration.members):
+            if self._was_member(node_id) and self._changes.random() < self._drop_rate:
+                cluster.drop(node_id)
+
     # --- the phase of healing -------------------------------------------------------------------------------
 
     def _heal(self) -> None:
@@ -123,11 +185,13 @@ class Simulation:
         lossy = spread.random() < 0.3
         cluster.faults.loss = 0.1 if lossy else 0.0
         cluster.faults.late = cluster.faults.slow_read = cluster.faults.deaf = 0.0
-        down = [node_id for node_id in cluster.ids if node_id not in cluster.nodes]
+        down = [node_id for node_id in cluster.ids if node_id not in cluster.nodes and node_id not in cluster.vacant]
         spread.shuffle(down)
         stays_down = down[: (len(cluster.ids) - 1) // 2] if spread.random() < 0.3 else []
         if any(cluster.image(i).suspect for i in cluster.ids):
             stays_down = []  # who lost its disk is no help in an election
+        if self._change_rate:
+            stays_down = []  # it might be one of two voters
         for node in cluster.nodes.values():
             node.paused_until_ms = min(node.paused_until_ms, cluster.now_ms)
         for node_id in down:
@@ -146,22 +210,31 @@ class Simulation:
         if len(leaders) != 1:
             states = {i: node.machine.status() for i, node in cluster.nodes.items()}
             raise BrokenPromise(f"liveness: {len(leaders)} leaders serve after healing: {states}")
-        astray = [i for i, node in cluster.nodes.items() if node.machine.leader != leaders[0]]
+        # A learner asks nobody: it hears of its leader again with the next append.
+        voters = cluster.nodes[leaders[0]].machine.voters
+        astray = [i for i in voters if i in cluster.nodes and cluster.nodes[i].machine.leader != leaders[0]]
         if astray and not cluster.faults.loss:
             raise BrokenPromise(f"liveness: nodes {astray} do not follow {leaders[0]}")
 
+    def _members(self) -> dict[int, Node]:
+        """The group; whoever was removed and not dropped yet may be anywhere."""
+        cluster = self.cluster
+        members = cluster.nodes[cluster.leaders()[0]].machine.configuration.members
+        return {i: node for i, node in cluster.nodes.items() if i in members}
+
     def _expect_equal_and_idle(self) -> None:
         cluster = self.cluster
-        ends = {i: (node.machine.commit, node.log.log_end, node.log.durable_end) for i, node in cluster.nodes.items()}
+        nodes = self._members()
+        ends = {i: (node.machine.commit, node.log.log_end, node.log.durable_end) for i, node in nodes.items()}
         if len({end for positions in ends.values() for end in positions}) != 1:
             raise BrokenPromise(f"liveness: (commit, log end, durable end) differ after healing: {ends}")
-        logs = {tuple(node.log.entries) for node in cluster.nodes.values()}
+        logs = {tuple(node.log.entries) for node in nodes.values()}
         if len(logs) != 1:
             raise BrokenPromise("liveness: logs differ after healing")
-        suspects = [i for i, node in cluster.nodes.items() if node.machine.suspect or node.log.suspect]
+        suspects = [i for i, node in nodes.items() if node.machine.suspect or node.log.suspect]
         if suspects:
             raise BrokenPromise(f"liveness: nodes {suspects} are still suspect after healing")
-        timers = {i: node.machine.next_tick_ms() for i, node in cluster.nodes.items()}
+        timers = {i: node.machine.next_tick_ms() for i, node in nodes.items()}
         if any(timers.values()):
             raise BrokenPromise(f"an idle group has no timer: {timers}")
         written = {entry.rsplit(b":", 1)[1].decode() for entry in next(iter(logs))}

@@ -22,7 +22,9 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.following import Verdict, judge
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.membership import Membership
 from storage_nodes.machines.raft.progress import Progress
+from storage_nodes.protocol.configuration import ConfigurationEntry
 from storage_nodes.protocol.messages import (
     AppendEntries,
     AppendReply,
@@ -232,6 +234,44 @@ def installs_a_snapshot_over_newer_state(patch: Patch) -> None:
     patch.setattr(RaftMachine, "_on_snapshot", on_snapshot)
 
 
+def counts_acknowledgements_of_learners_and_removed_voters(patch: Patch) -> None:
+    """B5, R6."""
+    patch.setattr(Leadership, "_counted", lambda self: list(self.peers))
+
+
+def changes_before_a_commit_in_the_own_epoch(patch: Patch) -> None:
+    """B7, R15: the bug of 2015."""
+    patch.setattr(Leadership, "has_own_commit", lambda self: True)
+
+
+def makes_two_changes_at_once(patch: Patch) -> None:
+    """B25, R15."""
+    patch.setattr(RaftMachine, "_change_under_way", lambda self: False)
+
+
+def keeps_a_configuration_that_was_cut_off(patch: Patch) -> None:
+    """R15: in force when appended, and undone when its entry is."""
+    real = Membership.read
+
+    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> None:
+        if len(history) >= len(self.history):
+            real(self, history, commit)
+
+    patch.setattr(Membership, "read", read)
+
+
+def waits_for_the_commit_of_a_configuration(patch: Patch) -> None:
+    """R6: a configuration counts from its entry on, not from its commit."""
+    real = Membership.read
+
+    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> None:
+        real(self, [entry for entry in history if entry.end_offset <= commit], commit)
+        self.history = history
+        self.settled = not history or history[-1].end_offset <= commit
+
+    patch.setattr(Membership, "read", read)
+
+
 PLANTED: list[Callable[[Patch], None]] = [
     truncates_on_a_shorter_append,
     commits_entries_of_older_epochs,
@@ -249,6 +289,11 @@ PLANTED: list[Callable[[Patch], None]] = [
     gives_up_after_one_campaign,
     counts_the_votes_of_suspects,
     installs_a_snapshot_over_newer_state,
+    counts_acknowledgements_of_learners_and_removed_voters,
+    changes_before_a_commit_in_the_own_epoch,
+    makes_two_changes_at_once,
+    keeps_a_configuration_that_was_cut_off,
+    waits_for_the_commit_of_a_configuration,
 ]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
+from storage_nodes.machines.raft.membership import AddLearner
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
 from storage_nodes.protocol.messages import (
     AppendEntries,
@@ -53,6 +54,22 @@ def ask(ahead: int, pre_vote: bool = False, last: tuple[int, int] = (99, 99)) ->
     return lambda b: b.ask(3, b.machine.epoch + ahead, last, pre_vote)
 
 
+def install_without_me(b: Bench) -> None:
+    b.machine.installing()
+    b.log.install([make_entry(0, 50, b.machine.epoch, "voters=2,3/")])
+    b.machine.installed(50, b.now_ms)
+
+
+def configure(name: str) -> Act:
+    def act(b: Bench) -> None:
+        b.log.append(make_entry(b.log.log_end, b.log.log_end + 1, b.machine.epoch, name))
+        # Committed: whoever is removed by an entry that may yet be cut off goes on.
+        b.machine.commit = b.log.log_end
+        b.machine.configured(b.now_ms)
+
+    return act
+
+
 def no_quorum(b: Bench) -> None:
     b.machine.peer_down(2, b.now_ms)
     b.machine.peer_down(3, b.now_ms)
@@ -73,7 +90,11 @@ WAYS: dict[Input, list[Act]] = {
     Input.APPEND_NEWER: [append(1), append(5, sender=2)],
     Input.APPEND_REPLY_STALE: [append_reply(-1, True), append_reply(-1, False)],
     Input.APPEND_REPLY_CURRENT: [append_reply(0, True), append_reply(0, False)],
-    Input.APPEND_REPLY_NEWER: [append_reply(1, True), append_reply(1, False)],
+    Input.APPEND_REPLY_NEWER: [
+        append_reply(1, True),
+        append_reply(1, False),
+        lambda b: b.step(9, AppendReply(PARTITION, b.machine.epoch + 1, False, 0)),
+    ],
     Input.PRE_VOTE_REQUEST: [ask(-1, True), ask(0, True), ask(1, True), ask(1, True, (0, 0))],
     Input.VOTE_REQUEST_STALE: [ask(-1)],
     Input.VOTE_REQUEST_CURRENT: [ask(0), ask(0, last=(0, 0))],
@@ -91,12 +112,20 @@ WAYS: dict[Input, list[Act]] = {
         lambda b: b.step(2, VoteReply(PARTITION, b.machine.epoch - 1, True)),
     ],
     Input.REFUSED: [refusal(0, False), refusal(-1, False), refusal(0, True)],
-    Input.REFUSED_NEWER: [refusal(1, False), refusal(2, True)],
+    Input.REFUSED_NEWER: [
+        refusal(1, False),
+        refusal(2, True),
+        lambda b: b.step(9, VoteReply(PARTITION, b.machine.epoch + 1, False)),
+    ],
     Input.SNAPSHOT_ENDED: [lambda b: b.machine.snapshot_ended(2, b.now_ms)],
-    Input.INSTALLED: [install],
+    Input.INSTALLED: [install, install_without_me],
     Input.SNAPSHOT_STALE: [snapshot(-1)],
     Input.SNAPSHOT_CURRENT: [snapshot(0)],
     Input.SNAPSHOT_NEWER: [snapshot(1), snapshot(5, sender=2)],
+    Input.CHANGE_CONFIGURATION: [
+        lambda b: (b.sync(), b.answer(2, b.log.log_end), b.machine.change_configuration(AddLearner(4), b.now_ms))
+    ],
+    Input.CONFIGURED: [configure("voters=1,2,3/4"), configure("voters=2,3/")],
     Input.TRANSFER: [lambda b: b.machine.transfer(2, b.now_ms)],
     Input.TIMEOUT_NOW: [
         lambda b: b.step(2, TimeoutNow(PARTITION, b.machine.epoch)),
@@ -133,6 +162,10 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         following = bench_in(role).follow(2)
         following.step(2, TimeoutNow(PARTITION, following.machine.epoch))
         reached.add(following.machine.role)
+        heir = bench_in(role).follow(2)
+        configure("voters=1/")(heir)
+        heir.step(2, TimeoutNow(PARTITION, heir.machine.epoch))
+        reached.add(heir.machine.role)
     if row is Input.VOTE_GRANTED and role is Role.CANDIDATE:
         five = bench_in(role, 5)
         five.grant(4)

@@ -1,0 +1,161 @@
+"""The storage cluster as an operator sees it: what each node that answers knows, put together.
+
+A node only knows what it has seen. So all are asked, and of a partition the row counts that knows most: of the leader
+itself, which alone knows who elected it, or else of the newest epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+from deploy import limits
+from deploy.installation import Installation, State
+
+PARTITION_FIELDS = ("partition", "tag", "leader", "epoch", "replicas")
+# Leader changes of this last while are shown, so many of them.
+RECENT_S = 600
+SHOWN_MAX = 10
+
+
+async def describe_cluster(installation: Installation, state: State) -> dict[str, Any]:
+    """Nodes and partitions as the cluster reports them; empty lists with the reason when no node answers."""
+    from storage_nodes.client import StorageClient
+
+    addresses = installation.nodes(state)
+    client = StorageClient(state.cluster_id, addresses, name="penstock-status")
+    await client.start()
+    try:
+        asked = (
+            asyncio.wait_for(client.describe_node(address.node_id), limits.CONTROL_TIMEOUT_S) for address in addresses
+        )
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+    finally:
+        await client.close()
+    views = {
+        address.node_id: answer
+        for address, answer in zip(addresses, answers, strict=True)
+        if not isinstance(answer, BaseException)
+    }
+    if not views:
+        error = next(answer for answer in answers if isinstance(answer, BaseException))
+        return {"nodes": [], "partitions": [], "cluster_error": str(error) or type(error).__name__}
+    partitions = merge_partitions(views)
+    return {"nodes": merge_nodes(views, partitions), "partitions": partitions}
+
+
+def merge_partitions(views: dict[int, Any]) -> list[dict[str, Any]]:
+    """One row for each partition, by id. `views`: the ClusterInfo of each node that answers."""
+    best: dict[int, tuple[tuple[bool, bool, int, bool], Any]] = {}
+    for node_id, view in views.items():
+        for row in view.partitions:
+            # Who leads knows best, who holds no replica nothing; a leader that does not answer may be none any more.
+            rank = (row.leader == node_id, row.leader_since_ms > 0, row.epoch, row.leader in views)
+            if row.partition not in best or rank > best[row.partition][0]:
+                best[row.partition] = (rank, row)
+    return [partition_row(row) for _, (_, row) in sorted(best.items())]
+
+
+def partition_row(row: Any) -> dict[str, Any]:
+    shown = {name: getattr(row, name) for name in PARTITION_FIELDS}
+    return {**shown, "leader_since": row.leader_since_ms / 1000 or None, "leader_reason": row.leader_reason}
+
+
+def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A node that answers is alive, and knows since when itself; one that does not is what the others say of it."""
+    leads: dict[int, list[int]] = {}
+    replicas: Counter[int] = Counter()
+    for row in partitions:
+        leads.setdefault(row["leader"], []).append(row["partition"])
+        replicas.update(row["replicas"])
+    known: dict[int, Any] = {}
+    for node_id, view in views.items():
+        for node in view.nodes:
+            if node.node_id not in known or node.node_id == node_id:
+                known[node.node_id] = node
+    return [
+        {
+            "node_id": node.node_id,
+            "zone": node.zone,
+            "alive": node.alive,
+            "since": node.since_ms / 1000 or None,
+            "why": "" if node.alive else node.why,
+            "replicas": replicas[node.node_id],
+            "leads": leads.get(node.node_id, []),
+            "disk_free_bytes": node.disk_free_bytes or None,
+        }
+        for _, node in sorted(known.items())
+    ]
+
+
+# --- words --------------------------------------------------------------------------------------------------
+
+
+def node_rows(status: dict[str, Any]) -> list[list[str]]:
+    total = len(status["partitions"])
+    rows = []
+    for node in status["nodes"]:
+        state = "alive" if node["alive"] else f"DOWN: {node['why'] or 'never seen up'}"
+        free = node["disk_free_bytes"]
+        rows.append(
+            [
+                str(node["node_id"]), node["zone"], state, when(node["since"]), f"{node['replicas']:,}",
+                f"{len(node['leads']):,} of {total:,}", "-" if free is None else f"{free / 2**30:.1f} GiB",
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def leaderless_lines(partitions: list[dict[str, Any]]) -> list[str]:
+    """Partitions without a leader, and what each waits for."""
+    without = [row for row in partitions if not row["leader"]]
+    lines = [
+        f"partition {row['partition']} ({row['tag']}): NO LEADER since {when(row['leader_since'])}: "
+        f"{row['leader_reason'] or 'no node that holds it answers'}"
+        for row in without[:SHOWN_MAX]
+    ]
+    if len(without) > SHOWN_MAX:
+        lines.append(f"and {len(without) - SHOWN_MAX:,} partitions more without a leader")
+    return lines
+
+
+def recent_lines(partitions: list[dict[str, Any]]) -> list[str]:
+    """Partitions whose leader changed lately, newest first; alike ones in one line where there are many."""
+    now = time.time()
+    recent = [row for row in partitions if row["leader"] and now - (row["leader_since"] or 0) < RECENT_S]
+    if len(recent) <= SHOWN_MAX:
+        return [leader_line(row) for row in sorted(recent, key=lambda row: -row["leader_since"])]
+    alike: dict[tuple[int, str], list[float]] = {}
+    for row in recent:
+        cause = row["leader_reason"].partition("; ")[0]
+        alike.setdefault((row["leader"], cause), []).append(row["leader_since"])
+    largest = sorted(alike.items(), key=lambda item: -len(item[1]))[:SHOWN_MAX]
+    return [
+        f"{len(times):,} partitions: node {leader} leads since {when(max(times))} at the latest: {cause}"
+        for (leader, cause), times in largest
+    ]
+
+
+def leader_line(row: dict[str, Any]) -> str:
+    name = f"partition {row['partition']} ({row['tag']})"
+    if not row["leader"]:
+        return leaderless_lines([row])[0]
+    return f"{name}: node {row['leader']} leads since {when(row['leader_since'])}: {row['leader_reason']}"
+
+
+def when(wall_s: float | None) -> str:
+    """`12:03:11 (4 min)`, with the day where it was another one."""
+    if not wall_s:
+        return "-"
+    ago_s = max(time.time() - wall_s, 0)
+    form = "%H:%M:%S" if ago_s < 12 * 3600 else "%Y-%m-%d %H:%M:%S"
+    return f"{time.strftime(form, time.localtime(wall_s))} ({duration(ago_s)})"
+
+
+def duration(seconds: float) -> str:
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,50 @@
+"""`scrub [ID]`: how the check of a storage node's stored files goes, or begin one now."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+from deploy import limits, output
+from deploy.errors import CommandError
+from deploy.installation import Installation, State
+
+COLUMNS = ["NODE", "STATE", "FILES", "BYTES", "DAMAGED", "NOT REPAIRED"]
+
+
+def run(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    rows, waiting = asyncio.run(ask_nodes(installation, installation.load_state(), options.id, options.start))
+    output.table(COLUMNS, rows)
+    for line in waiting:
+        output.data(line)
+    return 0
+
+
+async def ask_nodes(
+    installation: Installation, state: State, node_id: int | None, start: bool
+) -> tuple[list[list[str]], list[str]]:
+    """(a row for each node, what waits for its group). Raises CommandError for a node that is not there."""
+    from storage_nodes.client import StorageClient
+
+    nodes = installation.nodes(state)
+    asked = [node.node_id for node in nodes if node_id in (None, node.node_id)]
+    if not asked:
+        raise CommandError(f"there is no storage node {node_id}")
+    client = StorageClient(state.cluster_id, nodes, name="penstock-scrub")
+    await client.start()
+    rows, waiting = [], []
+    try:
+        for number in asked:
+            try:
+                reply = await asyncio.wait_for(client.scrub(number, start), limits.CONTROL_TIMEOUT_S)
+            except Exception as error:  # the other nodes are still worth asking
+                rows.append([str(number), str(error) or type(error).__name__, "-", "-", "-", "-"])
+                continue
+            phase = "running" if reply.running else "idle"
+            files = f"{reply.files_done} of {reply.files_total}"
+            rows.append([str(number), phase, files, str(reply.bytes_done), str(reply.found), str(reply.unrepaired)])
+            waiting += [f"node {number}: {line}" for line in reply.waiting]
+    finally:
+        await client.close()
+    return rows, waiting

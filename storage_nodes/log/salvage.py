@@ -1,0 +1,158 @@
+"""A node whose files were damaged opens all the same: what is provably intact stays, its group feeds it the rest.
+
+What was found, and what becomes of it (R12, R20):
+
+    one manifest unreadable           the one before it and the write-ahead log give the same state: nothing is lost
+    no manifest readable              every file goes to trash/, the node starts like one whose directory was lost
+    write-ahead log damaged or cut,   the log is walked past the damage, what is provably intact is written anew, and
+    or its mark lost                  *every* replica becomes suspect: votes are in there too
+    a segment or checkpoint missing   that replica starts empty and suspect
+    a log that ends below its         the same: entries between the end and the folded state are gone, so the state
+    checkpoint                        does not continue the log
+
+**What is provably intact behind damage.** Before it, everything. Behind it an entry counts only if it follows the log's
+end *and is of the same epoch as the last entry before it*, or is the first of its log: the leader of an epoch writes an
+offset once, so an entry (offset, epoch) that directly follows an entry of the same epoch has that one before it in the
+leader's log too (log matching). Any other may stand behind a truncation that was in the damaged part. Votes only rise,
+so all that can be read count. A drop counts, being decided by a committed command (R23).
+
+A log cut back like this is one that this replica once had, which Raft allows for a replica that may not vote for itself
+alone: that is what suspect means.
+
+**Order.** Intact entries go to new WAL files behind all others, synced; then two manifests (so that the one to fall
+back to knows nothing of the old files either) name those files and mark the replicas; then the old files move to
+trash/. A crash before the manifests finds the same damage again, and the copies behind it follow nothing.
+
+Nothing damaged is ever removed here: it goes to trash/ under a name that begins with `damaged-`, and what was found is
+noted in `damage.log`, one JSON line each.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from storage_nodes.limits import DAMAGE_NOTES_BYTES_MAX
+from storage_nodes.log.disk import Disk
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.flush import DAMAGED_PREFIX
+from storage_nodes.log.manifest import PartitionRow
+from storage_nodes.log.memtable import UnflushedIndex
+from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
+
+NOTES_NAME = "damage.log"
+OLD_NOTES_NAME = "damage.log.1"
+
+
+class Damage(NamedTuple):
+    """One thing that was found, and what was done about it."""
+
+    path: str
+    position: int
+    problem: str
+    outcome: str
+
+
+class Salvage:
+    """What was found while one log was opened for repair, or while it was in use."""
+
+    def __init__(self, disk: Disk, directory: str, trash: str, found_ms: int) -> None:
+        self.findings: list[Damage] = []
+        self._noted = 0
+        self._found_ms = found_ms
+        self._disk = disk
+        self._directory = directory
+        self._trash = trash
+
+    def found(self, error: CorruptionError, outcome: str) -> None:
+        self.findings.append(Damage(error.path, error.position, error.problem, outcome))
+
+    def quarantine(self, path: str) -> None:
+        """Move a file to trash/, under a name of its own."""
+        taken = set(self._disk.list_directory(self._trash))
+        name = free = f"{DAMAGED_PREFIX}{os.path.basename(path)}"
+        again = 0
+        while free in taken:
+            again += 1
+            free = f"{name}.{again}"
+        self._disk.rename(path, os.path.join(self._trash, free))
+        self._disk.sync_directory(self._trash)
+        self._disk.sync_directory(os.path.dirname(path))
+
+    def start_over(self, error: CorruptionError, subdirectories: list[str], manifests: list[str]) -> None:
+        """No manifest can be read, so nothing can: all of it goes to trash/. The manifests last, so that a crash
+        in between is followed by the rest of this."""
+        self._disk.make_directory(self._trash)
+        self.found(error, "every file was moved to trash/, the node starts empty and is fed again by the others")
+        self.note()
+        present = set(self._disk.list_directory(self._directory))
+        for subdirectory in present.intersection(subdirectories):
+            directory = os.path.join(self._directory, subdirectory)
+            for name in self._disk.list_directory(directory):
+                self.quarantine(os.path.join(directory, name))
+        for name in manifests:
+            self.quarantine(os.path.join(self._directory, name))
+
+    def note(self) -> None:
+        """Write down, durably, what was found since the last call."""
+        fresh, self._noted = self.findings[self._noted :], len(self.findings)
+        notes = [msgspec.json.encode({"found_ms": self._found_ms, **finding._asdict()}) + b"\n" for finding in fresh]
+        if notes:
+            append_notes(self._disk, self._directory, notes)
+
+
+def append_notes(disk: Disk, directory: str, notes: list[bytes]) -> None:
+    """BLOCKING: add lines to the notes. The bound is kept by starting a new file; the one before it stays."""
+    lines = b"".join(notes)
+    path = os.path.join(directory, NOTES_NAME)
+    try:
+        file = disk.open(path)
+    except FileNotFoundError:
+        file = disk.open(path, create=True)
+    if file.size() + len(lines) > DAMAGE_NOTES_BYTES_MAX:
+        disk.rename(path, os.path.join(directory, OLD_NOTES_NAME))
+        file = disk.open(path, create=True)
+    file.write(file.size(), [lines])
+    file.sync()
+    disk.sync_directory(directory)
+
+
+def row_of(log: PartitionLog) -> PartitionRow:
+    """The partition as it stands in memory, but for its unflushed entries."""
+    offset, blob, number = log.checkpoint_source
+    epochs, starts = log.boundaries(log.log_start, log.flushed_end)
+    return PartitionRow(
+        log.partition, log.kind, log.tag, log.epoch, log.voted_for, log.log_start, log.flushed_end, epochs, starts,
+        offset, blob, number, log.segments, log.whole_from, log.void_sequence, log.suspect,
+        log.configurations_below(offset, log.flushed_end),
+    )  # fmt: skip
+
+
+def emptied(store: LogStore, log: PartitionLog) -> PartitionLog:
+    """The same replica without its log: suspect, its hard state and the committed configuration kept."""
+    empty = PartitionLog(store, log.partition, log.kind, log.tag)
+    empty.epoch, empty.voted_for = log.epoch, log.voted_for
+    empty.suspect = True
+    committed = log.committed_configuration()
+    empty.configurations = () if committed is None else (committed,)
+    return empty
+
+
+def unflushed_runs(store: LogStore, log: PartitionLog) -> Iterator[tuple[list[int], list[bytes]]]:
+    """BLOCKING: (base offsets, entries) of everything that is in the write-ahead log only, run by run."""
+    index = log.index
+    if index is None:
+        return
+    bases, places, lengths = (part.tolist() for part in index.copy_first(len(index), log.log_end))
+    for first, last in split_runs(places, lengths):
+        batches = read_run(store, log.partition, bases[first:last], places[first:last], lengths[first:last])
+        yield bases[first:last], batches
+
+
+def add_to_index(index: UnflushedIndex, base: int, place: int, length: int) -> None:
+    index.bases.append(base)
+    index.places.append(place)
+    index.lengths.append(length)

@@ -1,0 +1,268 @@
+"""Elections: how a replica campaigns, votes, follows and comes to lead. The theory is in the package's docstring.
+
+Base of the machine, which has the inputs; nothing here is called by the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from storage_nodes.limits import ELECTION_JITTER_MS
+from storage_nodes.machines.raft.effects import (
+    Effect,
+    EpochStart,
+    LogPositions,
+    Loss,
+    Role,
+    SafetyViolation,
+    SaveVote,
+    Send,
+    SteppedDown,
+)
+from storage_nodes.machines.raft.leadership import Leadership
+from storage_nodes.machines.raft.membership import Grouped
+from storage_nodes.machines.raft.reasons import named, reason_lost
+from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
+from storage_nodes.protocol.messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
+
+# The value of the timer before the machine has been told the time: the first tick sets it.
+UNARMED = 1
+
+
+class Elections(Grouped):
+    """The fields are explained where the machine sets them."""
+
+    __slots__ = (
+        "_attempts", "_doubtful", "_installing", "_lead", "_random_ms", "_votes", "alive", "commit", "elected_by",
+        "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "members", "node_id",
+        "partition", "replicated", "role", "suspect", "timer_ms", "voted_for",
+    )  # fmt: skip
+    partition: int
+    node_id: int
+    log: LogPositions
+    role: Role
+    epoch: int
+    voted_for: int
+    commit: int
+    replicated: int
+    leader: int
+    leader_since_ms: int
+    loss: Loss
+    lost_leader: int
+    lost_ms: int
+    elected_by: tuple[int, ...]
+    suspect: bool
+    alive: tuple[int, ...]
+    timer_ms: int
+    _attempts: int
+    _doubtful: tuple[int, ...]
+    _installing: bool
+    _lead: Leadership | None
+    _random_ms: Callable[[int], int]
+    _votes: tuple[int, ...]
+
+    # --- voting ---------------------------------------------------------------------------------------------
+
+    def _on_vote_request(self, sender: int, message: VoteRequest, now_ms: int) -> list[Effect]:
+        if sender == self.leader and message.epoch > self.epoch:
+            self._forget_leader(now_ms, Loss.GAVE_UP)
+        by_leader = message.transfer and message.epoch > self.epoch
+        if self._has_live_leader() and not by_leader:
+            refusal = VoteReply(self.partition, self.epoch, False, message.pre_vote)
+            effects: list[Effect] = [Send(sender, refusal, not message.pre_vote)]
+            if self._lead is not None:
+                return effects + self._lead.announce(sender, now_ms) if sender in self.alive else effects
+            if message.epoch > self.epoch and self._is_complete(message):
+                effects += self._doubt_leader(now_ms)
+            return effects
+        if message.pre_vote:
+            granted = message.epoch > self.epoch and self._is_complete(message)
+            reply = VoteReply(
+                self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect
+            )
+            return [Send(sender, reply, False)]
+        effects = []
+        if message.epoch > self.epoch:
+            loss = Loss.HANDED_OVER if message.transfer else Loss.OUTVOTED
+            effects = self._adopt(message.epoch, now_ms, 0, loss)
+        granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
+        if granted and not self.voted_for:
+            self.voted_for = sender
+            effects.append(SaveVote(self.epoch, sender))
+            self._arm(now_ms + self._retry_ms())
+        effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted, False, self.suspect), True))
+        return effects
+
+    def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
+        """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
+        if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.may_stand():
+            return []
+        self._lost(now_ms, Loss.HANDED_OVER)
+        return self._ask_votes(now_ms, transfer=True)
+
+    def _on_vote_reply(self, sender: int, message: VoteReply, now_ms: int) -> list[Effect]:
+        if not self.members.counts(sender) or self._installing:
+            return []  # it does not count
+        if not message.granted:
+            if message.epoch > self.epoch:
+                return self._adopt(message.epoch, now_ms, 0, Loss.OUTVOTED)
+            return []
+        if message.pre_vote:
+            if self.role is not Role.PRE_CANDIDATE or message.epoch != self.epoch + 1:
+                return []
+        elif self.role is not Role.CANDIDATE or message.epoch != self.epoch:
+            return []
+        self._votes += (sender,)
+        if message.suspect:
+            self._doubtful += (sender,)
+        if not self._has_votes():
+            return []
+        return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
+
+    def _ask_pre_votes(self, now_ms: int) -> list[Effect]:
+        """No leader is known: ask whether an election could be won, and again later if there is no answer."""
+        if self.leader:
+            self._lost(now_ms, Loss.NOT_HEARD if self.leader in self.alive else Loss.NODE_DOWN)
+        self.timer_ms = now_ms + self._retry_ms()
+        self._attempts += 1
+        self._vote_for_itself()
+        if self._has_votes():
+            return self._ask_votes(now_ms)
+        self.role = Role.PRE_CANDIDATE
+        return self._request_all(self.epoch + 1, True)
+
+    def _ask_votes(self, now_ms: int, transfer: bool = False) -> list[Effect]:
+        self.role = Role.CANDIDATE
+        self.epoch += 1
+        self.voted_for = self.node_id
+        self._vote_for_itself()
+        self.timer_ms = now_ms + self._retry_ms()
+        effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
+        return effects + (
+            self._win(now_ms) if self._has_votes() else self._request_all(self.epoch, False, transfer)
+        )
+
+    def _vote_for_itself(self) -> None:
+        self._votes = (self.node_id,)
+        self._doubtful = (self.node_id,) if self.suspect else ()
+
+    def _has_votes(self) -> bool:
+        """A majority of the voters, none of it suspect; or all of them (R12b)."""
+        members = self.members
+        votes = set(self._votes)
+        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.voters)
+
+    def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
+        """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""
+        log = self.log
+        request = VoteRequest(self.partition, epoch, log.last_epoch, log.log_end, pre_vote, transfer)
+        return [Send(voter, request, not pre_vote) for voter in self.voters if voter != self.node_id]
+
+    def _is_complete(self, request: VoteRequest) -> bool:
+        """Does the asker's log hold at least what the own one does (R10)?"""
+        log = self.log
+        return (request.last_epoch, request.log_end) >= (log.last_epoch, log.log_end)
+
+    # --- leading and following ------------------------------------------------------------------------------
+
+    def _follow(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
+        """`leader` leads `epoch`, which is at least the own one. Raises SafetyViolation."""
+        effects: list[Effect] = []
+        if epoch > self.epoch:
+            effects = self._adopt(epoch, now_ms, leader, Loss.OUTVOTED)
+        elif self.role is Role.LEADER or self.leader:
+            raise SafetyViolation(f"nodes {self.leader} and {leader} both lead epoch {epoch}")
+        self.role = Role.FOLLOWER
+        self._elected(leader, now_ms, ())
+        self._watch(now_ms)
+        return effects
+
+    def _watch(self, now_ms: int) -> None:
+        """Following: that the leader's node is up says that it leads, if it is a voter. Another one, which may be about
+        to leave the group, must be heard of again and again; so must one whose node is not up."""
+        if self.leader in self.alive and (self.leader in self.voters or not self.members.may_stand()):
+            self.timer_ms = 0
+        elif self.timer_ms <= UNARMED:
+            self._arm(now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS))
+
+    def _heard(self, now_ms: int) -> None:
+        """An append of the leader came while there was a timer: what it waited for."""
+        if self.leader in self.alive:
+            self.timer_ms = 0
+            self._watch(now_ms)
+
+    def _doubt_leader(self, now_ms: int) -> list[Effect]:
+        """Somebody who could win does not hear of the leader. Its node is up, but does it lead? It may have left the
+        group, and its replica be gone. Ask it to go on sending; if it does not, there is no leader."""
+        if self.timer_ms > UNARMED:
+            return []
+        self.timer_ms = now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS)
+        log = self.log
+        reply = AppendReply(self.partition, self.epoch, False, log.log_end, log.last_epoch, 0, self.suspect)
+        return [Send(self.leader, reply, True)]
+
+    def _win(self, now_ms: int) -> list[Effect]:
+        self.role = Role.LEADER
+        self._elected(self.node_id, now_ms, named(self._votes))
+        self._lead = Leadership(self, now_ms)
+        return [EpochStart(self.epoch)]
+
+    def _elected(self, leader: int, now_ms: int, elected_by: tuple[int, ...]) -> None:
+        self.leader = leader
+        self.leader_since_ms = now_ms
+        self.elected_by = elected_by
+        self._attempts = 0
+
+    def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
+        """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
+        self._lead = None
+        self.role = Role.FOLLOWER
+        self._forget_leader(now_ms, loss)
+        return [SteppedDown(leader, reason_lost(loss, self.node_id))]
+
+    def quorum_up(self) -> bool:
+        return self.members.is_majority(self.alive)
+
+    # --- plain work -----------------------------------------------------------------------------------------
+
+    def _adopt(self, epoch: int, now_ms: int, leader: int, loss: Loss) -> list[Effect]:
+        """Enter a higher epoch as a follower that has not voted in it; a blank replica gives its vote to the leader."""
+        self.voted_for = leader if self.members.blank(self.epoch) else 0
+        self.epoch = epoch
+        effects: list[Effect] = [SaveVote(epoch, self.voted_for)]
+        if self._lead is not None:
+            return effects + self._step_down(now_ms, loss, leader)
+        self.role = Role.FOLLOWER
+        if self.leader:
+            self._forget_leader(now_ms, loss)
+        return effects
+
+    def _lost(self, now_ms: int, loss: Loss) -> None:
+        self.lost_leader = self.leader
+        self.lost_ms = now_ms
+        self.loss = loss
+        self.leader = 0
+        self.leader_since_ms = now_ms
+        self.elected_by = ()
+
+    def _forget_leader(self, now_ms: int, loss: Loss) -> None:
+        """There is no leader any more: campaign soon, at a random time so that not all do at once."""
+        self._lost(now_ms, loss)
+        self._attempts = 0
+        if self.quorum_up():
+            self._arm(now_ms + self._random_ms(ELECTION_JITTER_MS))
+        else:
+            self._arm(now_ms + self._retry_ms())
+            self._attempts = 1
+
+    def _arm(self, deadline_ms: int) -> None:
+        """When to campaign; whoever may not has no timer."""
+        self.timer_ms = deadline_ms if self.members.may_stand() else 0
+
+    def _has_live_leader(self) -> bool:
+        return self.leader in self.alive
+
+    def _retry_ms(self) -> int:
+        doublings = min(self._attempts, BACKOFF_DOUBLINGS_MAX) if self.quorum_up() else BACKOFF_DOUBLINGS_MAX
+        span_ms = ELECTION_JITTER_MS << doublings
+        return span_ms + self._random_ms(span_ms)

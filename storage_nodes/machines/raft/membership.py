@@ -1,0 +1,184 @@
+"""Who belongs to the group: configurations, and how they change (Raft thesis, chapter 4; rules R15, R34).
+
+**One server at a time.** A change adds one learner, makes one learner a voter, or takes one member away, so that any
+majority of the old voters and any of the new ones have a voter in common. A leader begins one only (`refusal_of`) once
+it has committed an entry of its own epoch, since otherwise two leaders may each change the same old configuration in
+another way (the bug of 2015); while no other is under way; and promotes only a learner that has caught up.
+
+**In force when appended.** The latest configuration in the log counts, at every replica, committed or not: for
+elections, for commits, for who is fed. If its entry is cut off, the one before it is in force again. The log keeps all
+configurations from the one in force at the commit position on (`LogPositions.configurations`); below the first there is
+the *boot* configuration, with which the replica was created.
+
+**Who has a say** (R14). What a replica takes from whom cannot rest on its own configuration, which may be behind:
+
+- Appends and snapshots of a current epoch, from anyone. A node sends them only if it won that epoch, and one node at
+  most can: majorities of the configurations that can win an epoch have a voter in common. The epoch is the fence.
+- Requests for votes, from anyone, also where this replica is no voter by what it knows. A vote is a promise about an
+  epoch, kept durably whoever it was given to; whether it counts is for the candidate to say, whose log is at least as
+  complete, and so knows at least as late a configuration. To refuse would leave a group without a leader whose newest
+  voter has not heard yet that it is one. A removed replica disturbs nobody: pre-votes and votes are refused while a
+  live leader is known, and it stops asking as soon as it knows that its removal is committed.
+- Votes count from the voters of the own configuration only, answers to appends from those the leader feeds.
+
+**Blank replicas.** A replica that is created as a learner may stand where an earlier one of the same node stood, whose
+votes and acknowledgements it knows nothing of. Given a second time, in an old epoch, they could elect a second leader
+of that epoch, or commit what a later one overwrote. So until it has an epoch it hears nothing but appends and snapshots
+that say that they are for a learner, and its vote in the first epoch it enters belongs to the leader of that epoch.
+That leader has the entry that made it a learner, and wins no epoch without the removal before it; nobody without that
+removal can win a later epoch; and in earlier ones this replica promises nothing. Promotion asks for an acknowledgement
+beyond the entry that added it, which the earlier replica cannot have given.
+
+**A leader that is removed** leads until the entry is committed, without counting itself, then hands over.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from storage_nodes.limits import PARTITION_MEMBERS_MAX
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
+
+
+class AddLearner(NamedTuple):
+    node_id: int
+
+
+class Promote(NamedTuple):
+    """Make a learner a voter."""
+
+    node_id: int
+
+
+class Remove(NamedTuple):
+    """Take a voter or a learner out of the group."""
+
+    node_id: int
+
+
+Change = AddLearner | Promote | Remove
+
+
+class Refusal(enum.Enum):
+    """Why a change is not begun; nothing has happened."""
+
+    NOT_LEADER = "this replica does not lead the partition"
+    NOT_SERVING = "the leader has not committed an entry of its own epoch yet"
+    CHANGE_UNDER_WAY = "another change of the configuration is not committed yet"
+    HANDING_OVER = "leadership is being handed over"
+    ALREADY_VOTER = "the node is a voter already"
+    NOT_A_LEARNER = "only a learner becomes a voter"
+    NOT_CAUGHT_UP = "the learner does not hold enough of the log yet"
+    SUSPECT = "the learner may lack what it acknowledged"
+    LAST_VOTER = "the last voter cannot be removed"
+    TOO_MANY_MEMBERS = "the group has as many members as a group may have"
+
+
+def changed(configuration: Configuration, change: Change) -> Configuration:
+    """The configuration after `change`; the same one where the node has that role already."""
+    voters, learners = configuration
+    node_id = change.node_id
+    if isinstance(change, AddLearner):
+        return configuration if node_id in configuration.members else Configuration(voters, (*learners, node_id))
+    others = tuple(learner for learner in learners if learner != node_id)
+    if isinstance(change, Promote):
+        return configuration if node_id in voters else Configuration((*voters, node_id), others)
+    return Configuration(tuple(voter for voter in voters if voter != node_id), others)
+
+
+def unfit(configuration: Configuration, change: Change) -> Refusal | None:
+    """Why `configuration` cannot be changed so, whatever the state of the group."""
+    node_id = change.node_id
+    if isinstance(change, AddLearner):
+        if node_id in configuration.voters:
+            return Refusal.ALREADY_VOTER
+        if node_id not in configuration.learners and len(configuration.members) >= PARTITION_MEMBERS_MAX:
+            return Refusal.TOO_MANY_MEMBERS
+    elif isinstance(change, Promote):
+        if node_id not in configuration.members:
+            return Refusal.NOT_A_LEARNER
+    elif configuration.voters == (node_id,):
+        return Refusal.LAST_VOTER
+    return None
+
+
+class Membership:
+    """The configuration in force at one replica, and what follows from it. Read anew whenever the log's changed."""
+
+    __slots__ = (
+        "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "quorum", "settled",
+        "voters",
+    )  # fmt: skip
+
+    def __init__(self, node_id: int, boot: Configuration, history: Sequence[ConfigurationEntry], commit: int) -> None:
+        self._node_id = node_id
+        self._boot = boot
+        # The one before the configuration in force: in force again if that one is cut off.
+        self.before = boot
+        self.configuration = boot
+        self.history: Sequence[ConfigurationEntry] = ()
+        self.read(history, commit)
+
+    def read(self, history: Sequence[ConfigurationEntry], commit: int) -> None:
+        """Take the latest configuration of the log, oldest first in `history`."""
+        self.history = history
+        self.end_offset, self.configuration = history[-1] if history else (0, self._boot)
+        self.before = history[-2].configuration if len(history) > 1 else self._boot
+        self.voters = self.configuration.voters
+        self.is_voter = self._node_id in self.voters
+        self.quorum = len(self.voters) // 2 + 1
+        # Is its entry known to be committed? The boot configuration needs no entry.
+        self.settled = self.end_offset <= commit
+
+    def may_stand(self) -> bool:
+        """May this replica campaign? One that is removed by an entry that may yet be cut off still may: it can be the
+        only one whose log is complete enough."""
+        return self.is_voter or (not self.settled and self._node_id in self.before.voters)
+
+    def is_majority(self, nodes: Collection[int]) -> bool:
+        """Are more than half of the voters among `nodes`? Nobody else counts."""
+        return sum(map(self.counts, nodes)) >= self.quorum
+
+    def counts(self, node_id: int) -> bool:
+        """Whose vote counts (R6): that of a voter of the latest configuration in the log."""
+        return node_id in self.voters
+
+    def blank(self, epoch: int) -> bool:
+        """Created as a learner, and nobody has led it in any epoch yet."""
+        return epoch == 0 and self._node_id in self._boot.learners
+
+
+class Grouped:
+    """What others may ask a machine about its group."""
+
+    __slots__ = ()
+    members: Membership
+
+    @property
+    def configuration(self) -> Configuration:
+        """The latest one in the log: in force, committed or not."""
+        return self.members.configuration
+
+    @property
+    def configuration_pending(self) -> bool:
+        """Is it not known to be committed?"""
+        return not self.members.settled
+
+    @property
+    def history(self) -> Sequence[ConfigurationEntry]:
+        """The log's configurations as this machine knows them."""
+        return self.members.history
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        return self.members.voters
+
+    @property
+    def learners(self) -> tuple[int, ...]:
+        return self.members.configuration.learners
+
+    @property
+    def quorum(self) -> int:
+        return self.members.quorum

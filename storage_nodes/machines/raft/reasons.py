@@ -1,0 +1,56 @@
+"""Why a leader changed, in words: how the one before was lost, and how the present one came.
+
+Only what the machine itself can know; `node/failover.py` adds what the node knows: in what way another node went
+down, and what the time was.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from storage_nodes.machines.raft.effects import Loss, Role
+
+if TYPE_CHECKING:
+    from storage_nodes.machines.raft.machine import RaftMachine
+
+VOTER_SETS_KNOWN_MAX = 1024
+
+_LOST = {
+    Loss.STARTED: "no leader was known at the start",
+    Loss.NODE_DOWN: "{node} went down",
+    Loss.HANDED_OVER: "{node} handed over",
+    Loss.GAVE_UP: "{node} gave up leading",
+    Loss.OUTVOTED: "{node} was outvoted in a newer epoch",
+    Loss.NO_QUORUM: "{node} lost contact with a majority of the voters",
+    Loss.NOT_HEARD: "{node} was not heard of",
+    Loss.REMOVED: "{node} was removed from the group",
+}
+
+
+@lru_cache(VOTER_SETS_KNOWN_MAX)
+def named(votes: tuple[int, ...]) -> tuple[int, ...]:
+    """Who voted, each once, in order. Thousands of groups share the few results there are."""
+    return tuple(sorted(set(votes)))
+
+
+def listed(nodes: tuple[int, ...] | list[int]) -> str:
+    """`node 2`, `nodes 2, 3`."""
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(map(str, nodes))}"
+
+
+def reason_lost(loss: Loss, leader: int) -> str:
+    return _LOST[loss].format(node=f"node {leader}" if leader else "the leader")
+
+
+def reason_elected(machine: RaftMachine) -> str:
+    """How the present leader came; empty while there is none."""
+    if not machine.leader:
+        return ""
+    if machine.role is not Role.LEADER:
+        return f"node {machine.leader} leads epoch {machine.epoch}"
+    return f"elected by {listed(machine.elected_by)} in epoch {machine.epoch}"
+
+
+def reason_of(machine: RaftMachine) -> str:
+    return "; ".join(filter(None, (reason_lost(machine.loss, machine.lost_leader), reason_elected(machine))))

@@ -1,0 +1,73 @@
+"""What `status` makes of the answers of several nodes that do not all know the same."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from deploy.commands import cluster_view, status
+from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
+
+NOW_MS = int(time.time() * 1000)
+UP = [NodeInfo(node, "h", node, f"zone-{node}", True, NOW_MS - 60_000, "", 2**30) for node in (1, 2, 3)]
+
+
+def row(partition: int, leader: int, epoch: int, since_ms: int = NOW_MS - 4_000, reason: str = "x") -> PartitionInfo:
+    return PartitionInfo(partition, 1, [1, 2, 3], f"queue:{partition}", leader, epoch, since_ms, reason)
+
+
+def view(*rows: PartitionInfo, nodes: list[NodeInfo] = UP) -> ClusterInfo:
+    return ClusterInfo("c", 1, nodes, list(rows))
+
+
+def test_row_of_the_leader_itself_counts_before_all_others() -> None:
+    views = {1: view(row(7, 2, 3)), 2: view(row(7, 2, 3, reason="elected by nodes 2, 3")), 3: view(row(7, 0, 4))}
+    assert cluster_view.merge_partitions(views)[0]["leader_reason"] == "elected by nodes 2, 3"
+
+
+def test_row_of_a_follower_that_still_believes_in_a_dead_leader_counts_less() -> None:
+    views = {1: view(row(7, 3, 3)), 2: view(row(7, 1, 3, reason="who leads answers"))}
+    assert cluster_view.merge_partitions(views)[0]["leader_reason"] == "who leads answers"
+    views = {2: view(row(7, 3, 3)), 4: view(row(7, 0, 0, since_ms=0))}
+    assert cluster_view.merge_partitions(views)[0]["leader"] == 3
+
+
+def test_node_that_does_not_answer_is_shown_as_the_others_see_it() -> None:
+    seen = [UP[0], NodeInfo(2, "h", 2, "zone-2", False, NOW_MS - 9_000, "went silent for 700 ms")]
+    views = {1: view(row(7, 1, 3), row(8, 0, 3), nodes=seen)}
+    nodes = cluster_view.merge_nodes(views, cluster_view.merge_partitions(views))
+    assert [(node["alive"], node["why"], node["leads"], node["replicas"]) for node in nodes] == [
+        (True, "", [7], 2), (False, "went silent for 700 ms", [], 2),
+    ]  # fmt: skip
+    assert cluster_view.node_rows({"nodes": nodes, "partitions": [1, 2]})[1][2] == "DOWN: went silent for 700 ms"
+
+
+def test_partitions_without_a_leader_come_with_what_they_wait_for() -> None:
+    rows = cluster_view.merge_partitions({1: view(row(7, 1, 3), *(row(n, 0, 3, reason="needs") for n in range(8, 30)))})
+    lines = cluster_view.leaderless_lines(rows)
+    assert lines[0].startswith("partition 8 (queue:8): NO LEADER since ") and lines[0].endswith(": needs")
+    assert lines[-1] == "and 12 partitions more without a leader"
+
+
+def test_recent_changes_are_grouped_where_there_are_many_and_old_ones_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: NOW_MS / 1000)
+    old = row(1, 1, 3, since_ms=NOW_MS - 3_600_000)
+    many = [row(n, 1 + n % 2, 3, reason=f"node 3 went down; elected in epoch {n}") for n in range(2, 102)]
+    lines = cluster_view.recent_lines(cluster_view.merge_partitions({1: view(old, *many)}))
+    assert len(lines) == 2 and all(line.startswith("50 partitions: node ") for line in lines)
+    assert all(line.endswith(": node 3 went down") for line in lines)
+    lines = cluster_view.recent_lines(cluster_view.merge_partitions({1: view(old, many[0])}))
+    assert len(lines) == 1 and "node 1 leads since" in lines[0] and "(4 s)" in lines[0]
+
+
+def test_durations_are_said_in_the_unit_that_fits() -> None:
+    said = [cluster_view.duration(seconds) for seconds in (4, 119, 240, 7_300, 200_000)]
+    assert said == ["4 s", "119 s", "4 min", "2 h", "2 d"]
+
+
+def test_process_row_of_one_that_never_started() -> None:
+    process = {"role": "frontend", "id": None, "pid": None, "address": None, "health": "down", "restarts": 0}
+    assert status.process_row({**process, "started_at": None})[-1] == "-"

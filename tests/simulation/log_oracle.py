@@ -1,0 +1,333 @@
+"""What must hold of the log of one node: what is staged, synced, found by recovery, cut, installed and dropped.
+
+The oracle (`oracle.py`) hears of all of it through wrapped calls of the node's `NodeLog`, and writes it down in a
+`NodeLedger` per node.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.log.record_batch import read_header
+from storage_nodes.machines.raft.effects import Role
+from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.node.replica import Replica
+from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger
+
+if TYPE_CHECKING:
+    from tests.simulation.process import SimProcess
+    from tests.simulation.world import World
+
+_READ_ALL = 1 << 30
+
+
+class BrokenInvariant(AssertionError):
+    """The simulation found what must never be."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+class Seen:
+    """What was last seen of a replica."""
+
+    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.commit = self.counted = 0
+        self.epoch = 0
+        self.applied = replica.applied
+        self.role = Role.FOLLOWER
+        self.serving = False
+
+
+class LogOracle:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.ledgers: dict[int, NodeLedger] = {}
+        self.committed: dict[int, CommittedLog] = {}
+        self.cluster = ClusterBook()
+        self._seen: dict[tuple[int, int], Seen] = {}
+        self.recoveries = 0
+        self.flushes = 0
+        self.installs = 0
+        self.resets = 0
+        self.drops = 0
+
+    def fail(self, rule: str, text: str) -> NoReturn:
+        raise BrokenInvariant(rule, f"{text} (at {self._world.scheduler.now_us / 1e6:.6f} s)")
+
+    # --- the log of a node --------------------------------------------------------------------------------------
+
+    def opened(self, process: SimProcess, log: NodeLog) -> None:
+        """Recovery ended: check what it found, and follow the log from here on."""
+        node_id = process.process_id
+        ledger = self.ledgers.setdefault(node_id, NodeLedger())
+        if log.incarnation <= ledger.incarnation:
+            self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
+        found = self._recovered(node_id, ledger, log) if not log.damage else None
+        if found is None and process.rotted:
+            ledger.lost = ledger.synced
+            found = self.check_salvage(process, ledger, log)
+        if found is None:
+            self.check_recovery(node_id, ledger, log)
+        assert found is not None
+        process.look_at_damage()
+        self.recoveries += 1
+        renewed = NodeLedger()
+        renewed.incarnation, renewed.lost = log.incarnation, ledger.lost
+        renewed.synced = {partition: mirror for partition, mirror in found.items() if partition in log.partitions}
+        renewed.staged = {partition: mirror.copy() for partition, mirror in renewed.synced.items()}
+        self.ledgers[node_id] = renewed
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node_id}
+        self._follow(node_id, log, renewed)
+
+    def wiped(self, node_id: int) -> None:
+        """The node's disk is another one: nothing of what it held is expected any more, but that it is newer."""
+        ledger = NodeLedger()
+        if node_id in self.ledgers:
+            ledger.incarnation = self.ledgers[node_id].incarnation
+            ledger.lost = self.ledgers[node_id].synced
+        self.ledgers[node_id] = ledger
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node_id}
+
+    def is_sound(self, process: SimProcess) -> bool:
+        """Does the node's disk hold, beyond doubt, all that it must? Only then may another one lose something."""
+        ledger = self.ledgers.get(process.process_id)
+        process.look_at_damage()
+        if ledger is None or process.rotted:
+            return False
+        placed, node_id = self.cluster.replicas, process.process_id
+        mine = [p for p in self.cluster.live if p not in placed or node_id in placed[p]]
+        held = ledger.synced
+        return all(p in held for p in (CLUSTER_PARTITION, *mine)) and not any(m.suspect for m in held.values())
+
+    def _recovered(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror] | None:
+        """Which of the states that a restart may find this is."""
+        for mirrors in ledger.possible():
+            _adopt_early_votes(mirrors, ledger.staged, log)
+            if all(_agrees(mirror, log, partition) for partition, mirror in mirrors.items()) and set(
+                log.partitions
+            ) <= set(mirrors):
+                for partition, mirror in mirrors.items():
+                    if partition in log.partitions:
+                        try:
+                            self.check_content(node_id, log, partition, mirror)
+                        except CorruptionError:
+                            if not self._world.processes[node_id].rotted:
+                                raise
+                return mirrors
+        return None
+
+    def check_recovery(self, node_id: int, ledger: NodeLedger, log: NodeLog) -> NoReturn:
+        """DURABLE: recovery finds exactly what was synced, or that and the group under way; nothing else. It did not.
+
+        R20: nor does it find damage where there is none.
+        """
+        if log.damage:
+            self.fail("R20 damage where there is none", f"node {node_id}: {log.damage[0]}")
+        parts = log.partitions.items()
+        found = {p: (part.log_end, part.epoch, part.voted_for, part.suspect) for p, part in parts}
+        synced = {p: (m.end, m.epoch, m.voted_for, m.suspect) for p, m in ledger.synced.items()}
+        self.fail("DURABLE", f"node {node_id} recovered (end, epoch, vote, suspect) {found}, synced was {synced}")
+
+    def check_salvage(self, process: SimProcess, ledger: NodeLedger, log: NodeLog) -> dict[int, Mirror]:
+        """R12, R20: a damaged node has what it once had, maybe less, and whoever may have less is suspect."""
+        node_id = process.process_id
+        kept: dict[int, Mirror] = {}
+        for partition, part in log.partitions.items():
+            if not part.suspect:
+                self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
+            last = (part.last_epoch, part.log_end)
+            mirrors = [*ledger.possible(), ledger.staged]
+            mirror = kept[partition] = next(
+                (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
+                Mirror(),
+            )
+            if _last(mirror) != last:
+                self.fail("R20 never held this", f"node {node_id}, partition {partition}: {last}")
+            mirror.epoch, mirror.voted_for, mirror.suspect = part.epoch, part.voted_for, True
+            self.check_content(node_id, log, partition, mirror)
+        return kept
+
+    def check_content(self, node_id: int, log: NodeLog, partition: int, mirror: Mirror) -> None:
+        """I7: what is read back is, byte for byte, what was written; only flushed entries may be gone."""
+        part = log.partitions[partition]
+        expected = {read_header(batch).base_offset: batch for batch in mirror.batches}
+        offset = part.log_start
+        while batches := part.read_cold(offset, _READ_ALL):
+            for batch in batches:
+                base = read_header(batch).base_offset
+                if expected.get(base) != batch:
+                    self.fail("I7 bytes as written", f"node {node_id}, partition {partition}, offset {base}")
+                missing = [o for o in expected if max(offset, part.flushed_end) <= o < base]
+                if missing:
+                    self.fail("I7 entries lost", f"node {node_id}, partition {partition}, offsets {missing}")
+                offset = read_header(batch).end_offset
+        if offset < part.log_end and part.log_end > part.flushed_end:
+            self.fail("I7 entries lost", f"node {node_id}, partition {partition}: {offset} to {part.log_end}")
+
+    def _follow(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
+        """Hear of everything that is staged, taken and confirmed."""
+        real_append, real_truncate, real_vote = log.append, log.truncate, log.save_vote
+        real_take, real_written, real_create = log.take_group, log.group_written, log.create
+
+        def append(partition: int, batch: bytes) -> None:
+            real_append(partition, batch)
+            ledger.change(Change("append", partition, batch))
+
+        def truncate(partition: int, offset: int) -> None:
+            self.check_truncation(node_id, partition, offset, ledger.staged[partition])
+            real_truncate(partition, offset)
+            ledger.change(Change("truncate", partition, a=offset))
+
+        def save_vote(partition: int, epoch: int, voted_for: int) -> None:
+            real_vote(partition, epoch, voted_for)
+            ledger.change(Change("vote", partition, a=epoch, b=voted_for))
+
+        def create(partition: int, kind: int, tag: str) -> Any:
+            created = real_create(partition, kind, tag)
+            ledger.change(Change("create", partition))
+            return created
+
+        def take_group() -> Group | None:
+            group = real_take()
+            if group is not None:
+                ledger.taken(group.sequence)
+            return group
+
+        def group_written(group: Group) -> list[tuple[int, int]]:
+            ends = real_written(group)
+            ledger.confirmed(group.sequence)
+            return ends
+
+        followed: dict[str, Callable[..., Any]] = {
+            "append": append, "truncate": truncate, "save_vote": save_vote, "create": create,
+            "take_group": take_group, "group_written": group_written,
+        }  # fmt: skip
+        for name, call in followed.items():
+            setattr(log, name, call)
+        self._follow_rare(node_id, log, ledger)
+
+    def _follow_rare(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
+        """And of what replaces or ends a whole log."""
+        real_done, real_plan, real_installed = log.flush_done, log.plan_install, log.install_done
+        real_drop, real_suspect, real_close, real_reset = log.drop, log.set_suspect, log.close, log.plan_reset
+
+        def drop(partition: int) -> None:
+            self.dropping(node_id, partition)
+            real_drop(partition)
+            ledger.dropped.append(partition)
+            ledger.change(Change("drop", partition))
+
+        def set_suspect(partition: int, suspect: bool) -> None:
+            real_suspect(partition, suspect)
+            ledger.change(Change("suspect", partition, a=log.partitions[partition].suspect))
+
+        def close() -> None:
+            ledger.taken(log._wal.gathering.sequence)  # and confirmed by `group_written`
+            real_close()
+
+        def plan_reset(partition: int) -> Any:
+            plan = real_reset(partition)
+            if plan is not None:
+                self.resets += 1
+                ledger.installing[partition] = Mirror()
+                ledger.installing[partition].suspect = True
+            return plan
+
+        def flush_done(plan: Any) -> None:
+            self.flushes += 1
+            real_done(plan)
+
+        def plan_install(partition: int, image: Any, *more: Any) -> Any:
+            plan = real_plan(partition, image, *more)
+            if plan is not None:
+                self.installs += 1
+                ledger.installing[partition] = self.check_snapshot(node_id, partition, image)
+                ledger.installing[partition].suspect = log.partitions[partition].suspect
+            return plan
+
+        def install_done(plan: Any) -> None:
+            real_installed(plan)
+            ledger.installed(plan.log.partition)
+
+        followed: dict[str, Callable[..., Any]] = {
+            "flush_done": flush_done, "plan_install": plan_install, "install_done": install_done, "drop": drop,
+            "set_suspect": set_suspect, "close": close, "plan_reset": plan_reset,
+        }  # fmt: skip
+        for name, call in followed.items():
+            setattr(log, name, call)
+
+    def dropping(self, node_id: int, partition: int) -> None:
+        """A replica goes, in the middle of a turn: look at it for the last time."""
+        raise NotImplementedError
+
+    def check_drops(self, node_id: int) -> None:
+        """I13: data goes only by a committed deletion that names it (R23). Checked at the end of the turn: only then
+        is it known here what was committed in it."""
+        dropped = self.ledgers[node_id].dropped if node_id in self.ledgers else []
+        for partition in dropped:
+            if partition not in self.cluster.deleted:
+                self.fail("I13 dropped by a committed deletion", f"node {node_id}, partition {partition}")
+            self.drops += 1
+        dropped.clear()
+
+    def check_snapshot(self, node_id: int, partition: int, image: Any) -> Mirror:
+        """R18: a snapshot holds nothing that is not committed and replaces nothing newer. Returns the log it makes."""
+        truth = self.committed.get(partition) or CommittedLog()
+        if image.end_offset > truth.end:
+            self.fail("R18 snapshot is committed", f"node {node_id}: up to {image.end_offset} of {truth.end}")
+        installed = Mirror()
+        count = bisect_right(truth.ends, image.end_offset)
+        installed.ends, installed.batches = truth.ends[:count], truth.batches[:count]
+        seen = self._seen.get((node_id, partition))
+        if seen is not None and seen.commit > image.end_offset:
+            self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")
+        return installed
+
+    def check_truncation(self, node_id: int, partition: int, offset: int, mirror: Mirror) -> None:
+        """I3: a committed entry is never cut away."""
+        truth = self.committed.get(partition)
+        if truth is None:
+            return
+        first = bisect_right(mirror.ends, offset)
+        for end, batch in zip(mirror.ends[first:], mirror.batches[first:], strict=True):
+            if end <= truth.end and truth.covering(end - 1) == batch:
+                self.fail("I3 no truncation below commit", f"node {node_id}, partition {partition}, entry up to {end}")
+
+
+def _adopt_early_votes(mirrors: dict[int, Mirror], staged: dict[int, Mirror], log: NodeLog) -> None:
+    """A manifest may make a staged epoch and vote durable before their group is: early is safe, late would not be."""
+    for partition, part in log.partitions.items():
+        mirror, late = mirrors.get(partition), staged.get(partition)
+        if mirror is None or late is None or part.epoch <= mirror.epoch:
+            continue
+        if (part.epoch, part.voted_for) == (late.epoch, late.voted_for):
+            mirror.epoch, mirror.voted_for = late.epoch, late.voted_for
+
+
+def _agrees(mirror: Mirror, log: NodeLog, partition: int) -> bool:
+    part = log.partitions.get(partition)
+    if part is None:
+        return not mirror.ends and not mirror.epoch
+    last_epoch = read_header(mirror.batches[-1]).epoch if mirror.batches else 0
+    found = (part.log_end, part.last_epoch, part.epoch, part.voted_for, part.suspect)
+    return found == (mirror.end, last_epoch, mirror.epoch, mirror.voted_for, mirror.suspect)
+
+
+def _cut(mirror: Mirror | None, end: int) -> Mirror:
+    """The log up to there; the whole of it where no entry ends there."""
+    cut = Mirror() if mirror is None else mirror.copy()
+    cut.truncate(end)
+    return cut
+
+
+def _last(mirror: Mirror) -> tuple[int, int]:
+    return (read_header(mirror.batches[-1]).epoch if mirror.batches else 0), mirror.end

@@ -1,0 +1,81 @@
+"""Clients of the manager: one creates the queue that everything needs, others make and drop partitions all the time."""
+
+from __future__ import annotations
+
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.messages import CreatePartitionRequest, DeletePartitionRequest, Opcode, QueueConfig
+from tests.simulation.clients import RETRY_US, Client, Operation
+
+# Of each manager. One partition more is there from the beginning.
+PARTITIONS_AT_ONCE_MAX = 3
+PARTITIONS_MAX = 8
+# Short, so that streams are trimmed within a run.
+RETENTIONS_MS = (3_000, 20_000, 345_600_000)
+
+
+class Creator(Client):
+    """Creates the queue, trying until it is there."""
+
+    def start(self) -> None:
+        request = CreatePartitionRequest(PartitionKind.QUEUE, "queue:sim:0")
+        self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, self._done)
+
+    def _done(self, operation: Operation) -> None:
+        if operation.outcome == "ok":
+            self.world.queue_created(operation.reply)
+        else:
+            self.elsewhere(operation.reply)
+            self.later(RETRY_US, self.start)
+
+
+class Manager(Client):
+    """Creates queues and streams under names that others create too, and deletes what it finds, until the end comes."""
+
+    is_idle = False
+
+    def start(self) -> None:
+        self._made = 0
+        self._next()
+
+    def _next(self) -> None:
+        if self.world.draining:
+            self.is_idle = True
+            return
+        present = [info for info in self.world.partitions.values() if info.tag != "queue:sim:0"]
+        full = len(present) >= PARTITIONS_AT_ONCE_MAX
+        if present and (full or self.random.random() < 0.4):
+            info = self.random.choice(present)
+            self.world.dropping(info.partition)
+            self._drop(DeletePartitionRequest(info.partition, info.tag))
+        elif self._made < PARTITIONS_MAX and not full:
+            self._made += 1
+            kind = self.random.choice([PartitionKind.QUEUE, PartitionKind.STREAM])
+            retention_ms = self.random.choice(RETENTIONS_MS) if kind == PartitionKind.STREAM else RETENTIONS_MS[-1]
+            tag = f"{kind.name.lower()}:sim:{self.random.randrange(1, 6)}"
+            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms)))
+        else:
+            self._later()
+
+    def _later(self) -> None:
+        self.at_leisure(self.random.randrange(50_000, 1_500_000), self._next)
+
+    def _create(self, request: CreatePartitionRequest) -> None:
+        def created(operation: Operation) -> None:
+            if operation.outcome == "ok":
+                self.world.partition_created(operation.reply)
+                self._later()
+            else:
+                self.elsewhere(operation.reply)
+                self.later(RETRY_US, lambda: self._create(request))
+
+        self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, created)
+
+    def _drop(self, request: DeletePartitionRequest) -> None:
+        def dropped(operation: Operation) -> None:
+            if operation.outcome == "ok":
+                self._later()
+            else:
+                self.elsewhere(operation.reply)
+                self.later(RETRY_US, lambda: self._drop(request))
+
+        self.ask(Opcode.DELETE_PARTITION, request, 1_500_000, dropped)

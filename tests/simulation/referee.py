@@ -1,0 +1,200 @@
+"""What clients were promised, checked against what is committed.
+
+Everything is judged when it leaves the node, by the oracle's books, which know what no client and no node knows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from storage_nodes.log.record_batch import read_header
+from storage_nodes.model import CLUSTER_PARTITION, Acks
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import (
+    ChangeVisibilityRequest,
+    CodesReply,
+    DeleteRequest,
+    ErrorReply,
+    Opcode,
+    SendReply,
+    SendRequest,
+    StreamReadReply,
+    StreamReadRequest,
+)
+from tests.simulation.ledger import StreamBook
+
+if TYPE_CHECKING:
+    from tests.simulation.clients import Operation
+    from tests.simulation.process import SimProcess
+    from tests.simulation.world import World
+
+# By how much the clock of a node may run ahead over a lease.
+LEASE_SLACK_US = 20_000
+
+
+class Referee:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.attempts: dict[bytes, str] = {}  # body -> pending, ok, fail, unknown
+        # Places are (partition, offset).
+        self.promised: dict[tuple[int, int], bytes] = {}  # place -> body, acknowledged with quorum
+        self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
+        self.delivered = 0
+        self.read = 0
+        # (node, epoch, place) -> when it ends at the earliest, delivery
+        self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
+        self._changed: set[tuple[int, int]] = set()
+
+    # --- sends --------------------------------------------------------------------------------------------------
+
+    def sends(self, request: SendRequest) -> None:
+        for body in request.bodies:
+            self.attempts[body] = "pending"
+
+    def send_ended(self, operation: Operation) -> None:
+        for body in operation.request.bodies:
+            self.attempts[body] = operation.outcome
+
+    def changes(self, request: ChangeVisibilityRequest) -> None:
+        self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
+
+    # --- at the node ----------------------------------------------------------------------------------------------
+
+    def arrived(self, process: SimProcess, operation: Operation) -> None:
+        operation.arrived_us = self._world.scheduler.now_us
+        node = process.node
+        partition = getattr(operation.request, "partition", CLUSTER_PARTITION)
+        replica = node.replicas.get(partition) if node is not None else None
+        operation.applied = replica.applied if replica is not None else -1
+
+    def answered(self, process: SimProcess, operation: Operation, reply: Any) -> None:
+        oracle = self._world.oracle
+        if isinstance(reply, ErrorReply):
+            if reply.code == ErrorCode.INTERNAL:
+                oracle.fail("NODE BUG", f"node {process.process_id} answered INTERNAL: {reply.message}")
+            return
+        oracle.turned(process)  # what the answer rests on may be as young as the answer
+        request = operation.request
+        if operation.opcode in (Opcode.SEND, Opcode.STREAM_APPEND):
+            if request.acks >= Acks.QUORUM:
+                oracle.check_not_stale(process, request.partition)
+                self.check_send_committed(request, reply)
+        elif operation.opcode == Opcode.STREAM_READ:
+            oracle.check_not_stale(process, request.partition)
+            self.check_stream_read(request, reply)
+        elif operation.opcode == Opcode.CREATE_PARTITION:
+            self.check_created(request, reply)
+        elif operation.opcode == Opcode.DELETE_PARTITION:
+            self.check_dropped(request)
+        elif operation.opcode == Opcode.ACQUIRE:
+            oracle.check_not_stale(process, request.partition)
+            for message in reply.messages:
+                self.check_delivery(operation, reply.epoch, message)
+                self.check_lease(process.process_id, operation, reply.epoch, message)
+        elif operation.opcode == Opcode.DELETE:
+            self.check_delete_committed(process, request, reply)
+
+    def check_send_committed(self, request: SendRequest, reply: SendReply) -> None:
+        """I2: an acknowledged message is committed at the offset that was told."""
+        bodies = self._bodies(request.partition)
+        for offset, body in enumerate(request.bodies, reply.first_offset):
+            if bodies.get(offset) != body:
+                self._world.oracle.fail("I2 acked is committed", f"offset {offset} was acknowledged, it is not there")
+            self.promised[request.partition, offset] = body
+
+    def check_stream_read(self, request: StreamReadRequest, reply: StreamReadReply) -> None:
+        """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""
+        oracle, book = self._world.oracle, self._world.oracle.books.get(request.partition)
+        fail = oracle.fail
+        assert isinstance(book, StreamBook)
+        end = oracle.committed[request.partition].end
+        if max(reply.high_watermark, reply.next_offset) > end:
+            fail("I7 read below the high watermark", f"{reply.high_watermark}, {reply.next_offset} of {end}")
+        if reply.next_offset < request.offset or reply.log_start > book.log_start:
+            fail("R24 log start", f"{request}: {reply.next_offset}, log start {reply.log_start} of {book.log_start}")
+        due = [b for b in book.data if request.offset <= read_header(b).base_offset < reply.next_offset]
+        missing = [batch for batch in due if batch not in reply.batches]
+        if [batch for batch in due if batch not in missing] != reply.batches:
+            fail("I7 bytes and order as sent", f"{request}: up to {reply.next_offset}")
+        if any(read_header(batch).end_offset > book.log_start for batch in missing):
+            fail("I7 no gaps", f"{request}: {len(missing)} batches below {reply.next_offset} are missing")
+        self.read += len(reply.batches)
+
+    def check_created(self, request: Any, reply: Any) -> None:
+        """I2: a partition that was created is in the committed log, and one name means one partition."""
+        name = self._world.oracle.cluster.live.get(reply.partition)
+        gone = reply.partition in self._world.oracle.cluster.deleted  # since
+        if name != (request.kind, request.tag) and not gone:
+            self._world.oracle.fail("I2 created is committed", f"{request.tag}: partition {reply.partition} is {name}")
+
+    def check_dropped(self, request: Any) -> None:
+        """I2: a partition that was deleted is deleted by the committed log."""
+        if request.partition in self._world.oracle.cluster.live:
+            self._world.oracle.fail("I2 drop is committed", f"partition {request.partition} is still there")
+
+    def check_delivery(self, operation: Operation, epoch: int, message: Any) -> None:
+        """I7, I2: only what is committed, as it was sent, and not deleted."""
+        partition, offset = operation.request.partition, message.offset
+        fail, book = self._world.oracle.fail, self._world.book(partition)
+        if offset not in book.bodies:
+            fail("I7 read below the high watermark", f"offset {offset} was delivered, it is not committed")
+        if book.bodies[offset] != message.body or message.body not in self.attempts:
+            fail("I7 bytes as sent", f"offset {offset} was delivered with other bytes")
+        gone = book.gone.get(offset)
+        if gone is not None:
+            told = self.deleted_us.get((partition, offset), operation.arrived_us)
+            if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
+                fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
+        self.delivered += 1
+
+    def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
+        """LEASE: one leader does not hand out a message again while its lease holds.
+
+        An answer that waited for the disk may come after the next delivery of its message: its number is lower.
+        """
+        place = operation.request.partition, message.offset
+        key = (node_id, epoch, place)
+        now_us = self._world.scheduler.now_us
+        until_us, delivery = self._leases.get(key, (0, 0))
+        if message.delivery < delivery:
+            return
+        if now_us < until_us - LEASE_SLACK_US and place not in self._changed:
+            self._world.oracle.fail("LEASE", f"offset {message.offset}, {(until_us - now_us) // 1000} ms too early")
+        self._leases[key] = operation.arrived_us + operation.request.visibility_ms * 1_000, message.delivery
+
+    def check_delete_committed(self, process: SimProcess, request: DeleteRequest, reply: CodesReply) -> None:
+        """I2: an acknowledged delete with a receipt that was current is in the committed log."""
+        book = self._world.book(request.partition)
+        replica = process.node.replicas.get(request.partition) if process.node is not None else None
+        folded = replica.applied if replica is not None else 0
+        for (offset, delivery), code in zip(request.receipts, reply.codes, strict=True):
+            if code != ErrorCode.OK:
+                continue
+            if offset in book.gone:
+                # An old receipt is answered too; what removed the message may be committed and not folded here yet.
+                if book.gone[offset].end > folded:
+                    continue
+                self.deleted_us.setdefault((request.partition, offset), self._world.scheduler.now_us)
+            elif delivery >= book.delivery.get(offset, 0):
+                self._world.oracle.fail("I2 delete is committed", f"offset {offset}, delivery {delivery}")
+
+    # --- at the end -------------------------------------------------------------------------------------------------
+
+    def check_outcomes(self) -> None:
+        """I15, I7: no failed attempt had an effect, nothing is in the log that nobody sent."""
+        oracle = self._world.oracle
+        for book in oracle.books.values():
+            for body in book.bodies.values():
+                outcome = self.attempts.get(body)
+                if outcome in (None, "fail"):
+                    oracle.fail("I15 fail has no effect", f"{body[:40]!r} ended as {outcome}, it is committed")
+
+    def check_promises(self) -> None:
+        """I2: every acknowledged message is still at its offset."""
+        for (partition, offset), body in self.promised.items():
+            if self._bodies(partition).get(offset) != body:
+                self._world.oracle.fail("I2 acked is kept", f"partition {partition}, offset {offset}")
+
+    def _bodies(self, partition: int) -> dict[int, bytes]:
+        book = self._world.oracle.books.get(partition)
+        return book.bodies if book is not None else {}

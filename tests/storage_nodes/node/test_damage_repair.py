@@ -1,0 +1,195 @@
+"""A node whose files were damaged while it was down comes back by itself and is repaired by the others (F15, F16)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.limits import WAL_FILE_BYTES
+from storage_nodes.log.errors import CorruptionError
+from storage_nodes.machines.raft.effects import Role
+from storage_nodes.model import PartitionKind
+from storage_nodes.node.damage import DamageControl
+from storage_nodes.protocol.records import decode_body, encode_body
+from tests.storage_nodes.node.test_cluster_of_nodes import run
+from tests.storage_nodes.node.test_snapshots_between_nodes import all_hold, churn, lease_some
+
+
+def cut_the_log(node: Path) -> None:
+    path = max((node / "wal").glob("0*.wal"))
+    used = len(path.read_bytes().rstrip(b"\0"))
+    with path.open("r+b") as file:
+        file.truncate(used // 2)
+
+
+def flip_in_the_log(node: Path) -> None:
+    path = min((node / "wal").glob("0*.wal"))
+    used = len(path.read_bytes().rstrip(b"\0"))
+    with path.open("r+b") as file:
+        file.seek(used // 2)
+        byte = file.read(1)
+        file.seek(used // 2)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def spoil_the_manifests(node: Path) -> None:
+    for path in node.glob("manifest-*"):
+        path.write_bytes(path.read_bytes()[:-1])
+
+
+@pytest.mark.parametrize("damage", [cut_the_log, flip_in_the_log, spoil_the_manifests], ids=lambda call: call.__name__)
+def test_node_damaged_while_it_was_down_comes_back_by_itself_and_is_repaired(
+    cluster: StorageCluster, damage: object
+) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        values = [b"value-%d" % number for number in range(300)]
+        for value in values[:200]:
+            await client.send(partition, [encode_body(value)])
+        await all_hold(client, partition)
+        leader = (await client.describe([partition])).partitions[0].leader
+        victim = leader % 3 + 1
+        cluster.kill(victim)
+        damage(cluster.directory / f"node-{victim}")  # type: ignore[operator]
+        cluster.start(victim)
+        for value in values[200:]:
+            await client.send(partition, [encode_body(value)])
+        await all_hold(client, partition)
+        deadline = time.monotonic() + 20
+        while "damage is repaired" not in cluster.log_of(victim):
+            assert time.monotonic() < deadline, cluster.log_of(victim)[-2_000:]
+            await asyncio.sleep(0.1)
+        assert list((cluster.directory / f"node-{victim}" / "trash").glob("damaged-*"))
+        # What it holds now is enough to go on without one of the others.
+        cluster.kill(leader)
+        received: set[bytes] = set()
+        while not received >= set(values):
+            assert time.monotonic() < deadline + 20, f"{len(received)} of {len(values)}"
+            reply = await client.acquire(partition, 100, 30_000, 500)
+            received |= {decode_body(message.body).value for message in reply.messages}
+        await client.close()
+
+    run(scenario())
+
+
+def test_scrub_finds_damage_that_nobody_reads_and_the_group_repairs_it(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        values = [b"keep-%d" % number for number in range(50)]
+        await lease_some(client, partition, values)
+        leader = (await client.describe([partition])).partitions[0].leader
+        victim = leader % 3 + 1
+        await churn(client, partition, 2 * WAL_FILE_BYTES)
+        directory = cluster.directory / f"node-{victim}"
+        deadline = time.monotonic() + 20
+        while not (segments := list((directory / "segments").glob(f"{partition:016x}-*.seg"))):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        with segments[0].open("r+b") as file:
+            file.seek(90)
+            spoiled = bytes(byte ^ 0xFF for byte in file.read(1))
+            file.seek(90)
+            file.write(spoiled)
+        assert not (await client.scrub(victim)).running
+        await client.scrub(victim, start=True)
+        while (state := await client.scrub(victim)).running or state.unrepaired:
+            assert time.monotonic() < deadline, state
+            await asyncio.sleep(0.1)
+        assert state.found == 1 and state.ended_ms and not state.waiting
+        assert state.files_done == state.files_total > 0
+        await all_hold(client, partition)
+        assert "damage is repaired" in cluster.log_of(victim)
+        await client.scrub(victim, start=True)
+        while (state := await client.scrub(victim)).running:
+            await asyncio.sleep(0.1)
+        assert state.found == 0
+        await client.close()
+
+    run(scenario())
+
+
+class Bench:
+    """A node with one partition, as damage control sees it."""
+
+    def __init__(self, role: Role, peer_match: int, others_up: bool = True, leader: int = 2) -> None:
+        peers = [SimpleNamespace(up=True, match=peer_match)]
+        raft = SimpleNamespace(role=role, leader=leader, commit=10, status=lambda: SimpleNamespace(peers=peers))
+        log = SimpleNamespace(partition=7, tag='{"tag":"t","replicas":[1,2,3]}', suspect=False)
+        self.closed = self.reset = self.opened = 0
+        self.now_ms = 0
+        replica = SimpleNamespace(raft=raft, log=log, close=self._close)
+        self.others_up = others_up
+        self.node: Any = SimpleNamespace(
+            replicas={7: replica},
+            links=SimpleNamespace(is_up=lambda peer: peer != 1 and self.others_up),
+            clock=SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms),
+            loop=SimpleNamespace(call_later=lambda *_: None),
+            log=SimpleNamespace(
+                partitions={7: log}, note_damage=lambda _: None, plan_reset=self._reset, needs=lambda *_: True
+            ),
+            open_replica=self._open,
+        )
+        self.control = DamageControl(self.node)
+        self.error = CorruptionError("/node/segments/0000000000000007-0000000000000001.seg", 0, "rotten")
+
+    def _close(self) -> None:
+        self.closed += 1
+
+    def _reset(self, _partition: int) -> None:
+        self.reset += 1
+
+    def _open(self, _log: object) -> Any:
+        self.opened += 1
+        return SimpleNamespace(start=lambda campaign: None)
+
+
+def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_and_keeps_what_it_has() -> None:
+    """F17: the same record is damaged everywhere; the others were emptied for it already."""
+    bench = Bench(Role.LEADER, peer_match=3)
+    assert bench.control.met(bench.error)
+    assert bench.closed == 1 and not bench.reset and not bench.node.replicas
+    assert bench.control.waiting and bench.control.unrepaired == 1
+    bench.now_ms = 60_000
+    bench.control.look()
+    assert bench.opened == 1 and not bench.reset
+
+
+def test_replica_that_meets_damage_while_the_others_are_down_stops_until_they_are_up() -> None:
+    bench = Bench(Role.FOLLOWER, peer_match=0, others_up=False)
+    assert bench.control.met(bench.error)
+    bench.now_ms = 60_000
+    bench.control.look()
+    assert not bench.opened and not bench.reset
+    bench.others_up = True
+    bench.control.look()
+    assert bench.opened == 1
+
+
+@pytest.mark.parametrize(("role", "match"), [(Role.LEADER, 10), (Role.FOLLOWER, 0)])
+def test_replica_whose_group_can_help_is_emptied(role: Role, match: int) -> None:
+    bench = Bench(role, match)
+    assert bench.control.met(bench.error)
+    assert bench.reset == 1 and bench.control.resetting == {7} and not bench.control.waiting
+
+
+def test_scrubbed_damage_that_the_group_cannot_repair_is_reported_and_the_replica_goes_on() -> None:
+    bench = Bench(Role.FOLLOWER, peer_match=0, leader=0)
+    bench.control.scrubbed(bench.error)
+    assert bench.node.replicas and not bench.reset and bench.control.unrepaired == 1
+    bench.node.replicas[7].raft.leader = 2
+    bench.control.look()
+    assert bench.reset == 1 and not bench.control.waiting
+
+
+def test_damage_to_what_belongs_to_all_partitions_is_not_for_one_replica_to_bear() -> None:
+    bench = Bench(Role.FOLLOWER, peer_match=0)
+    assert not bench.control.met(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
+    assert bench.node.replicas

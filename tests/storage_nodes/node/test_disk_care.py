@@ -1,0 +1,240 @@
+"""A node's care for its disk: room, speed, trash; the decisions by themselves, then on real nodes (F12, F18)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.config import ConfigError, NodeConfig
+from storage_nodes.limits import (
+    DISK_RESERVE_BYTES_MIN,
+    SLOW_LOOKS_MIN,
+    SLOW_RECOVERY_LOOKS_MIN,
+    SLOW_SYNC_US_MAX,
+    SLOW_SYNC_US_MIN,
+)
+from storage_nodes.model import PartitionKind
+from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
+from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.records import encode_body
+from tests.storage_nodes.node.test_cluster_of_nodes import run
+
+# Free space is below the reserve, and above a quarter of it; below a quarter.
+FULL = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(2 * shutil.disk_usage(tempfile.gettempdir()).free)}
+CLOSED = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(1 << 60)}
+SLOW_FSYNC_S = 0.3
+# A node whose syncs are slow while a file is there.
+SLOW_NODE = """
+import os, runpy, time
+real = os.fdatasync
+def slow(fd):
+    if os.path.exists({flag!r}):
+        time.sleep({seconds})
+    real(fd)
+os.fdatasync = slow
+runpy.run_module("storage_nodes", run_name="__main__")
+"""
+
+
+# --- decisions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("free", "levels"),
+    [
+        ([1000, 999, 1249, 1250], [0, 1, 1, 0]),
+        ([1000, 250, 249, 499, 500, 1249, 1250], [0, 1, 2, 2, 1, 1, 0]),
+        ([10, 5000], [2, 0]),
+    ],
+)
+def test_space_level_follows_the_free_bytes_with_room_between_coming_and_going(
+    free: list[int], levels: list[int]
+) -> None:
+    watch = SpaceWatch(1000)
+    assert [watch.look(each) for each in free] == [SpaceLevel(level) for level in levels]
+
+
+def looks(disk: SlowDisk, own_us: int, count: int, peers_us: list[int], better: int = 2) -> list[bool]:
+    return [disk.look(own_us, peers_us, better) for _ in range(count)]
+
+
+def test_disk_far_slower_than_its_peers_is_slow_after_some_looks_in_a_row() -> None:
+    disk = SlowDisk()
+    own_us = SLOW_SYNC_US_MIN + 1
+    assert looks(disk, own_us, SLOW_LOOKS_MIN, [1_000, 1_200]) == [False] * (SLOW_LOOKS_MIN - 1) + [True]
+
+
+def test_one_hiccup_is_no_slow_disk() -> None:
+    disk = SlowDisk()
+    for _ in range(20):
+        assert looks(disk, 10**6, SLOW_LOOKS_MIN - 1, [1_000]) == [False] * (SLOW_LOOKS_MIN - 1)
+        assert not disk.look(1_000, [1_000], 2)
+
+
+def test_disk_as_slow_as_its_peers_is_not_slow_below_the_absolute_limit() -> None:
+    disk = SlowDisk()
+    assert not any(looks(disk, SLOW_SYNC_US_MAX, 50, [SLOW_SYNC_US_MAX // 5] * 2))
+    assert not any(looks(disk, SLOW_SYNC_US_MIN, 50, [10, 10]))
+
+
+def test_disk_above_the_absolute_limit_is_slow_whatever_the_peers_say() -> None:
+    disk = SlowDisk()
+    assert looks(disk, SLOW_SYNC_US_MAX + 1, SLOW_LOOKS_MIN, [SLOW_SYNC_US_MAX] * 2)[-1]
+
+
+def test_no_disk_is_slow_where_nobody_could_lead_instead() -> None:
+    disk = SlowDisk()
+    assert not any(looks(disk, 10**7, 50, [10, 10], better=0))
+    looks(disk, 10**7, SLOW_LOOKS_MIN, [10, 10])
+    assert disk.slow and not disk.look(10**7, [10**7], 0)
+
+
+def test_slow_disk_counts_as_slow_until_it_was_clearly_faster_for_a_while() -> None:
+    disk = SlowDisk()
+    looks(disk, 10**6 * 2, SLOW_LOOKS_MIN, [1_000])
+    assert all(looks(disk, SLOW_SYNC_US_MIN - 1, 50, [1_000])), "not yet half"
+    assert looks(disk, 1_000, SLOW_RECOVERY_LOOKS_MIN, [1_000]) == [True] * (SLOW_RECOVERY_LOOKS_MIN - 1) + [False]
+
+
+def test_sync_times_are_of_this_look_and_of_the_last_ones_and_count_one_that_hangs() -> None:
+    times = SyncTimes()
+    assert times.look([], 0.0) == (0, 0)
+    assert times.look([0.001] * 200 + [0.5], 0.0) == (1_000, 1_000)
+    assert times.look([0.002], 0.0) == (2_000, 1_000)
+    assert times.look([], 7.0)[0] == 7_000_000
+
+
+def test_reserve_below_what_a_flush_needs_is_refused() -> None:
+    settings = {
+        "PENSTOCK_CLUSTER_ID": "c", "PENSTOCK_NODE_ID": "1", "PENSTOCK_NODE_DIR": "/d",
+        "PENSTOCK_NODE_LISTEN": "h:1", "PENSTOCK_STORAGE_NODES": "1=h:1@z",
+    }  # fmt: skip
+    least = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(DISK_RESERVE_BYTES_MIN)}
+    assert NodeConfig.from_environment(settings | least).node_disk_reserve_bytes == DISK_RESERVE_BYTES_MIN
+    with pytest.raises(ConfigError, match="node_disk_reserve_bytes"):
+        NodeConfig.from_environment(settings | {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(DISK_RESERVE_BYTES_MIN - 1)})
+
+
+# --- nodes ------------------------------------------------------------------------------------------------------
+
+
+async def until(question: Callable[[], Awaitable[bool]], seconds: float) -> float:
+    started = time.monotonic()
+    while not await question():
+        assert time.monotonic() < started + seconds, "it did not come to pass"
+        await asyncio.sleep(0.1)
+    return time.monotonic() - started
+
+
+async def leader_of(client: StorageClient, partition: int) -> int:
+    """0 where the asked node does not know, or not yet know the partition."""
+    return next((row.leader for row in (await client.describe([partition])).partitions), 0)
+
+
+def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        full = await leader_of(client, partition)
+        cluster.kill(full)
+        cluster.settings = FULL
+        cluster.start(full)
+
+        async def is_noted() -> bool:
+            return "disk space changed" in cluster.log_of(full)
+
+        await until(is_noted, 15)
+        for number in range(50):
+            await client.send(partition, [encode_body(b"%d" % number)])
+        # It is the preferred leader, and still gets no leadership (it did after ten seconds, were its disk not full).
+        for _ in range(24):
+            assert await leader_of(client, partition) != full
+            await client.send(partition, [encode_body(b"more")])
+            await asyncio.sleep(0.5)
+        await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("settings", [FULL, CLOSED], ids=["full", "closed"])
+def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
+    cluster: StorageCluster, settings: dict[str, str]
+) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        stream = await cluster.create_partition(client, PartitionKind.STREAM, "s")
+        for number in range(20):
+            await client.send(partition, [encode_body(b"%d" % number)])
+        for node in (1, 2, 3):
+            cluster.kill(node)
+        cluster.settings = settings
+        cluster.start_all()
+
+        async def all_noted() -> bool:
+            return all("disk space changed" in cluster.log_of(node) for node in (1, 2, 3))
+
+        await until(all_noted, 15)
+        with pytest.raises(StorageError) as refused:
+            await client.send(partition, [encode_body(b"one more")])
+        assert refused.value.code is ErrorCode.READ_ONLY and "nearly full" in refused.value.message
+        with pytest.raises(StorageError) as refused:
+            await client.stream_append(stream, [encode_body(b"one more")])
+        assert refused.value.code is ErrorCode.READ_ONLY
+        reply = await client.acquire(partition, 100, 30_000, 5_000)
+        assert len(reply.messages) == 20
+        codes = await client.delete(partition, [(m.offset, m.delivery) for m in reply.messages])
+        assert all(code == ErrorCode.OK for code in codes)
+        cluster.stop()
+        cluster.settings = {}
+        cluster.start_all()
+        await client.send(partition, [encode_body(b"there is room again")])
+        await client.close()
+
+    run(scenario())
+
+
+def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: StorageCluster, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
+        slow = await leader_of(client, partition)
+        flag = tmp_path / "slow"
+        cluster.kill(slow)
+        cluster.command = [sys.executable, "-c", SLOW_NODE.format(flag=str(flag), seconds=SLOW_FSYNC_S)]
+        cluster.start(slow)
+
+        async def leads() -> bool:
+            await client.send(partition, [encode_body(b"x")])
+            return await leader_of(client, partition) == slow
+
+        async def leads_not() -> bool:
+            return not await leads()
+
+        await until(leads, 30)  # as the preferred leader
+        flag.touch()
+        took_s = await until(leads_not, 15)
+        assert took_s < 15
+        started = time.monotonic()
+        while time.monotonic() < started + 5:
+            assert await leads_not(), "it gets the leadership back only when it has recovered"
+        flag.unlink()
+
+        async def has_recovered() -> bool:
+            await client.send(partition, [encode_body(b"x")])
+            return "disk is slow no longer" in cluster.log_of(slow)
+
+        await until(has_recovered, 60)
+        await client.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 150))

@@ -1,0 +1,138 @@
+"""What keeps a node well that holds very many partitions: creation no faster than elections, and shared values."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from storage_nodes.config import NodeConfig
+from storage_nodes.limits import CREATING_AT_ONCE_MAX, PEER_UP_SLICE_PARTITIONS
+from storage_nodes.machines.cluster.machine import ClusterMachine, CreatePartition, RegisterNode, encode_command
+from storage_nodes.model import PartitionKind
+from storage_nodes.node import cluster_replica
+from storage_nodes.node.connections import Token
+from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replica import PartitionMeta, shared_meta
+from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
+
+WAIT_S_MAX = 10.0
+
+
+class Asker:
+    """Stands for a token and its connection: counts what is answered."""
+
+    def __init__(self) -> None:
+        self.connection = self
+        self.answers = 0
+
+    def answer(self, token: Token, payload: bytes) -> None:
+        self.answers += 1
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S_MAX):
+        while not is_so():
+            await asyncio.sleep(0.002)
+
+
+async def lone_node(directory: Path) -> StorageNode:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+    node = StorageNode(NodeConfig("c", 1, str(directory), f"127.0.0.1:{port}", f"1=127.0.0.1:{port}@a"))
+    await node.start()
+    await until(lambda: node.cluster.serving and bool(node.cluster.machine.nodes))
+    return node
+
+
+def ask_for(node: StorageNode, count: int, asker: Asker) -> None:
+    for number in range(count):
+        request = CreatePartitionRequest(PartitionKind.QUEUE, f"queue:{number}", QueueConfig(), 1)
+        node.cluster.create(cast(Any, asker), encode_message(request))
+
+
+def test_creation_waits_while_too_many_new_partitions_have_no_leader(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = await lone_node(tmp_path)
+        asker = Asker()
+        node.cluster._is_led = lambda partition: False
+        ask_for(node, CREATING_AT_ONCE_MAX + 10, asker)
+        await until(lambda: asker.answers >= CREATING_AT_ONCE_MAX)
+        for _ in range(10):
+            await asyncio.sleep(cluster_replica.LOOK_AGAIN_S)
+        assert asker.answers == CREATING_AT_ONCE_MAX
+        node.cluster._is_led = lambda partition: True
+        await until(lambda: asker.answers == CREATING_AT_ONCE_MAX + 10)
+        await node.close()
+
+    asyncio.run(scenario())
+
+
+def test_creation_does_not_wait_for_ever_for_partitions_whose_nodes_are_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_replica, "CREATING_MS_MAX", 50)
+
+    async def scenario() -> None:
+        node = await lone_node(tmp_path)
+        asker = Asker()
+        node.cluster._is_led = lambda partition: False
+        ask_for(node, 2 * CREATING_AT_ONCE_MAX + 10, asker)
+        await until(lambda: asker.answers == 2 * CREATING_AT_ONCE_MAX + 10)
+        await node.close()
+
+    asyncio.run(scenario())
+
+
+def test_partitions_that_are_alike_share_their_values() -> None:
+    machine = ClusterMachine()
+    machine.apply(encode_command(RegisterNode(1, "h", 1, "a")))
+    for number in range(2):
+        machine.apply(encode_command(CreatePartition(PartitionKind.QUEUE, f"q{number}", QueueConfig(60_000, 7), 1)))
+    restored = ClusterMachine()
+    restored.restore(machine.checkpoint())
+    for plans in (machine.partitions, restored.partitions):
+        one, other = plans.values()
+        assert one.config is other.config and one.replicas is other.replicas
+    one_meta, other_meta = (shared_meta(f'{{"tag":"q{number}","replicas":[1,2,3]}}') for number in range(2))
+    assert one_meta.replicas is other_meta.replicas and one_meta.config is other_meta.config
+    assert one_meta.replicas == (1, 2, 3) and one_meta.tag == "q0"
+
+
+class Hearing:
+    """Stands for a replica: what it hears of its peers."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.meta = PartitionMeta("t", (1, 2))
+        self.heard: list[tuple[int, bool]] = []
+
+    def peer_changed(self, peer: int, up: bool) -> None:
+        self.heard.append((peer, up))
+
+
+def test_peer_up_is_told_in_slices_and_peer_down_to_all_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = await lone_node(tmp_path)
+        kept, node.replicas = node.replicas, {}
+        hearing = [Hearing() for _ in range(2 * PEER_UP_SLICE_PARTITIONS + 10)]
+        node.replicas = cast(Any, dict(enumerate(hearing)))
+        node._peer_changed(2, True)
+        told = [replica for replica in hearing if replica.heard]
+        assert len(told) == PEER_UP_SLICE_PARTITIONS
+        node._peer_changed(2, False)
+        assert all(replica.heard[-1] == (2, False) for replica in hearing)
+        await asyncio.sleep(0.01)
+        assert all(replica.heard[-1] == (2, False) for replica in hearing), "the rest of the news is void"
+        node._peer_changed(2, True)
+        await until(lambda: all(replica.heard[-1] == (2, True) for replica in hearing))
+        assert not node._rising
+        node.replicas = kept
+        await node.close()
+
+    asyncio.run(scenario())
