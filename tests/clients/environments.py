@@ -3,7 +3,7 @@
     DIRECTORY/
       awscli-1f0c2e94/           a virtual environment; the number is of its lock, so a changed lock makes a new one
       node-77ab01c2/
-      javascript-0d5e7712/       node_modules from package-lock.json
+      javascript-0d5e7712/       our programs, and node_modules from package-lock.json
 
 All of it can be deleted at any time; what was left half made lacks its mark `.whole` and is made again. Nothing here
 knows an address of a registry: pip and npm use what the machine is set up with.
@@ -51,13 +51,10 @@ class Environments:
         return self.python(name).parent / program
 
     def javascript(self) -> Path:
-        """A directory with node_modules and the programs of tests/clients/javascript."""
-        manifests = [JAVASCRIPT / "package.json", JAVASCRIPT / "package-lock.json"]
-        content = b"".join(path.read_bytes() for path in manifests)
-        made = self._made("javascript", content, lambda target: self._install_javascript(target, manifests))
-        for program in JAVASCRIPT.glob("*.mjs"):
-            shutil.copy(program, made)
-        return made
+        """A directory with node_modules beside copies of our programs, because Node looks for packages beside them."""
+        sources = [JAVASCRIPT / "package.json", JAVASCRIPT / "package-lock.json", *sorted(JAVASCRIPT.glob("*.mjs"))]
+        content = b"".join(path.read_bytes() for path in sources)
+        return self._made("javascript", content, lambda target: self._install_javascript(target, sources))
 
     def _made(self, name: str, content: bytes, install: Callable[[Path], None]) -> Path:
         # A virtual environment belongs to one interpreter and one place.
@@ -77,9 +74,9 @@ class Environments:
         pip = [str(target / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         run_installer([*pip, "--no-input", "--require-hashes", "-r", str(lock)], target)
 
-    def _install_javascript(self, target: Path, manifests: list[Path]) -> None:
-        for manifest in manifests:
-            shutil.copy(manifest, target)
+    def _install_javascript(self, target: Path, sources: list[Path]) -> None:
+        for source in sources:
+            shutil.copy(source, target)
         npm = [str(self.program("node", "npm")), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         run_installer(npm, target, {"PATH": f"{self.program('node', 'npm').parent}{os.pathsep}{os.environ['PATH']}"})
 
