@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,8 @@ EXIT_NOT_RUN = 2
 
 
 def main() -> int:
+    # What runs is stopped on the way out.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     arguments = _parser().parse_args()
     if arguments.list:
         sys.stdout.writelines(f"{client.name:<18} {client.title}\n" for client in CLIENTS)

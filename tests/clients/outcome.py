@@ -7,14 +7,15 @@ only successes and then exits with an error.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 LAST_WORDS_CHARACTERS = 1500
 
@@ -55,16 +56,28 @@ def run_program(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     )
     try:
         output, errors = process.communicate(timeout=timeout_s)
         ended = f"ended with exit code {process.returncode}"
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
+        kill_with_children(process)
         output, errors = process.communicate()
         ended = f"was not done after {timeout_s:.0f} s"
+    finally:
+        kill_with_children(process)
     return read_outcome(name, output, process.returncode, f"{ended}; {errors.strip()[-LAST_WORDS_CHARACTERS:]}")
+
+
+def kill_with_children(process: subprocess.Popen[str]) -> None:
+    """Children lead process groups and sessions of their own (Celery's workers do), so they are found by parentage."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(process.pid)
+        for one in [*root.children(recursive=True), root]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
 
 
 def read_outcome(name: str, output: str, exit_code: int, ended: str) -> Outcome:

@@ -7,6 +7,7 @@ import re
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.clients import document
@@ -42,11 +43,18 @@ def test_program_anything_missing_is_failed(lines: list[str], exit_code: int, fa
     assert [result.title for result in outcome.failures] == failed and not outcome.passed
 
 
-def test_program_hanging_is_killed_and_failed(tmp_path: Path) -> None:
-    program = f"import sys, time\nprint({ANNOUNCED!r}, flush=True)\nprint({ONE!r}, flush=True)\ntime.sleep(60)"
+def test_program_hanging_is_killed_with_children_and_failed(tmp_path: Path) -> None:
+    program = (
+        "import pathlib, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        f"pathlib.Path('child').write_text(str(child.pid))\nprint({ANNOUNCED!r})\nprint({ONE!r}, flush=True)\n"
+        "time.sleep(60)\n"
+    )
     outcome = run_program("x", [sys.executable, "-c", program], {}, tmp_path, 2)
     assert [result.title for result in outcome.failures] == ["two"]
     assert "not done after 2 s" in outcome.failures[0].detail
+    child = int((tmp_path / "child").read_text())
+    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
 
 
 def test_client_not_installable_is_not_run_and_not_passed(tmp_path: Path) -> None:

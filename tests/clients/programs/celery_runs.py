@@ -70,7 +70,11 @@ class Application:
         self._sqs = runs.sqs
         self.notes_path = runs.directory / f"{name}.notes"
         self.notes_path.touch()
-        self.settings = {"queues": [name], "notes": str(self.notes_path), "by_url": not speaks_json()} | settings
+        self.settings: dict[str, Any] = {
+            "queues": [name],
+            "notes": str(self.notes_path),
+            "by_url": not speaks_json(),
+        } | settings
         self._log_path = runs.directory / f"{name}.log"
         self._workers: list[subprocess.Popen[bytes]] = []
 
