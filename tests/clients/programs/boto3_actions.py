@@ -65,6 +65,7 @@ def check_message_with_everything(subject: Subject) -> None:
     body = '<a b="1">&amp; größe \U0001f600\r\n\ttab</a>'
     sent = subject.sqs.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=attributes)
     assert sent["MD5OfMessageBody"] == hashlib.md5(body.encode()).hexdigest()
+    assert sent["MD5OfMessageAttributes"] == md5_of_attributes(attributes)
     names = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
     (message,) = subject.receive(url, **names)
     assert message["Body"] == body and message["MessageId"] == sent["MessageId"]
@@ -73,6 +74,18 @@ def check_message_with_everything(subject: Subject) -> None:
     assert message["Attributes"]["ApproximateReceiveCount"] == "1" and message["Attributes"]["SentTimestamp"]
     subject.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     assert not subject.receive(url, WaitTimeSeconds=0, VisibilityTimeout=0)
+
+
+def md5_of_attributes(attributes: dict[str, Any]) -> str:
+    """As the developer guide has it, and as the Java and Go SDKs compare it; boto3 does not."""
+    digest = hashlib.md5()
+    for name, value in sorted(attributes.items()):
+        is_binary = "BinaryValue" in value
+        raw = value["BinaryValue"] if is_binary else value["StringValue"].encode()
+        for part in (name.encode(), value["DataType"].encode()):
+            digest.update(len(part).to_bytes(4, "big") + part)
+        digest.update((b"\x02" if is_binary else b"\x01") + len(raw).to_bytes(4, "big") + raw)
+    return digest.hexdigest()
 
 
 def check_largest_body(subject: Subject) -> None:
