@@ -16,15 +16,18 @@ from frontend.metadata.records import RecordKind
 
 CHANNEL = "penstock_changes"
 SEQUENCE = "penstock_version"
+DATA_KEYS = "penstock_data_key"
 
 
 def next_version() -> int:
     """Call with the row to be changed locked (or not yet visible to anybody)."""
     assert connection.in_atomic_block
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT nextval('{SEQUENCE}')")
-        row = cursor.fetchone()
-    return int(row[0])
+    return _next(SEQUENCE)
+
+
+def next_data_key_version() -> int:
+    """Names a data key for good, within the installation."""
+    return _next(DATA_KEYS)
 
 
 def announce(kind: RecordKind, key: str, version: int) -> None:
@@ -33,3 +36,10 @@ def announce(kind: RecordKind, key: str, version: int) -> None:
     payload = json.dumps({"kind": kind.value, "key": key, "version": version}, separators=(",", ":"))
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, payload))
+
+
+def _next(sequence: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT nextval('{sequence}')")
+        row = cursor.fetchone()
+    return int(row[0])

@@ -26,14 +26,15 @@ _silent_until_s = 0.0
 
 
 class Hint(enum.StrEnum):
-    """Names of tasks in `workers/lifecycle/tasks.py`."""
+    """Names of tasks in `workers/lifecycle/tasks.py` and `workers/moves/tasks.py`."""
 
     PROVISION_QUEUE = "workers.lifecycle.provision_queue"
     CONFIGURE_QUEUE = "workers.lifecycle.configure_queue"
     DELETE_QUEUE = "workers.lifecycle.delete_queue"
+    MOVE_MESSAGES = "workers.moves.move_messages"
 
 
-def send_hint(hint: Hint, queue_id: int) -> bool:
+def send_hint(hint: Hint, row_id: int) -> bool:
     """Never raises: the wish is in the database already."""
     global _producer, _silent_until_s
     with _lock:
@@ -42,9 +43,9 @@ def send_hint(hint: Hint, queue_id: int) -> bool:
         try:
             if _producer is None:
                 _producer = _connect()
-            _publish(_producer, hint, queue_id)
+            _publish(_producer, hint, row_id)
         except Exception as error:  # whatever the broker's client raises: the hint is optional
-            _log.warning("hint_not_sent", hint=hint.value, queue_id=queue_id, error=type(error).__name__)
+            _log.warning("hint_not_sent", hint=hint.value, row_id=row_id, error=type(error).__name__)
             _drop()
             # A broker that does not answer must not slow every request down by a time-out.
             _silent_until_s = time.monotonic() + limits.HINT_PAUSE_MS / 1000
@@ -52,10 +53,10 @@ def send_hint(hint: Hint, queue_id: int) -> bool:
     return True
 
 
-def _publish(producer: Producer, hint: Hint, queue_id: int) -> None:
+def _publish(producer: Producer, hint: Hint, row_id: int) -> None:
     task_id = str(uuid.uuid4())
     producer.publish(
-        ([queue_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}),
+        ([row_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}),
         routing_key=LIFECYCLE_QUEUE,
         exchange=Exchange(LIFECYCLE_QUEUE, type="direct"),
         headers={"lang": "py", "task": hint.value, "id": task_id, "root_id": task_id, "parent_id": None, "group": None},

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from frontend.limits import MOVE_MESSAGES_PER_S_MAX, MOVE_TASKS_LISTED_MAX
+
+__all__ = ["MOVE_MESSAGES_PER_S_MAX", "MOVE_TASKS_LISTED_MAX"]
+
 # --- requests -----------------------------------------------------------------------------------------------
 PRINCIPAL_AGE_MS_MAX = 60_000
 PRINCIPAL_CHARACTERS_MAX = 4_096
@@ -35,6 +39,13 @@ PERMISSION_ACCOUNTS_MAX = 50
 REDRIVE_SOURCES_MAX = 10
 REDRIVE_RECEIVES_MAX = 1_000
 REDRIVE_RECEIVES_DEFAULT = 10
+ARN_CHARACTERS_MAX = 256
+# Queues that lend their keys on: a dead-letter queue of a dead-letter queue, and so forth.
+REDRIVE_CHAIN_MAX = 16
+# Keys that a dead-letter queue holds of other queues, and how long it keeps those of queues that are gone: a message
+# waits at most 14 days in each queue of a chain.
+BORROWED_KEYS_MAX = 5_000
+BORROWED_KEY_DAYS = 60
 PARTITIONS_PER_QUEUE = 1
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_REST_S = 60
@@ -54,6 +65,22 @@ RECONCILE_HINTS_MAX = 1_000
 # A wish younger than this has its own hint under way.
 RECONCILE_AGE_MS_MIN = 5_000
 SETTLE_ROUNDS_MAX = 3
+
+# --- message moves ------------------------------------------------------------------------------------------
+MOVE_MESSAGES_MAX = 1_000_000_000
+MOVE_TASKS_ACTIVE_PER_ACCOUNT_MAX = 100
+MOVE_TASK_HOURS_MAX = 36
+MOVE_FAILURE_CHARACTERS_MAX = 200
+MOVE_HANDLE_CHARACTERS_MAX = 512
+# A worker moves messages of one task for this long, then stands in line again behind the other work.
+MOVE_SLICE_MS = 5_000
+MOVE_BATCH_MESSAGES_MAX = 50
+# What a worker that died had leased stays invisible for this long.
+MOVE_VISIBILITY_MS = 30_000
+MOVE_CLAIM_LEASE_MS = 40_000
+# While messages of a dead worker are still invisible, and after storage did not answer.
+MOVE_RETRY_MS = 2_000
+MOVE_FAILURES_MAX = 60
 
 # --- connections --------------------------------------------------------------------------------------------
 DATABASE_POOL_MIN = 1
@@ -75,5 +102,7 @@ LISTEN_BACKOFF_MS_MAX = 2_000
 LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
 
 assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
+assert MOVE_BATCH_MESSAGES_MAX <= MOVE_MESSAGES_PER_S_MAX
+assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
 assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX

@@ -18,6 +18,7 @@ CONTENT_TYPE = "application/problem+json"
 TYPE_PREFIX = "urn:penstock:problem:"
 _QUEUE_STATUS = {
     "QueueDoesNotExist": status.HTTP_404_NOT_FOUND,
+    "ResourceNotFoundException": status.HTTP_404_NOT_FOUND,
     "QueueNameExists": status.HTTP_409_CONFLICT,
     "QueueDeletedRecently": status.HTTP_409_CONFLICT,
     "PreconditionFailed": status.HTTP_412_PRECONDITION_FAILED,

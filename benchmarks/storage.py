@@ -44,13 +44,13 @@ async def run(report: Report) -> None:
         body = encode_body(os.urandom(BODY_BYTES))
         await _sends(client, partition, [body], 64, 1.0)
         for in_flight in IN_FLIGHT:
-            rate, cpu = await _measured(cluster, partial(_sends, client, partition, [body], in_flight, SECONDS))
+            rate, cpu = await measured(cluster, partial(_sends, client, partition, [body], in_flight, SECONDS))
             report.add(f"send 1 KiB, {in_flight} in flight", rate, "msg/s")
             report.add(f"  CPU, {in_flight} in flight, client included", cpu, "s per million")
-        rate, _ = await _measured(cluster, lambda: _sends(client, partition, [body] * BATCH, 16, SECONDS))
+        rate, _ = await measured(cluster, lambda: _sends(client, partition, [body] * BATCH, 16, SECONDS))
         report.add(f"send in batches of {BATCH}, 16 in flight", rate * BATCH, "msg/s")
         await client.purge(partition)
-        rate, cpu = await _measured(cluster, lambda: _cycle(client, partition, body))
+        rate, cpu = await measured(cluster, lambda: _cycle(client, partition, body))
         report.add("send + receive + delete at once, batches of 10 on receive and delete", rate, "msg/s")
         report.add("  CPU of it, client included", cpu, "s per million")
         await _push(client, partition, body, report)
@@ -62,7 +62,7 @@ async def run(report: Report) -> None:
         cluster.remove()
 
 
-async def _measured(cluster: StorageCluster, work: Callable[[], Awaitable[tuple[int, float]]]) -> tuple[float, float]:
+async def measured(cluster: StorageCluster, work: Callable[[], Awaitable[tuple[int, float]]]) -> tuple[float, float]:
     """(messages/s, CPU seconds per million messages over all nodes and this process)."""
     processes = [psutil.Process(process.pid) for process in cluster.processes.values()] + [psutil.Process()]
     before = sum(sum(process.cpu_times()[:2]) for process in processes)

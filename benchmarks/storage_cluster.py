@@ -36,7 +36,14 @@ class StorageCluster:
         self.command = [sys.executable, "-m", "storage_nodes"]
         self.settings: dict[str, str] = {}
 
-    def start(self, node_id: int) -> None:
+    def add(self) -> int:
+        """Start one node more, that joins the cluster; its id."""
+        node_id = len(self.addresses) + 1
+        self.addresses.append(NodeAddress(node_id, "127.0.0.1", _free_ports(1)[0], f"zone-{node_id}"))
+        self.start(node_id, join=True)
+        return node_id
+
+    def start(self, node_id: int, join: bool = False) -> None:
         """Start one node; its output goes to a file beside its data."""
         address = self.addresses[node_id - 1]
         environment = dict(
@@ -46,6 +53,7 @@ class StorageCluster:
             PENSTOCK_NODE_DIR=str(self.directory / f"node-{node_id}"),
             PENSTOCK_NODE_LISTEN=f"{address.host}:{address.port}",
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
+            PENSTOCK_NODE_JOIN=str(int(join)),
             MALLOC_ARENA_MAX="2",
             MALLOC_TRIM_THRESHOLD_="131072",
         )

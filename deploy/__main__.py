@@ -63,10 +63,7 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     status = add_command(commands, "status", "status", "every process and node, and who leads, since when and why")
     status.add_argument("--json", action="store_true")
     status.add_argument("--partition", type=int, metavar="N", help="only this partition: who leads, since when, why")
-    node = commands.add_parser("node", help="start or stop one storage node").add_subparsers(dest="verb", required=True)
-    for verb in ("start", "stop"):
-        command = add_command(node, verb, "node", f"{verb} one storage node")
-        command.add_argument("id", type=int, metavar="ID")
+    add_node(commands)
     scrub = add_command(commands, "scrub", "scrub", "how the check of all stored files goes, or begin one")
     scrub.add_argument("--start", action="store_true", help="begin a pass now")
     scrub.add_argument("id", type=int, nargs="?", metavar="ID", help="only this storage node")
@@ -75,6 +72,28 @@ def add_lifecycle(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     logs.add_argument("name", nargs="*", metavar="NAME", help="only these logs (frontend, node-1, ...)")
     doctor = add_command(commands, "doctor", "doctor", "what is used from where, and what is missing")
     doctor.add_argument("--json", action="store_true")
+
+
+def add_node(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    node = commands.add_parser("node", help="storage nodes: list, add, drain, decommission, move, start, stop")
+    verbs = node.add_subparsers(dest="verb", required=True)
+    for verb in ("start", "stop"):
+        command = add_command(verbs, verb, "node", f"{verb} one storage node")
+        command.add_argument("id", type=int, metavar="ID")
+    listed = add_command(verbs, "list", "node", "every storage node: its state and what it holds")
+    listed.add_argument("--json", action="store_true")
+    add_command(verbs, "add", "node", "start one storage node more, which joins the cluster")
+    drain = add_command(verbs, "drain", "node", "move every replica off a node, which stays in the cluster")
+    drain.add_argument("id", type=int, metavar="ID")
+    drain.add_argument("--undo", action="store_true", help="take a drained or leaving node back")
+    leave = add_command(verbs, "decommission", "node", "drain a node, take it out of the cluster, stop it")
+    leave.add_argument("id", type=int, metavar="ID")
+    leave.add_argument("--dead", action="store_true", help="it died for good: do without it")
+    move = add_command(verbs, "move", "node", "move one replica of a partition to another node")
+    move.add_argument("partition", type=int, metavar="PARTITION")
+    move.add_argument("--from", type=int, metavar="ID", dest="source")
+    move.add_argument("--to", type=int, metavar="ID", dest="target")
+    move.add_argument("--cancel", action="store_true", help="give up the move that is under way")
 
 
 def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -117,6 +117,11 @@ class Child:
             return "healthy"
         return "unhealthy" if self._was_ready else "starting"
 
+    def respecify(self, spec: ChildSpec, environment: dict[str, str]) -> None:
+        """From its next start on it gets these settings."""
+        self.spec = spec
+        self._environment = {**environment, **spec.environment}
+
     def bound_log(self) -> None:
         """Keep the log file within its bound: the older half moves aside, the child goes on appending."""
         with contextlib.suppress(FileNotFoundError):

@@ -1,12 +1,12 @@
 """One installation: its data directory, what is remembered there, and the settings its processes get.
 
-    <data>/run/state.json        ports, cluster id, number of nodes; written once, then only extended
-    <data>/run/supervisor.pid    held with flock by the supervisor for its life
-    <data>/run/control.sock      the supervisor's control socket
-    <data>/secrets/              keys made once, 0700/0600
-    <data>/logs/NAME.log         one a process, bounded
-    <data>/nodes/ID/             a storage node's files
-    <data>/postgres, valkey      the embedded servers' files, when they are used
+<data>/run/state.json        ports, cluster id, number of nodes; written once, then only extended
+<data>/run/supervisor.pid    held with flock by the supervisor for its life
+<data>/run/control.sock      the supervisor's control socket
+<data>/secrets/              keys made once, 0700/0600
+<data>/logs/NAME.log         one a process, bounded
+<data>/nodes/ID/             a storage node's files
+<data>/postgres, valkey      the embedded servers' files, when they are used
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ class State:
     cluster_id: str
     host: str
     port: int
-    node_count: int
+    node_count: int  # storage nodes that there ever were: their ids are 1 to node_count
     ports: dict[str, int] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)  # those that were decommissioned
+    joining: list[int] = field(default_factory=list)  # those that were added and are not known to be members yet
+
+    def node_ids(self) -> list[int]:
+        return [node_id for node_id in range(1, self.node_count + 1) if node_id not in self.gone]
 
 
 class Installation:
@@ -104,10 +109,11 @@ class Installation:
         if self.exists():
             state = self.load_state()
             state.port, state.host = port or state.port, host or state.host
-            if node_count not in (None, state.node_count):
+            present = len(state.node_ids())
+            if node_count not in (None, present):
                 raise CommandError(
-                    f"this installation was made with {state.node_count} storage nodes and keeps that number; "
-                    "leave --nodes out, or use another --data-dir for an installation of another size",
+                    f"this installation has {present} storage nodes; leave --nodes out, and use ./penstock node add "
+                    "and ./penstock node decommission to change their number",
                     EXIT_USAGE,
                 )
         else:
@@ -124,8 +130,38 @@ class Installation:
 
     def nodes(self, state: State) -> list[NodeAddress]:
         """Every node of one machine stands in a zone of its own: there is no other failure domain here."""
-        ids = range(1, state.node_count + 1)
-        return [NodeAddress(node_id, LOOPBACK, state.ports[f"node-{node_id}"], f"zone-{node_id}") for node_id in ids]
+        return [
+            NodeAddress(node_id, LOOPBACK, state.ports[f"node-{node_id}"], f"zone-{node_id}")
+            for node_id in state.node_ids()
+        ]
+
+    def add_node(self, state: State) -> int:
+        """Remember one storage node more, with ports of its own; its id, which no node had before."""
+        if len(state.node_ids()) >= limits.NODES_MAX:
+            raise CommandError(f"one machine runs at most {limits.NODES_MAX} storage nodes", EXIT_USAGE)
+        state.node_count += 1
+        node_id = state.node_count
+        taken = {state.port, *state.ports.values()}
+        for name in node_port_names(node_id):
+            state.ports[name] = choose_port(taken)
+            taken.add(state.ports[name])
+        state.joining.append(node_id)
+        self.save_state(state)
+        return node_id
+
+    def node_joined(self, state: State, node_id: int) -> None:
+        """It is a member: from now on it starts like any other."""
+        if node_id in state.joining:
+            state.joining.remove(node_id)
+            self.save_state(state)
+
+    def remove_node(self, state: State, node_id: int) -> None:
+        """It was decommissioned: forget all of it but that its id was used."""
+        state.gone.append(node_id)
+        state.joining = [joining for joining in state.joining if joining != node_id]
+        for name in node_port_names(node_id):
+            state.ports.pop(name, None)
+        self.save_state(state)
 
     def settings(self, state: State) -> dict[str, str]:
         """The environment every process of this installation gets; roles add their own listen addresses."""
@@ -185,17 +221,21 @@ def write_private_once(path: Path, text: str) -> None:
 # --- ports --------------------------------------------------------------------------------------------------
 
 
-def internal_roles(node_count: int) -> list[str]:
+def internal_roles(node_ids: list[int]) -> list[str]:
     """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
-    nodes = [f"node-{node_id}" for node_id in range(1, node_count + 1)]
-    metrics = [f"{name}-metrics" for name in (*nodes, "metadata", "control", "frontend", "worker")]
+    nodes = [name for node_id in node_ids for name in node_port_names(node_id)]
+    metrics = [f"{name}-metrics" for name in ("metadata", "control", "frontend", "worker")]
     return [*nodes, *metrics, "metadata", "control", "postgres", "valkey"]
+
+
+def node_port_names(node_id: int) -> list[str]:
+    return [f"node-{node_id}", f"node-{node_id}-metrics"]
 
 
 def settle_ports(state: State) -> None:
     """Choose a free port for every name that has none, or whose port somebody else took meanwhile."""
     taken = {state.port, *state.ports.values()}
-    for name in internal_roles(state.node_count):
+    for name in internal_roles(state.node_ids()):
         if name in state.ports and is_free(LOOPBACK, state.ports[name]):
             continue
         state.ports[name] = choose_port(taken)

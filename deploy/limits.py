@@ -37,6 +37,12 @@ CONTROL_LINE_BYTES_MAX = 1024 * 1024
 CONTROL_TIMEOUT_S = 10.0
 HEALTH_TIMEOUT_S = 2.0
 
+# --- watching moves of replicas ------------------------------------------------------------------------------
+WATCH_INTERVAL_S = 0.25
+# Away from a terminal a line a change would be too many.
+WATCH_LINE_INTERVAL_S = 1.0
+WATCH_STALL_S = 20.0
+
 # --- addresses ----------------------------------------------------------------------------------------------
 DEFAULT_PORT = 9324
 DEFAULT_NODES = 3

@@ -16,6 +16,7 @@ import sys
 
 from deploy.child import ChildSpec
 from deploy.installation import LOOPBACK, Installation, State
+from storage_nodes.model import NodeAddress, format_node_list
 
 PYTHON = sys.executable
 # Threads wait for storage nodes and PostgreSQL; one process with a few of them serves a whole laptop's lifecycle work.
@@ -23,27 +24,29 @@ WORKER_THREADS = 4
 
 
 def storage_node_specs(installation: Installation, state: State) -> list[ChildSpec]:
-    specs = []
-    for node in installation.nodes(state):
-        directory = installation.data / "nodes" / str(node.node_id)
-        directory.mkdir(parents=True, exist_ok=True)
-        name = f"node-{node.node_id}"
-        specs.append(
-            ChildSpec(
-                role="storage-node",
-                number=node.node_id,
-                log_name=name,
-                command=[PYTHON, "-m", "storage_nodes"],
-                address=(LOOPBACK, node.port),
-                environment={
-                    "PENSTOCK_NODE_ID": str(node.node_id),
-                    "PENSTOCK_NODE_DIR": str(directory),
-                    "PENSTOCK_NODE_LISTEN": f"{LOOPBACK}:{node.port}",
-                    "PENSTOCK_METRICS_LISTEN": metrics(state, name),
-                },
-            )
-        )
-    return specs
+    return [storage_node_spec(installation, state, node) for node in installation.nodes(state)]
+
+
+def storage_node_spec(installation: Installation, state: State, node: NodeAddress) -> ChildSpec:
+    directory = installation.data / "nodes" / str(node.node_id)
+    directory.mkdir(parents=True, exist_ok=True)
+    name = f"node-{node.node_id}"
+    return ChildSpec(
+        role="storage-node",
+        number=node.node_id,
+        log_name=name,
+        command=[PYTHON, "-m", "storage_nodes"],
+        address=(LOOPBACK, node.port),
+        environment={
+            "PENSTOCK_NODE_ID": str(node.node_id),
+            "PENSTOCK_NODE_DIR": str(directory),
+            "PENSTOCK_NODE_LISTEN": f"{LOOPBACK}:{node.port}",
+            "PENSTOCK_METRICS_LISTEN": metrics(state, name),
+            # As the nodes are now: the supervisor's own list may be from before one was added.
+            "PENSTOCK_STORAGE_NODES": format_node_list(installation.nodes(state)),
+            "PENSTOCK_NODE_JOIN": str(int(node.node_id in state.joining)),
+        },
+    )
 
 
 def metadata_spec(state: State) -> ChildSpec:

@@ -203,6 +203,8 @@ class Supervisor:
             return {"stopping": True}
         if command in ("node start", "node stop"):
             return await self._turn_node(command == "node start", request.get("id"))
+        if command in NODE_CHANGES:
+            return await NODE_CHANGES[command](self, request.get("id"))
         return {"error": f"unknown command {command!r}; is this supervisor older than the command line?"}
 
     async def status(self) -> dict[str, Any]:
@@ -223,25 +225,86 @@ class Supervisor:
         return {**own, "health": "healthy", "restarts": 0, "started_at": self._started_at}
 
     async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:
-        chosen = [child for child in self.children if child.spec.role == "storage-node" and child.spec.number == number]
-        if not chosen:
-            return {"error": f"there is no storage node {number}; see ./penstock status"}
-        child = chosen[0]
-        if on:
-            child.start()
-            try:
-                await child.ready(limits.CONTROL_TIMEOUT_S)
-            except StartFailed as failure:
-                return {"error": str(failure)}
-        else:
+        child = self._node(number)
+        if child is None:
+            return no_such_node(number)
+        if not on:
             await child.stop()
+        elif (failure := await self._bring_up(child)) is not None:
+            return failure
         return describe(child, await child.health())
+
+    async def _add_node(self, _: object) -> dict[str, Any]:
+        """Start one storage node more; it asks to join by itself."""
+        try:
+            number = self.installation.add_node(self.state)
+        except CommandError as error:
+            return {"error": str(error)}
+        node = next(node for node in self.installation.nodes(self.state) if node.node_id == number)
+        spec = roles.storage_node_spec(self.installation, self.state, node)
+        child = Child(spec, self._environment, self.installation.logs)
+        self.children.append(child)
+        self._nodes_changed()
+        return await self._bring_up(child) or describe(child, await child.health())
+
+    async def _note_joined(self, number: object) -> dict[str, Any]:
+        child = self._node(number)
+        if child is None:
+            return no_such_node(number)
+        self.installation.node_joined(self.state, child.spec.number)
+        self._nodes_changed()
+        return {"id": child.spec.number}
+
+    async def _remove_node(self, number: object) -> dict[str, Any]:
+        """Stop a node that was decommissioned, for good."""
+        child = self._node(number)
+        if child is None:
+            return no_such_node(number)
+        await child.stop()
+        self.children.remove(child)
+        self.installation.remove_node(self.state, child.spec.number)
+        self._nodes_changed()
+        return {"id": child.spec.number}
+
+    def _nodes_changed(self) -> None:
+        """Whoever is started again from now on is given the nodes that there are now."""
+        self._environment = self.installation.environment(self.state)
+        addresses = {node.node_id: node for node in self.installation.nodes(self.state)}
+        for child in self.children:
+            spec = child.spec
+            if spec.role == "storage-node":
+                spec = roles.storage_node_spec(self.installation, self.state, addresses[spec.number])
+            child.respecify(spec, self._environment)
+
+    def _node(self, number: object) -> Child | None:
+        nodes = (child for child in self.children if child.spec.role == "storage-node")
+        return next((child for child in nodes if child.spec.number == number), None)
+
+    async def _bring_up(self, child: Child) -> dict[str, Any] | None:
+        """None, or what to answer instead."""
+        child.start()
+        try:
+            await child.ready(limits.CONTROL_TIMEOUT_S)
+        except StartFailed as failure:
+            return {"error": f"{failure}. The end of {child.log_path}:\n{log_tail(child)}"}
+        return None
 
     async def _bound_logs(self) -> None:
         while True:
             await asyncio.sleep(limits.LOG_CHECK_INTERVAL_S)
             for child in self.children:
                 child.bound_log()
+
+
+NODE_CHANGES: dict[str, Callable[[Supervisor, object], Awaitable[dict[str, Any]]]] = {
+    "node add": Supervisor._add_node,
+    "node joined": Supervisor._note_joined,
+    "node remove": Supervisor._remove_node,
+}
+
+
+def no_such_node(number: object) -> dict[str, Any]:
+    return {"error": f"there is no storage node {number}; see ./penstock status"}
 
 
 def describe(child: Child, health: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from frontend.authn.authenticator import Authenticator
 from frontend.crypto.keyring import Keyring
+from frontend.crypto.message_ids import MessageIds
 from frontend.crypto.receipts import ReceiptMaker
 from frontend.limits import POLLS_PARKED_MAX, SOCKETS_MAX, STORAGE_CALLS_IN_FLIGHT_MAX
 from frontend.limits.gcra import RateTree
@@ -47,6 +48,7 @@ class Plane:
         self.authenticator = Authenticator(metadata, keyring, pepper, region, now_s)
         self.queues = QueueViews(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
+        self.message_ids = MessageIds(receipt_key)
         self.rates = rates if rates is not None else RateTree()
         self.meters = Meters()
         self.now_s = now_s

@@ -2,7 +2,7 @@
 
     way in, authenticate, authorise, route, throttle         as in send.py
     lease        routing/poll.py             partitions of the queue, parked at the leaders for a long poll
-    decrypt      crypto/envelope.py          a message that does not open is counted and left to its lease
+    decrypt      opening.py                  a message that does not open is counted and left to its lease
     receipt      crypto/receipts.py          where the message lies, MACed for this queue
     answer, meter
 
@@ -13,20 +13,24 @@ was delivered from this queue; whether the lease still holds is for the partitio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import Content, EnvelopeError, key_version, open_envelope
+from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError
 from frontend.errors import Refusal, receipt_is_invalid
+from frontend.opening import KeyNotLent, open_record
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_connected
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
+from frontend.sqs.arns import format_arn
+from frontend.sqs.fifo import check_attempt, sequence_number
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.records import HEADER_GROUP, RecordError, decode_body
+from storage_nodes.protocol.records import RecordError
 
 if TYPE_CHECKING:
     from frontend.plane import Plane
@@ -45,6 +49,9 @@ class Received(NamedTuple):
     first_received_ms: int
     delivery: int
     group: str | None
+    sequence_number: str | None
+    # ARN of the queue that it was sent to, if it was moved here as a dead letter.
+    dead_letter_source: str | None
 
 
 class ReceiveAsk(NamedTuple):
@@ -53,6 +60,7 @@ class ReceiveAsk(NamedTuple):
     messages_max: int
     visibility_s: int | None
     wait_s: int | None
+    attempt: str | None = None
 
 
 async def receive_messages(
@@ -62,7 +70,7 @@ async def receive_messages(
     queue = authorise(plane, caller, "ReceiveMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
     leases = await lease(plane, queue, ask, receive)
-    messages = [message for found in leases if (message := open_lease(plane, queue, found)) is not None]
+    messages = [message for message in await open_leases(plane, queue, leases) if message is not None]
     plane.meters.count("messages_received", len(messages))
     return messages
 
@@ -108,7 +116,8 @@ async def lease(
     wait_ms = queue.wait_ms if ask.wait_s is None else ask.wait_s * 1000
     if plane.stopping.is_set():
         wait_ms = 0
-    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms)
+    attempt = check_attempt(ask.attempt, queue.fifo is not None)
+    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms, attempt)
     try:
         if not wait_ms:
             with plane.storage_calls:
@@ -116,34 +125,62 @@ async def lease(
         with plane.polls:
             return await poll_while_connected(plane.storage, queue.partitions, poll, receive, plane.parked)
     except StorageError as error:
-        if wait_ms and error.code == ErrorCode.OVER_LIMIT:
-            return []  # a long poll does not tell
+        if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
+            return []  # a long poll does not tell, nor does a FIFO queue
         raise await storage_refusal(plane, queue, error) from None
 
 
-def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received | None:
-    """The message of a lease. None if it does not open: it stays where it is, and everything else is served."""
-    message = found.message
+async def open_leases(plane: Plane, queue: QueueView, leases: Sequence[Lease]) -> Sequence[Received | None]:
+    """The message of each lease, None where it does not open: it stays where it is, and everything else is served."""
     try:
-        record = decode_body(message.body)
-        key = queue.opening_key(key_version(record.value))
-        if key is None:
-            raise EnvelopeError("the queue has no such data key")
-        opened = open_envelope(key, record.value)
-    except (EnvelopeError, RecordError) as error:
-        plane.meters.count("envelopes_unopened")
-        _log.error("envelope_unopened", partition=found.partition, offset=message.offset, reason=str(error))
-        return None
-    group = next((value.decode() for name, value in record.headers if name == HEADER_GROUP), None)
+        return [open_lease(plane, queue, found) for found in leases]
+    except KeyNotLent:
+        # A redrive policy of this very moment: the keys were lent before the first message was moved.
+        with contextlib.suppress(Refusal):
+            queue = await plane.queues.refresh(queue.address)
+    except (EnvelopeError, RecordError):
+        pass
+    messages: list[Received | None] = []
+    for found in leases:
+        try:
+            messages.append(open_lease(plane, queue, found))
+        except (EnvelopeError, RecordError) as error:
+            messages.append(None)
+            plane.meters.count("envelopes_unopened")
+            place = {"partition": found.partition, "offset": found.message.offset}
+            _log.error("envelope_unopened", **place, reason=str(error))
+    return messages
+
+
+def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
+    """Raises EnvelopeError, RecordError."""
+    message = found.message
+    letter = open_record(queue, message.body)
+    opened, dead = letter.opened, letter.dead
+    message_id, sequence, source = opened.message_id, None, None
+    sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, message.delivery
+    if dead is not None:
+        # Its life goes on: what was counted where it failed is not forgotten.
+        first_received_ms, delivery = dead.first_received_ms, dead.receives + delivery
+        record = queue.record
+        source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
+    if queue.fifo is not None:
+        sequence = sequence_number(message.offset)
+        at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
+        message_id = plane.message_ids.of(at, offset)
+    elif dead is not None:
+        sent_ms = dead.sent_ms
     return Received(
-        opened.message_id,
+        message_id,
         plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch),
         opened.content,
         opened.sender,
-        message.sent_ms,
-        message.first_received_ms,
-        message.delivery,
-        group,
+        sent_ms,
+        first_received_ms,
+        delivery,
+        letter.group,
+        sequence,
+        source,
     )
 
 
@@ -196,6 +233,8 @@ async def _apply_at(
                     (one.offset, one.delivery, visibility_ms[place]) for one, place in zip(found, places, strict=True)
                 ]
                 codes = await plane.storage.change_visibility(partition, changes)
+                # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
+                codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
         except StorageError as error:
             refusal = await storage_refusal(plane, queue, error)
             for place in places:

@@ -8,6 +8,7 @@
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
     store           storage_nodes.client          to one partition; returns when a majority has fsynced
+    number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
 No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas.
@@ -25,8 +26,10 @@ from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.routing.partitioner import choose_partition
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
-from frontend.sqs.validation import FIFO_SUFFIX, Draft, check_batch_size, draft_message
+from frontend.sqs.fifo import sequence_number
+from frontend.sqs.validation import Draft, check_batch_size, draft_message
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import SendReply
 from storage_nodes.protocol.records import encode_body
 
 if TYPE_CHECKING:
@@ -38,16 +41,19 @@ class Sent(NamedTuple):
 
     message_id: str
     draft: Draft
+    sequence_number: str | None = None
 
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
     queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
-    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms)
+    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
     message_id, body = encrypt(caller, queue, draft)
-    await store(plane, queue, [body], not draft.headers)
+    reply = await store(plane, queue, [body], not draft.headers)
     plane.meters.count("messages_sent")
+    if queue.fifo is not None:
+        return number(plane, queue, [draft], reply)[0]
     return Sent(message_id, draft)
 
 
@@ -71,8 +77,11 @@ async def send_messages(
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
     if bodies:
-        await store(plane, queue, bodies, plain)
+        reply = await store(plane, queue, bodies, plain)
         plane.meters.count("messages_sent", len(bodies))
+        if queue.fifo is not None:
+            numbered = iter(number(plane, queue, [one for one in drafts if isinstance(one, Draft)], reply))
+            outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
     return outcomes
 
 
@@ -83,8 +92,6 @@ def authorise(plane: Plane, caller: Principal, action: str, address: Address) ->
     """The view of a queue the caller may use, None if it must be looked up. Another account's queue does not exist."""
     if not is_allowed(caller, action, address.account_id):
         raise queue_does_not_exist()
-    if address.name.endswith(FIFO_SUFFIX):
-        raise Refusal("UnsupportedOperation", "FIFO queues are not supported yet.")
     return plane.queues.cached(address)
 
 
@@ -109,12 +116,30 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> None:
+async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> SendReply:
+    # A FIFO queue has one partition: its order and its deduplication are that partition's.
+    partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
     with plane.storage_calls:
         try:
-            await plane.storage.send(choose_partition(queue.partitions), bodies, plain)
+            return await plane.storage.send(partition, bodies, plain)
         except StorageError as error:
+            if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
+                plane.meters.count("requests_throttled")
+                raise throttled(1.0) from None
             raise await storage_refusal(plane, queue, error) from None
+
+
+def number(plane: Plane, queue: QueueView, drafts: Sequence[Draft], reply: SendReply) -> list[Sent]:
+    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original."""
+    partition = queue.partitions[0]
+    originals = dict(reply.duplicates)
+    if originals:
+        plane.meters.count("messages_deduplicated", len(originals))
+    answers = []
+    for index, draft in enumerate(drafts):
+        offset = originals.get(index, reply.first_offset + index)
+        answers.append(Sent(plane.message_ids.of(partition, offset), draft, sequence_number(offset)))
+    return answers
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -132,6 +157,8 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
 def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
     if code == ErrorCode.NOT_IN_FLIGHT:
         return Refusal("MessageNotInflight", "The message referred to is not in flight.")
+    if code == ErrorCode.RECEIPT_STALE:
+        return invalid("Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
     if code == ErrorCode.OVER_LIMIT:
         return Refusal("OverLimit", "The maximum number of in flight messages is reached.")
     if code == ErrorCode.PURGE_IN_PROGRESS:
@@ -151,6 +178,6 @@ def throttled(wait_s: float) -> Refusal:
 
 def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return draft_message(fields, queue.message_bytes_max, queue.delay_ms)
+        return draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
     except Refusal as refusal:
         return refusal

@@ -32,6 +32,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     storage_nodes: _Text
     metrics_listen: str = ""
     log_level: str = "info"
+    # Start as a new node of a cluster that runs already, not as one of its founders.
+    node_join: bool = False
     node_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=DISK_RESERVE_BYTES_MIN)] = DISK_RESERVE_BYTES
 
     @staticmethod

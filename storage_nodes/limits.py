@@ -135,11 +135,41 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# Ids that FIFO queues and deduplication go by.
+GROUP_BYTES_MAX = 128
+DEDUP_ID_BYTES_MAX = 128
+ATTEMPT_BYTES_MAX = 128
+# Undelivered messages of a FIFO queue among which the leader looks for groups that are not locked. It reads on beyond
+# READ_AHEAD_MESSAGES_MAX only while acquires come up short.
+FIFO_READ_AHEAD_MESSAGES_MAX = 120_000
+# Deduplication ids remembered per partition, about 150 bytes each in memory and 24 in a checkpoint: 3,300 messages a
+# second with the default window. At the bound sends with such ids are refused (OVER_LIMIT) before they are appended.
+DEDUP_IDS_MAX = 1_000_000
+DEDUP_WINDOW_MS_DEFAULT = 300_000
+DEDUP_WINDOW_MS_MAX = 3_600_000
+# Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
+ATTEMPTS_MAX = 10_000
+ATTEMPT_MS_MAX = 300_000
+# Dead letters: how many move together, receives before they do, and the pause after a move that failed.
+DEAD_LETTERS_PER_MOVE_MAX = 100
+DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB
+RECEIVES_MAX = 1_000
+# Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
+# what arrives beyond counts as sent when it arrived. About 250 bytes each.
+DEAD_LETTERS_BY_AGE_MAX = 200_000
+DEAD_LETTER_PAUSE_MS_MIN = 200
+DEAD_LETTER_PAUSE_MS_MAX = 10_000
 # How long a lease that was handed out may wait for company on its way to the log. Leases are not waited for, so this
 # costs nobody time; a crash within it hands the message out again, as a crash before the commit does anyway.
 LEASE_LINGER_MS = 3
+# One answer to a browse, and what is read of a FIFO queue's log at a time to find the groups of its messages.
+BROWSE_MESSAGES_MAX = 1_000
+BROWSE_BYTES_MAX = 1 * MIB
+FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 # Bodies at hand for delivery, over all queues of a node.
-BODY_CACHE_BYTES_MAX = 8 * MIB
+BODY_CACHE_BYTES_MAX = 24 * MIB
+# Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
+FIFO_PARSED_BYTES_MAX = 16 * MIB
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
@@ -154,6 +184,12 @@ CREATING_MS_MAX = 2_000
 # Partitions in one answer to DESCRIBE_CLUSTER; who asked for all asks again.
 DESCRIBE_PARTITIONS_MAX = 4_096
 DESCRIBE_ROW_BYTES_MAX = 768
+# Replicas that one node gives away or takes at a time; what they send is bounded by SNAPSHOTS_SENDING_MAX besides.
+MOVES_PER_NODE_MAX = 16
+# Partitions the manager looks at in one turn when it looks for those that may grow.
+PLAN_PARTITIONS_MAX = 64
+# How often moves under way are looked at, where no commit says earlier that there is something to do.
+MOVE_INTERVAL_MS = 100
 
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
@@ -163,6 +199,11 @@ assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one answer must 
 assert DISK_RESERVE_BYTES_MIN <= DISK_RESERVE_BYTES
 assert (SLOW_LOOKS_MIN + 1) * CARE_INTERVAL_MS < 15_000, "a slow leader gives way within 15 s"
 assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL_FILE_BYTES
+assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
+assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
+assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
+assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
+assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"

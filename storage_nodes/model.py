@@ -29,6 +29,15 @@ class Acks(enum.IntEnum):
     ALL = 3  # once every voter has fsynced it
 
 
+class NodeState(enum.IntEnum):
+    """Numbers are on disk and on the wire: never reuse one."""
+
+    ACTIVE = 0
+    DRAINING = 1  # gets no replicas, and gives away those it holds; stays in the cluster
+    LEAVING = 2  # the same, and is gone as soon as it holds none
+    GONE = 3  # was decommissioned; its id is never used again
+
+
 class NodeAddress(NamedTuple):
     """Where a storage node listens, and the failure domain it stands in."""
 

@@ -39,7 +39,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks"],
+    include=["workers.lifecycle.tasks", "workers.moves.tasks"],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -72,6 +72,7 @@ def _start_worker(**_: object) -> None:
     from api.observability import always_healthy, serve_operators_port_in_thread
     from api.settings.environment import environment, split_listen
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
+    from workers.moves import slices  # noqa: F401
     from workers.storage import storage
 
     storage()

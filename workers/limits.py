@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.limits import LIFECYCLE_STEP_MS_MAX
+from api.limits import LIFECYCLE_STEP_MS_MAX, MOVE_SLICE_MS, MOVE_VISIBILITY_MS
 
 WORKER_THREADS = 4
 # A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
@@ -17,3 +17,11 @@ RETRY_HINT_S_MAX = 15
 STORAGE_STOP_S_MAX = 5
 
 assert BROKER_VISIBILITY_S * 1000 > LIFECYCLE_STEP_MS_MAX, "a hint under work must not be given twice"
+
+# One step of a move at the storage plane: a lease, a batch of sends with its deletes.
+MOVE_STEP_S_MAX = 12.0
+# A longer pause is not slept: the worker has other work, and comes back.
+MOVE_PAUSE_SLEPT_S_MAX = 0.2
+
+assert MOVE_STEP_S_MAX * 1000 < MOVE_VISIBILITY_MS, "messages are sent and deleted while their lease holds"
+assert BROKER_VISIBILITY_S * 1000 > MOVE_SLICE_MS + 2 * MOVE_STEP_S_MAX * 1000, "a slice under work is not given twice"

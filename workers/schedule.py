@@ -7,6 +7,7 @@ twice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import psycopg
@@ -42,9 +43,13 @@ class ScheduleLock:
         return self.held
 
     def release(self) -> None:
-        self.held = False
+        held, self.held = self.held, False
         session, self._session = self._session, None
         if session is not None:
+            if held:
+                # The end of the session would do it too, but a moment after this returns.
+                with contextlib.suppress(psycopg.Error):
+                    session.execute("SELECT pg_advisory_unlock(%s)", (limits.SCHEDULE_LOCK_KEY,))
             session.close()
 
 

@@ -16,15 +16,14 @@ from api import limits
 from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import Principal, PrincipalError
 from api.pages import make_page_token, parse_page_token
-from api.queues import actions, selectors
+from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue
+from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
-from api.settings.environment import environment
 
-_STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ServiceUnavailable": 503}
+_STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ResourceNotFoundException": 404, "ServiceUnavailable": 503}
 
 
 class ActionRequest(msgspec.Struct):
@@ -57,7 +56,7 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
 
 async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = rules.check_name(params.get("QueueName"))
-    asked = rules.check_new(params.get("Attributes"))
+    asked = rules.check_new(params.get("Attributes"), name)
     tags = rules.check_tags(params.get("tags"))
     queue = await create_and_wait(actor_of(principal), principal.account_id, name, asked, tags)
     return {"name": queue.name}
@@ -71,7 +70,7 @@ async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict
 
 async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = _queue_name(principal, params)
-    change = rules.check_change(params.get("Attributes"))
+    change = rules.check_change(params.get("Attributes"), name)
     await sync_to_async(actions.set_queue_attributes)(actor_of(principal), principal.account_id, name, change)
     return {}
 
@@ -119,21 +118,41 @@ async def _remove_permission(principal: Principal, params: dict[str, object]) ->
 
 async def _list_dead_letter_source_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     queue = await _live_queue(principal, params)
-    arn = rules.format_arn(environment().region, principal.account_id, queue.name)
     return await _page(
-        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, arn, after, limit)
+        params, lambda after, limit: selectors.dead_letter_sources_of(principal.account_id, queue.name, after, limit)
     )
+
+
+async def _start_message_move_task(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    asked = (params.get("SourceArn"), params.get("DestinationArn"), params.get("MaxNumberOfMessagesPerSecond"))
+    task = await sync_to_async(moves.start_move)(actor_of(principal), principal.account_id, *asked)
+    return {"TaskHandle": moves.handle_of(task)}
+
+
+async def _cancel_message_move_task(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    task_uuid = moves.task_of_handle(params.get("TaskHandle"))
+    task = await sync_to_async(moves.cancel_move)(actor_of(principal), principal.account_id, task_uuid)
+    return {"ApproximateNumberOfMessagesMoved": task.moved}
+
+
+async def _list_message_move_tasks(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    limit = moves.check_limit(params.get("MaxResults"))
+    tasks = await sync_to_async(moves.moves_of)(principal.account_id, params.get("SourceArn"), limit)
+    return {"Results": [_move_json(task) for task in tasks]}
 
 
 _ACTIONS: dict[str, Action] = {
     "AddPermission": _add_permission,
+    "CancelMessageMoveTask": _cancel_message_move_task,
     "CreateQueue": _create_queue,
     "DeleteQueue": _delete_queue,
     "ListDeadLetterSourceQueues": _list_dead_letter_source_queues,
+    "ListMessageMoveTasks": _list_message_move_tasks,
     "ListQueueTags": _list_queue_tags,
     "ListQueues": _list_queues,
     "RemovePermission": _remove_permission,
     "SetQueueAttributes": _set_queue_attributes,
+    "StartMessageMoveTask": _start_message_move_task,
     "TagQueue": _tag_queue,
     "UntagQueue": _untag_queue,
 }
@@ -160,6 +179,27 @@ async def _page(
     if most is not None and len(queues) > limit:
         result["NextToken"] = make_page_token(names[-1])
     return result
+
+
+def _move_json(task: MessageMoveTask) -> dict[str, object]:
+    """Members that do not apply are left out: a handle is of use only while the task runs."""
+    answer: dict[str, object] = {
+        "Status": task.status,
+        "SourceArn": task.source_arn,
+        "ApproximateNumberOfMessagesMoved": task.moved,
+        "StartedTimestamp": int(task.started_at.timestamp() * 1000),
+    }
+    if task.status == MoveStatus.RUNNING:
+        answer["TaskHandle"] = moves.handle_of(task)
+    if task.destination_arn:
+        answer["DestinationArn"] = task.destination_arn
+    if task.messages_per_s is not None:
+        answer["MaxNumberOfMessagesPerSecond"] = task.messages_per_s
+    if task.to_move is not None:
+        answer["ApproximateNumberOfMessagesToMove"] = task.to_move
+    if task.failure_reason:
+        answer["FailureReason"] = task.failure_reason
+    return answer
 
 
 async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:

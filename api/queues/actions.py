@@ -1,7 +1,7 @@
 """Every wish about a queue: one call = one transaction = row + audit + version + announcement; then the hint goes out.
 
 Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
-one at a time within an account.
+one at a time within an account. So does whatever touches dead-letter relations (redrive.py).
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ from django.utils import timezone
 from api import limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
-from api.changes import announce, next_version
+from api.changes import announce, next_data_key_version, next_version
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueState
 from api.queues.permissions import Permission, with_permission, without_permission
+from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, target_name, wake_sources
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
+
+# What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
+ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy")
 
 
 class CreateOutcome(NamedTuple):
@@ -42,15 +46,17 @@ def create_queue(
     """`name`, `asked` and `tags` have passed `attributes.check_*`. Raises QueueProblem."""
     account = Account.objects.select_for_update().get(id=account_id)
     found = Queue.objects.filter(account=account, name=name).order_by("-id").first()
-    if found is not None and found.state in (QueueState.CREATING, QueueState.ACTIVE):
+    if found is not None and found.state in LIVE:
         return CreateOutcome(_same_or_refuse(found, asked), False)
     if found is not None:
         _refuse_while_resting(found)
     if Queue.objects.filter(account=account).exclude(state=QueueState.DELETED).count() >= limits.QUEUES_PER_ACCOUNT_MAX:
         raise QueueProblem("OverLimit", f"An account has at most {limits.QUEUES_PER_ACCOUNT_MAX} queues.")
-    attributes = rules.merged(rules.DEFAULTS, asked)
-    _check_redrive(account_id, name, asked)
+    attributes = rules.merged(rules.defaults_of(name), asked)
+    check_redrive(account_id, name, asked)
     queue = _insert(account, name, attributes, tags)
+    lend_keys(queue)
+    lend_to_new(queue)
     record(actor, account_id, "queue.create", f"queue:{name}", uuid=str(queue.uuid), attributes=dict(asked))
     _announce_and_hint(queue, Hint.PROVISION_QUEUE)
     return CreateOutcome(queue, True)
@@ -61,22 +67,29 @@ def set_queue_attributes(
     actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
 ) -> Queue:
     """`change` has passed `attributes.check_change`. Raises QueueProblem."""
+    if "RedrivePolicy" in change:
+        _lock_account(account_id)
     queue = _lock_live(account_id, name)
     if expected_version is not None and queue.version != expected_version:
         raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
     attributes = rules.merged(queue.attributes, change)
     if attributes == queue.attributes:
         return queue
-    _check_redrive(account_id, name, change)
+    rules.check_together(attributes)
+    check_redrive(account_id, name, change)
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
-    owed = attributes["MessageRetentionPeriod"] != queue.attributes["MessageRetentionPeriod"]
+    owed = any(attributes.get(one) != queue.attributes.get(one) for one in ENFORCED_BY_STORAGE)
     queue.attributes = attributes
+    queue.dead_letter_target = target_name(attributes)
     queue.modified_at = timezone.now()
     queue.version = next_version()
     if owed:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
-    queue.save(update_fields=["attributes", "modified_at", "version", "generation", "next_attempt_at"])
+    changed = ["attributes", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
+    queue.save(update_fields=changed)
+    if "RedrivePolicy" in change:
+        lend_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
     _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if owed else None)
     return queue
@@ -114,6 +127,7 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 @transaction.atomic
 def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     """From the commit on the queue takes and gives no messages; its partitions go in the background."""
+    _lock_account(account_id)
     queue = _lock_live(account_id, name)
     now = timezone.now()
     queue.state = QueueState.DELETING
@@ -123,6 +137,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     queue.next_attempt_at = now if queue.claim is None else queue.next_attempt_at
     queue.save(update_fields=["state", "deleted_at", "modified_at", "generation", "version", "next_attempt_at"])
     record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid))
+    wake_sources(account_id, name)
     _announce_and_hint(queue, Hint.DELETE_QUEUE)
     return queue
 
@@ -136,14 +151,17 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         uuid=queue_uuid,
         attributes=attributes,
         tags=dict(tags),
+        fifo=rules.is_fifo(name),
+        dead_letter_target=target_name(attributes),
         state=QueueState.CREATING,
         created_at=now,
         modified_at=now,
         next_attempt_at=now,
         version=next_version(),
     )
-    wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, 1)
-    QueueDataKey.objects.create(queue=queue, version=1, wrapped=wrapped)
+    version = next_data_key_version()
+    wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, version)
+    QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
     return queue
 
 
@@ -156,9 +174,14 @@ def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
     record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags)
 
 
+def _lock_account(account_id: str) -> None:
+    """Before the queue's row: relations between queues are written one at a time within an account."""
+    Account.objects.select_for_update().get(id=account_id)
+
+
 def _lock_live(account_id: str, name: str) -> Queue:
     live = Queue.objects.select_for_update().filter(account_id=account_id, name=name)
-    queue = live.filter(state__in=(QueueState.CREATING, QueueState.ACTIVE)).first()
+    queue = live.filter(state__in=LIVE).first()
     if queue is None:
         raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
     return queue
@@ -182,29 +205,6 @@ def _refuse_while_resting(found: Queue) -> None:
             "QueueDeletedRecently",
             f"You must wait {limits.QUEUE_NAME_REST_S} seconds after deleting a queue before you can create "
             "another with the same name.",
-        )
-
-
-def _check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None:
-    """The dead-letter queue must be there, in this region and account, and take messages from this one."""
-    redrive = rules.redrive_of(change)
-    if redrive is None:
-        return
-    region = environment().region
-    target = redrive.target
-    found = None
-    if target.region == region and target.account_id == account_id and target.name != name:
-        live = Queue.objects.filter(account_id=account_id, name=target.name)
-        found = live.filter(state__in=(QueueState.CREATING, QueueState.ACTIVE)).first()
-    if found is None:
-        raise QueueProblem(
-            "InvalidAttributeValue",
-            "Invalid value for the parameter RedrivePolicy. Reason: Dead letter target does not exist.",
-        )
-    if not rules.allows_source(found.attributes, rules.format_arn(region, account_id, name)):
-        raise QueueProblem(
-            "InvalidAttributeValue",
-            "Invalid value for the parameter RedrivePolicy. Reason: The dead letter target does not allow this source.",
         )
 
 

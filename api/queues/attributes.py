@@ -1,7 +1,7 @@
 """Queue names, attributes and tags: what SQS allows (its API reference, CreateQueue and SetQueueAttributes).
 
 Pure. Attributes travel and are stored as strings under their SQS names. A queue's stored attributes always hold the
-ones in DEFAULTS; the optional ones (policies, KMS names) only where they were set.
+ones of `defaults_of` its name; the optional ones (policies, KMS names) only where they were set.
 """
 
 from __future__ import annotations
@@ -12,12 +12,19 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from api import limits
+from frontend.sqs.arns import QueueArn, format_arn, parse_arn
+from frontend.sqs.fifo import FIFO_SUFFIX
 
-FIFO_SUFFIX = ".fifo"
+__all__ = ["FIFO_SUFFIX", "QueueArn", "format_arn", "parse_arn"]
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
-_QUEUE_ARN = re.compile(r"arn:[a-z-]+:sqs:([a-z0-9-]+):([0-9]{12}):([A-Za-z0-9_.-]{1,80})", re.ASCII)
-_FIFO_ONLY = frozenset({"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"})
+_FIFO_VALUES: dict[str, tuple[str, ...]] = {
+    "FifoQueue": ("true",),
+    "ContentBasedDeduplication": ("true", "false"),
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+}
 
 DEFAULTS: dict[str, str] = {
     "DelaySeconds": "0",
@@ -26,6 +33,12 @@ DEFAULTS: dict[str, str] = {
     "ReceiveMessageWaitTimeSeconds": "0",
     "SqsManagedSseEnabled": "true",
     "VisibilityTimeout": "30",
+}
+_FIFO_DEFAULTS: dict[str, str] = {
+    "FifoQueue": "true",
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
 }
 _RANGES: dict[str, tuple[int, int]] = {
     "DelaySeconds": (0, 900),
@@ -48,47 +61,62 @@ class QueueProblem(Exception):
         self.message = message
 
 
-class QueueArn(NamedTuple):
-    region: str
-    account_id: str
-    name: str
-
-
 class Redrive(NamedTuple):
     target: QueueArn
     receives_max: int
 
 
 def check_name(name: object) -> str:
-    """A name that a queue can have in this release."""
+    """A name that a queue can have; that of a FIFO queue ends in `.fifo`, which counts."""
     if not isinstance(name, str) or not name:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter QueueName.")
-    if name.endswith(FIFO_SUFFIX) and len(name) <= limits.QUEUE_NAME_CHARACTERS_MAX and _NAME.fullmatch(name[:-5]):
-        raise _no_fifo()
-    if not _NAME.fullmatch(name):
-        raise QueueProblem(
-            "InvalidParameterValueException",
-            "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
-        )
+    if len(name) > limits.QUEUE_NAME_CHARACTERS_MAX or not _NAME.fullmatch(name.removesuffix(FIFO_SUFFIX)):
+        raise _bad_name()
     return name
 
 
-def check_new(given: object) -> dict[str, str]:
-    """The attributes a new queue is asked to have, in normal form, without defaults."""
+def is_fifo(name: str) -> bool:
+    return name.endswith(FIFO_SUFFIX)
+
+
+def defaults_of(name: str) -> dict[str, str]:
+    """What every queue of such a name has stored."""
+    return {**DEFAULTS, **_FIFO_DEFAULTS} if is_fifo(name) else DEFAULTS
+
+
+def check_new(given: object, name: str) -> dict[str, str]:
+    """The attributes a new queue of this name is asked to have, in normal form, without defaults."""
     attributes = _string_map(given, "Attributes")
-    if attributes.get("FifoQueue", "").lower() == "true":
-        raise _no_fifo()
-    return _normalise(attributes)
+    if attributes.get("FifoQueue", "").lower() == "true" and not is_fifo(name):
+        raise QueueProblem(
+            "InvalidParameterValueException",
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+            f"must end with {FIFO_SUFFIX} suffix and be 1 to {limits.QUEUE_NAME_CHARACTERS_MAX} in length.",
+        )
+    if is_fifo(name) and not attributes.get("FifoQueue"):
+        raise _bad_name()
+    checked = _normalise(attributes, name)
+    check_together(merged(defaults_of(name), checked))
+    return checked
 
 
-def check_change(given: object) -> dict[str, str]:
-    """The attributes to be changed, in normal form; an empty string takes an optional one away."""
+def check_change(given: object, name: str) -> dict[str, str]:
+    """The attributes of this queue to be changed, in normal form; an empty string takes an optional one away."""
     attributes = _string_map(given, "Attributes")
     if not attributes:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Attributes.")
-    if "FifoQueue" in attributes:
+    if "FifoQueue" in attributes and not (is_fifo(name) and attributes["FifoQueue"].lower() == "true"):
         raise _bad_value("FifoQueue", "Modifying queue type is not supported.")
-    return _normalise(attributes)
+    return _normalise(attributes, name)
+
+
+def check_together(attributes: Mapping[str, str]) -> None:
+    """Raises QueueProblem where checked attributes do not go together."""
+    per_group = attributes.get("FifoThroughputLimit") == "perMessageGroupId"
+    if per_group and attributes.get("DeduplicationScope") != "messageGroup":
+        raise _bad_value(
+            "FifoThroughputLimit", "perMessageGroupId is allowed only when the DeduplicationScope is messageGroup."
+        )
 
 
 def check_tags(given: object) -> dict[str, str]:
@@ -123,7 +151,7 @@ def merged_tags(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[st
 
 
 def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
-    """`stored` with `change` in it. Start from DEFAULTS for a new queue."""
+    """`stored` with `change` in it. Start from `defaults_of` for a new queue."""
     result = dict(stored)
     for name, value in change.items():
         if value == "" and name in _REMOVABLE:
@@ -167,23 +195,14 @@ def allows_source(attributes: Mapping[str, str], source_arn: str) -> bool:
     return permission == "allowAll" or (permission == "byQueue" and source_arn in policy["sourceQueueArns"])
 
 
-def parse_arn(text: object) -> QueueArn | None:
-    match = _QUEUE_ARN.fullmatch(text) if isinstance(text, str) else None
-    return QueueArn(*match.groups()) if match else None
-
-
-def format_arn(region: str, account_id: str, name: str) -> str:
-    return f"arn:aws:sqs:{region}:{account_id}:{name}"
-
-
 # --- values -------------------------------------------------------------------------------------------------
 
 
-def _normalise(attributes: dict[str, str]) -> dict[str, str]:
+def _normalise(attributes: dict[str, str], queue_name: str) -> dict[str, str]:
     result = {}
     for name, value in attributes.items():
         check = _CHECKS.get(name)
-        if check is None:
+        if check is None or (name in _FIFO_VALUES and not is_fifo(queue_name)):
             raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
         result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
     if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":
@@ -256,8 +275,11 @@ def _redrive_allow_policy(name: str, value: str) -> str:
     return json.dumps({"redrivePermission": permission, "sourceQueueArns": sources})
 
 
-def _fifo_only(name: str, value: str) -> str:
-    raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name}.")
+def _fifo_value(name: str, value: str) -> str:
+    for allowed in _FIFO_VALUES[name]:
+        if value == allowed or (allowed in ("true", "false") and value.lower() == allowed):
+            return allowed
+    raise _bad_value(name, f"Must be {' or '.join(_FIFO_VALUES[name])}.")
 
 
 def _json_object(name: str, value: str) -> dict[str, object]:
@@ -282,17 +304,20 @@ def _bad_value(name: str, why: str) -> QueueProblem:
     return QueueProblem("InvalidAttributeValue", f"Invalid value for the parameter {name}. Reason: {why}")
 
 
-def _no_fifo() -> QueueProblem:
-    return QueueProblem("UnsupportedOperation", "FIFO queues are not available in this release")
+def _bad_name() -> QueueProblem:
+    return QueueProblem(
+        "InvalidParameterValueException",
+        "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length",
+    )
 
 
 _CHECKS: dict[str, Callable[[str, str], str]] = {
     **dict.fromkeys(_RANGES, _integer),
-    **dict.fromkeys(_FIFO_ONLY, _fifo_only),
+    **dict.fromkeys(_FIFO_VALUES, _fifo_value),
     "SqsManagedSseEnabled": _boolean,
     "KmsMasterKeyId": _kms_key,
     "Policy": _policy,
     "RedrivePolicy": _redrive_policy,
     "RedriveAllowPolicy": _redrive_allow_policy,
 }
-assert set(DEFAULTS) <= set(_CHECKS)
+assert set(DEFAULTS) | set(_FIFO_DEFAULTS) <= set(_CHECKS)

@@ -19,11 +19,15 @@ from django.db.models import F
 from django.utils import timezone
 
 from api import limits
+from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import announce, next_version
 from api.hints import Hint
+from api.queues.attributes import redrive_of
 from api.queues.models import Queue, QueueState
+from api.queues.redrive import target_of, wake_sources
 from frontend.metadata.records import RecordKind, queue_change_key
+from storage_nodes.protocol.messages import QueueConfig
 
 
 class Claim(NamedTuple):
@@ -34,7 +38,7 @@ class Claim(NamedTuple):
     queue_uuid: uuid.UUID
     state: str
     generation: int
-    retention_ms: int
+    config: QueueConfig
     partitions: list[int]
 
 
@@ -55,14 +59,31 @@ def claim_queue(queue_id: int) -> Claim | None:
         queue.uuid,
         queue.state,
         queue.generation,
-        int(queue.attributes["MessageRetentionPeriod"]) * 1000,
+        _config(queue),
         list(queue.partitions),
+    )
+
+
+def _config(queue: Queue) -> QueueConfig:
+    """What its partitions are to enforce."""
+    retention_ms = int(queue.attributes["MessageRetentionPeriod"]) * 1000
+    redrive, target = redrive_of(queue.attributes), target_of(queue)
+    if redrive is None or target is None:
+        return QueueConfig(retention_ms=retention_ms, fifo=queue.fifo)
+    return QueueConfig(
+        retention_ms=retention_ms,
+        fifo=queue.fifo,
+        max_receives=redrive.receives_max,
+        dead_letter_partition=target.partitions[0],
     )
 
 
 @transaction.atomic
 def settle_queue(claim: Claim, partitions: list[int]) -> bool:
     """The claimed wish is fulfilled. False: the claim was lost meanwhile, nothing is written."""
+    if claim.state == QueueState.CREATING:
+        # Sources may be woken: rows of several queues are written.
+        Account.objects.select_for_update(of=("self",)).get(queues__pk=claim.queue_id)
     queue = Queue.objects.select_for_update().filter(pk=claim.queue_id, claim=claim.claim).first()
     if queue is None:
         return False
@@ -76,9 +97,11 @@ def settle_queue(claim: Claim, partitions: list[int]) -> bool:
     before = queue.state
     if claim.state == QueueState.CREATING and before == QueueState.CREATING:
         queue.state = QueueState.ACTIVE
+        wake_sources(queue.account_id, queue.name)
     elif claim.state == QueueState.DELETING:
         queue.state = QueueState.DELETED
         queue.data_keys.all().delete()  # what was not overwritten on disk can no longer be read
+        queue.borrowed_keys.all().delete()
     queue.version = next_version()
     queue.save()
     if queue.state != before:

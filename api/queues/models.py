@@ -33,6 +33,8 @@ class Queue(models.Model):
     attributes = models.JSONField()
     tags = models.JSONField(default=dict)
     fifo = models.BooleanField(default=False)
+    # Name of the queue that its RedrivePolicy names, "" without one: what the sources of a queue are found by.
+    dead_letter_target = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX, default="", db_collation="C")
     state = models.CharField(max_length=8, choices=QueueState.choices)
     generation = models.BigIntegerField(default=1)
     settled_generation = models.BigIntegerField(default=0)
@@ -58,6 +60,11 @@ class Queue(models.Model):
         indexes = (
             models.Index(fields=["account", "name", "-deleted_at"], name="queue_by_name"),
             models.Index(
+                fields=["account", "dead_letter_target", "name"],
+                condition=~Q(dead_letter_target=""),
+                name="queue_by_target",
+            ),
+            models.Index(
                 fields=["next_attempt_at"], condition=~Q(generation=F("settled_generation")), name="queue_unsettled"
             ),
         )
@@ -67,7 +74,10 @@ class Queue(models.Model):
 
 
 class QueueDataKey(models.Model):
-    """A version of the queue's data key, wrapped by the account key. Old ones stay while messages may need them."""
+    """A version of the queue's data key, wrapped by the account key. Old ones stay while messages may need them.
+
+    Versions come from one sequence: no two keys of an installation have the same.
+    """
 
     queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="data_keys", db_index=False)
     version = models.IntegerField()
@@ -79,3 +89,86 @@ class QueueDataKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.queue_id}:{self.version}"
+
+
+class BorrowedKey(models.Model):
+    """A data key that another queue of the account has lent to this one, so that its dead letters can be read here.
+
+    Outlives its owner: who deletes a queue does not mean to lose what had failed there.
+    """
+
+    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="borrowed_keys", db_index=False)
+    version = models.BigIntegerField()
+    wrapped = models.BinaryField()
+    owner_uuid = models.UUIDField()
+    owner_name = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
+
+    class Meta:
+        db_table = "queue_borrowed_key"
+        constraints = (
+            models.UniqueConstraint(fields=["queue", "owner_uuid", "version"], name="queue_borrowed_key_version"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.queue_id}:{self.owner_name}:{self.version}"
+
+
+class MoveStatus(models.TextChoices):
+    """As SQS names them."""
+
+    RUNNING = "RUNNING"
+    CANCELLING = "CANCELLING"
+    CANCELLED = "CANCELLED"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+ACTIVE_MOVES = (MoveStatus.RUNNING, MoveStatus.CANCELLING)
+
+
+class MessageMoveTask(models.Model):
+    """A dead-letter queue being emptied. Wishes are written by `moves.py`, progress by `moving.py`.
+
+    `claim` and `next_attempt_at` are a lease, as those of a queue. `steady_at` is when the leases that a worker which
+    died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
+    """
+
+    uuid = models.UUIDField(unique=True)
+    account = models.ForeignKey(Account, on_delete=models.PROTECT, db_index=False)
+    source = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="move_tasks", db_index=False)
+    # Null: every message goes back to the queue it came from.
+    destination = models.ForeignKey(Queue, on_delete=models.SET_NULL, null=True, related_name="+", db_index=False)
+    source_arn = models.CharField(max_length=limits.ARN_CHARACTERS_MAX)
+    destination_arn = models.CharField(max_length=limits.ARN_CHARACTERS_MAX, default="")
+    # As asked for; null = as fast as it goes.
+    messages_per_s = models.IntegerField(null=True)
+    # The task ends when it has moved so many; null = when the source is empty.
+    messages_max = models.BigIntegerField(null=True)
+    status = models.CharField(max_length=10, choices=MoveStatus.choices, default=MoveStatus.RUNNING)
+    moved = models.BigIntegerField(default=0)
+    # Null until a worker has counted.
+    to_move = models.BigIntegerField(null=True)
+    failure_reason = models.CharField(max_length=limits.MOVE_FAILURE_CHARACTERS_MAX, default="")
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True)
+    next_attempt_at = models.DateTimeField()
+    claim = models.UUIDField(null=True)
+    steady_at = models.DateTimeField()
+    failures = models.IntegerField(default=0)
+
+    class Meta:
+        db_table = "message_move_task"
+        constraints = (
+            models.UniqueConstraint(
+                fields=["source"], condition=Q(status__in=("RUNNING", "CANCELLING")), name="move_task_active"
+            ),
+        )
+        indexes = (
+            models.Index(fields=["account", "source_arn", "-started_at"], name="move_task_by_source"),
+            models.Index(
+                fields=["next_attempt_at"], condition=Q(status__in=("RUNNING", "CANCELLING")), name="move_task_due"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.account_id}/{self.uuid}"

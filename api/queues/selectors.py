@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
-from api.queues.models import Queue, QueueState
-
-_LIVE = (QueueState.CREATING, QueueState.ACTIVE)
+from api.queues.models import Queue
+from api.queues.redrive import LIVE as _LIVE
+from api.queues.redrive import sources_of
 
 
 def queue_of(account_id: str, name: str) -> Queue | None:
@@ -29,9 +27,6 @@ def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queu
     return list(rows.order_by("name")[:limit])
 
 
-def dead_letter_sources_of(account_id: str, target_arn: str, after: str, limit: int) -> list[Queue]:
-    """Queues whose RedrivePolicy names `target_arn`, by name, from the first one behind `after` on."""
-    # Policies are stored in normal form (attributes.py): the target is their first member.
-    start = json.dumps({"deadLetterTargetArn": target_arn})[:-1] + ","
-    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__gt=after)
-    return list(rows.filter(attributes__RedrivePolicy__startswith=start).order_by("name")[:limit])
+def dead_letter_sources_of(account_id: str, target: str, after: str, limit: int) -> list[Queue]:
+    """Queues whose RedrivePolicy names the queue `target`, by name, from the first one behind `after` on."""
+    return list(sources_of(account_id, target).filter(name__gt=after).order_by("name")[:limit])

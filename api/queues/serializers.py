@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 from rest_framework import serializers
 
 from api import limits
-from api.queues.attributes import format_arn
-from api.queues.models import Queue, QueueState
+from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
+from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
 from api.settings.environment import environment
 
 # REST field -> SQS attribute. All are integers.
@@ -17,6 +19,31 @@ SETTINGS: dict[str, str] = {
     "receive_wait_seconds": "ReceiveMessageWaitTimeSeconds",
     "message_bytes_max": "MaximumMessageSize",
 }
+# REST word -> SQS word of the same thing.
+_SCOPES = {"queue": "queue", "group": "messageGroup"}
+_THROUGHPUT = {"queue": "perQueue", "group": "perMessageGroupId"}
+_PERMISSIONS = {"all": "allowAll", "none": "denyAll", "listed": "byQueue"}
+_FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughput_limit")
+
+
+class DeadLetterQueueSerializer(serializers.Serializer):
+    """Where a message goes that was received so often and not deleted."""
+
+    name = serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
+    max_receives = serializers.IntegerField(
+        min_value=1, max_value=limits.REDRIVE_RECEIVES_MAX, default=limits.REDRIVE_RECEIVES_DEFAULT
+    )
+
+
+class DeadLetterSourcesSerializer(serializers.Serializer):
+    """Which queues may have this one as their dead-letter queue."""
+
+    allow = serializers.ChoiceField(choices=list(_PERMISSIONS))
+    queues = serializers.ListField(
+        child=serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX),
+        required=False,
+        max_length=limits.REDRIVE_SOURCES_MAX,
+    )
 
 
 class QueueSettingsSerializer(serializers.Serializer):
@@ -28,10 +55,27 @@ class QueueSettingsSerializer(serializers.Serializer):
     receive_wait_seconds = serializers.IntegerField(required=False, min_value=0, max_value=20)
     message_bytes_max = serializers.IntegerField(required=False, min_value=1_024, max_value=1_048_576)
 
-    def attributes(self) -> dict[str, str]:
+    content_based_deduplication = serializers.BooleanField(required=False)
+    deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), required=False)
+    throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), required=False)
+    dead_letter_queue = DeadLetterQueueSerializer(required=False, allow_null=True)
+    dead_letter_sources = DeadLetterSourcesSerializer(required=False)
+
+    def attributes(self, account_id: str) -> dict[str, str]:
         """The given settings under their SQS names."""
         given = self.validated_data
-        return {attribute: str(given[field]) for field, attribute in SETTINGS.items() if field in given}
+        result = {attribute: str(given[field]) for field, attribute in SETTINGS.items() if field in given}
+        if "content_based_deduplication" in given:
+            result["ContentBasedDeduplication"] = "true" if given["content_based_deduplication"] else "false"
+        if "deduplication_scope" in given:
+            result["DeduplicationScope"] = _SCOPES[given["deduplication_scope"]]
+        if "throughput_limit" in given:
+            result["FifoThroughputLimit"] = _THROUGHPUT[given["throughput_limit"]]
+        if "dead_letter_queue" in given:
+            result["RedrivePolicy"] = _redrive_policy(account_id, given["dead_letter_queue"])
+        if "dead_letter_sources" in given:
+            result["RedriveAllowPolicy"] = _redrive_allow_policy(account_id, given["dead_letter_sources"])
+        return result
 
     def validate(self, attrs: dict[str, object]) -> dict[str, object]:
         unknown = set(self.initial_data) - set(self.fields)
@@ -41,12 +85,21 @@ class QueueSettingsSerializer(serializers.Serializer):
 
 
 class QueueRequestSerializer(QueueSettingsSerializer):
+    """A name that ends in `.fifo` makes a FIFO queue."""
+
     name = serializers.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
     tags = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
 
+    def attributes(self, account_id: str) -> dict[str, str]:
+        fifo = {"FifoQueue": "true"} if is_fifo(self.validated_data["name"]) else {}
+        return {**super().attributes(account_id), **fifo}
+
 
 class QueueSerializer(serializers.Serializer):
+    """What is about FIFO queues only is null for the others."""
+
     name = serializers.CharField()
+    fifo = serializers.BooleanField()
     arn = serializers.CharField()
     state = serializers.ChoiceField(choices=[state.value for state in QueueState if state != QueueState.DELETED])
     visibility_timeout_seconds = serializers.IntegerField()
@@ -54,6 +107,11 @@ class QueueSerializer(serializers.Serializer):
     retention_seconds = serializers.IntegerField()
     receive_wait_seconds = serializers.IntegerField()
     message_bytes_max = serializers.IntegerField()
+    content_based_deduplication = serializers.BooleanField(allow_null=True)
+    deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), allow_null=True)
+    throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), allow_null=True)
+    dead_letter_queue = DeadLetterQueueSerializer(allow_null=True)
+    dead_letter_sources = DeadLetterSourcesSerializer()
     tags = serializers.DictField(child=serializers.CharField())
     created_at = serializers.DateTimeField()
     modified_at = serializers.DateTimeField()
@@ -63,9 +121,12 @@ class QueueSerializer(serializers.Serializer):
         when = serializers.DateTimeField()
         return {
             "name": instance.name,
+            "fifo": instance.fifo,
             "arn": format_arn(environment().region, instance.account_id, instance.name),
             "state": instance.state,
             **settings,
+            **_fifo_json(instance),
+            **_dead_letter_json(instance),
             "tags": instance.tags,
             "created_at": when.to_representation(instance.created_at),
             "modified_at": when.to_representation(instance.modified_at),
@@ -75,3 +136,104 @@ class QueueSerializer(serializers.Serializer):
 class QueuePageSerializer(serializers.Serializer):
     queues = QueueSerializer(many=True)
     next_page_token = serializers.CharField(allow_null=True)
+
+
+class MoveRequestSerializer(serializers.Serializer):
+    """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
+
+    `messages_max` ends the task when so many were moved: a sample before the rest.
+    """
+
+    destination = serializers.CharField(
+        max_length=limits.QUEUE_NAME_CHARACTERS_MAX, required=False, allow_null=True, default=None
+    )
+    messages_per_second = serializers.IntegerField(
+        min_value=1, max_value=limits.MOVE_MESSAGES_PER_S_MAX, required=False, allow_null=True, default=None
+    )
+    messages_max = serializers.IntegerField(
+        min_value=1, max_value=limits.MOVE_MESSAGES_MAX, required=False, allow_null=True, default=None
+    )
+
+
+class MoveSerializer(serializers.Serializer):
+    id = serializers.UUIDField()
+    status = serializers.ChoiceField(choices=[status.value.lower() for status in MoveStatus])
+    source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
+    destination = serializers.CharField(allow_null=True)
+    messages_per_second = serializers.IntegerField(allow_null=True)
+    messages_max = serializers.IntegerField(allow_null=True)
+    moved = serializers.IntegerField()
+    to_move = serializers.IntegerField(allow_null=True)
+    failure_reason = serializers.CharField(allow_null=True)
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+    def to_representation(self, instance: MessageMoveTask) -> dict[str, object]:
+        when = serializers.DateTimeField()
+        return {
+            "id": str(instance.uuid),
+            "status": instance.status.lower(),
+            "source": _name_of(instance.source_arn),
+            "destination": _name_of(instance.destination_arn) if instance.destination_arn else None,
+            "messages_per_second": instance.messages_per_s,
+            "messages_max": instance.messages_max,
+            "moved": instance.moved,
+            "to_move": instance.to_move,
+            "failure_reason": instance.failure_reason or None,
+            "started_at": when.to_representation(instance.started_at),
+            "ended_at": None if instance.ended_at is None else when.to_representation(instance.ended_at),
+        }
+
+
+class MoveListSerializer(serializers.Serializer):
+    moves = MoveSerializer(many=True)
+
+
+def _redrive_policy(account_id: str, given: dict[str, object] | None) -> str:
+    if given is None:
+        return ""
+    arn = format_arn(environment().region, account_id, str(given["name"]))
+    return json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": given["max_receives"]})
+
+
+def _redrive_allow_policy(account_id: str, given: dict[str, object]) -> str:
+    policy: dict[str, object] = {"redrivePermission": _PERMISSIONS[str(given["allow"])]}
+    names = given.get("queues")
+    if isinstance(names, list) and names:
+        policy["sourceQueueArns"] = [format_arn(environment().region, account_id, name) for name in names]
+    return json.dumps(policy)
+
+
+def _fifo_json(queue: Queue) -> dict[str, object]:
+    if not queue.fifo:
+        return dict.fromkeys(_FIFO_FIELDS)
+    attributes = queue.attributes
+    return {
+        "content_based_deduplication": attributes["ContentBasedDeduplication"] == "true",
+        "deduplication_scope": _word_of(_SCOPES, attributes["DeduplicationScope"]),
+        "throughput_limit": _word_of(_THROUGHPUT, attributes["FifoThroughputLimit"]),
+    }
+
+
+def _dead_letter_json(queue: Queue) -> dict[str, object]:
+    redrive = redrive_of(queue.attributes)
+    allow = json.loads(queue.attributes.get("RedriveAllowPolicy") or '{"redrivePermission": "allowAll"}')
+    return {
+        "dead_letter_queue": None
+        if redrive is None
+        else {"name": redrive.target.name, "max_receives": redrive.receives_max},
+        "dead_letter_sources": {
+            "allow": _word_of(_PERMISSIONS, allow["redrivePermission"]),
+            "queues": [_name_of(arn) for arn in allow.get("sourceQueueArns", [])],
+        },
+    }
+
+
+def _word_of(words: dict[str, str], sqs_word: str) -> str:
+    return next(word for word, known in words.items() if known == sqs_word)
+
+
+def _name_of(arn: str) -> str:
+    parsed = parse_arn(arn)
+    assert parsed is not None
+    return parsed.name

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from api.queues.views import QueuesView, QueueView
+from api.queues.views import DeadLetterSourcesView, MovesView, MoveView, QueuesView, QueueView
 
-urlpatterns = [path("queues", QueuesView.as_view()), path("queues/<str:name>", QueueView.as_view())]
+urlpatterns = [
+    path("queues", QueuesView.as_view()),
+    path("queues/<str:name>", QueueView.as_view()),
+    path("queues/<str:name>/sources", DeadLetterSourcesView.as_view()),
+    path("queues/<str:name>/moves", MovesView.as_view()),
+    path("queues/<str:name>/moves/<uuid:move_id>", MoveView.as_view()),
+]

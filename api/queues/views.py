@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from drf_spectacular.types import OpenApiTypes
@@ -12,20 +13,25 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from api import limits
 from api.accounts.views import PAGE_PARAMETERS
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.pages import make_page_token, page_asked
-from api.queues import actions, selectors
+from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.models import Queue
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
+    MoveListSerializer,
+    MoveRequestSerializer,
+    MoveSerializer,
     QueuePageSerializer,
     QueueRequestSerializer,
     QueueSerializer,
     QueueSettingsSerializer,
 )
+from api.settings.environment import environment
 
 _ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"', re.ASCII)
 IF_MATCH = OpenApiParameter("If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag that is meant.")
@@ -52,7 +58,7 @@ class QueuesView(APIView):
         asked = QueueRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         name = rules.check_name(asked.validated_data["name"])
-        attributes = rules.check_new(asked.attributes())
+        attributes = rules.check_new(asked.attributes(caller(request).account_id), name)
         tags = rules.check_tags(asked.validated_data["tags"])
         actor = actor_of(caller(request))
         queue = async_to_sync(create_and_wait)(actor, caller(request).account_id, name, attributes, tags)
@@ -77,7 +83,7 @@ class QueueView(APIView):
         """Changes the settings that are given."""
         asked = QueueSettingsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
-        change = rules.check_change(asked.attributes())
+        change = rules.check_change(asked.attributes(caller(request).account_id), name)
         version = _version_asked(request)
         return _answer(
             actions.set_queue_attributes(actor_of(caller(request)), caller(request).account_id, name, change, version)
@@ -87,6 +93,58 @@ class QueueView(APIView):
     def delete(self, request: Request, name: str) -> Response:
         """The queue and its messages. Its name can be used again after a minute."""
         return _answer(actions.delete_queue(actor_of(caller(request)), caller(request).account_id, name), 202)
+
+
+class DeadLetterSourcesView(APIView):
+    @extend_schema(operation_id="queues.sources", parameters=PAGE_PARAMETERS, responses=QueuePageSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """The queues that have this one as their dead-letter queue, by name."""
+        page = page_asked(request)
+        account_id = caller(request).account_id
+        if selectors.queue_of(account_id, name) is None:
+            raise NotFound
+        queues = selectors.dead_letter_sources_of(account_id, name, page.after, page.size + 1)
+        shown = queues[: page.size]
+        token = make_page_token(shown[-1].name) if len(queues) > page.size else None
+        return Response({"queues": QueueSerializer(shown, many=True).data, "next_page_token": token})
+
+
+class MovesView(APIView):
+    @extend_schema(operation_id="moves.list", responses=MoveListSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """The newest ten tasks that move messages out of this dead-letter queue."""
+        found = moves.moves_of(caller(request).account_id, _arn(request, name), limits.MOVE_TASKS_LISTED_MAX)
+        return Response({"moves": MoveSerializer(found, many=True).data})
+
+    @extend_schema(operation_id="moves.start", request=MoveRequestSerializer, responses={201: MoveSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Moves the messages of this dead-letter queue elsewhere, in the background. One task at a time."""
+        asked = MoveRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given = asked.validated_data
+        destination = _arn(request, given["destination"]) if given["destination"] else None
+        who = caller(request)
+        source = _arn(request, name)
+        asked_rate, asked_max = given["messages_per_second"], given["messages_max"]
+        task = moves.start_move(actor_of(who), who.account_id, source, destination, asked_rate, asked_max)
+        return Response(MoveSerializer(task).data, status=201)
+
+
+class MoveView(APIView):
+    @extend_schema(operation_id="moves.cancel", responses={202: MoveSerializer})
+    def delete(self, request: Request, name: str, move_id: UUID) -> Response:
+        """Stops the task. What was moved stays moved."""
+        who = caller(request)
+        if not any(
+            task.uuid == move_id
+            for task in moves.moves_of(who.account_id, _arn(request, name), limits.MOVE_TASKS_LISTED_MAX)
+        ):
+            raise NotFound
+        return Response(MoveSerializer(moves.cancel_move(actor_of(who), who.account_id, move_id)).data, status=202)
+
+
+def _arn(request: Request, name: str) -> str:
+    return rules.format_arn(environment().region, caller(request).account_id, name)
 
 
 def _answer(queue: Queue, status: int = 200) -> Response:

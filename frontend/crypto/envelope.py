@@ -9,9 +9,9 @@
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
-The content is msgpack: [body, attributes, trace header]. Associated data: account id, queue uuid, and the envelope's
-first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message, queue or
-account, nor claim another sender.
+The content is msgpack: [body, attributes, trace header, deduplication id]. Associated data: account id, queue uuid, and
+the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message,
+queue or account, nor claim another sender.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
     body: str
     attributes: Attributes = {}
     trace_header: str = ""
+    dedup_id: str = ""
 
 
 class DataKey(NamedTuple):
@@ -78,13 +79,20 @@ def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> Da
 def seal(key: DataKey, sender: bytes, content: Content) -> tuple[str, bytes]:
     """(message id, envelope) of a new message."""
     random = os.urandom(_RANDOM_BYTES)
-    nonce = random[MESSAGE_ID_BYTES:]
-    # The bits that make sixteen random bytes a UUID of version 4.
-    number = int.from_bytes(random[:MESSAGE_ID_BYTES], "big") & _UUID_MASK | _UUID_VERSION_4
-    message_id = number.to_bytes(MESSAGE_ID_BYTES, "big")
-    head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
-    sealed = key.cipher.encrypt(nonce, _encode_content(content), key.owner + head)
-    return format_message_id(message_id), b"%b%b%b" % (head, nonce, sealed)
+    message_id = as_uuid(random[:MESSAGE_ID_BYTES])
+    return format_message_id(message_id), _seal(key, message_id, sender, content, random[MESSAGE_ID_BYTES:])
+
+
+def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content) -> bytes:
+    """The envelope of a message whose id is decided by who calls. The nonce is random all the same."""
+    assert len(message_id) == MESSAGE_ID_BYTES
+    return _seal(key, message_id, sender, content, os.urandom(NONCE_BYTES))
+
+
+def as_uuid(raw: bytes) -> bytes:
+    """Sixteen random bytes with the bits that make them a UUID of version 4."""
+    number = int.from_bytes(raw, "big") & _UUID_MASK | _UUID_VERSION_4
+    return number.to_bytes(MESSAGE_ID_BYTES, "big")
 
 
 def key_version(envelope: bytes) -> int:
@@ -110,6 +118,11 @@ def open_envelope(key: DataKey, envelope: bytes) -> Opened:
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
     return Opened(format_message_id(message_id), head[_HEAD_BYTES:].decode("ascii"), content)
+
+
+def _seal(key: DataKey, message_id: bytes, sender: bytes, content: Content, nonce: bytes) -> bytes:
+    head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
+    return b"%b%b%b" % (head, nonce, key.cipher.encrypt(nonce, _encode_content(content), key.owner + head))
 
 
 def format_message_id(raw: bytes) -> str:

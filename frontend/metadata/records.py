@@ -24,10 +24,19 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class DataKey(Record, frozen=True):
-    """One version of a queue's data key, wrapped by the account key."""
+    """One version of a queue's data key, wrapped by the account key. No two keys have the same version."""
 
     version: int
     wrapped: bytes
+
+
+class BorrowedKey(Record, frozen=True):
+    """A data key of another queue of the account, whose messages come here as dead letters. Opens, never seals."""
+
+    version: int
+    wrapped: bytes
+    owner_uuid: bytes
+    owner_name: str
 
 
 class KeyRecord(Record, frozen=True):
@@ -68,6 +77,7 @@ class QueueRecord(Record, frozen=True):
     created_ms: int
     modified_ms: int
     version: int
+    borrowed_keys: list[BorrowedKey] = []
 
 
 def queue_change_key(account_id: str, name: str) -> str:

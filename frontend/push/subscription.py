@@ -36,7 +36,7 @@ from frontend.limits import (
 )
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.frames import Ack, Credit, Extend, Nack, error_frame, lost_frame, message_frame
-from frontend.receive import apply_receipts, open_lease, read_receipt
+from frontend.receive import apply_receipts, open_leases, read_receipt
 from frontend.rest.messages import message_json
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
 from frontend.routing.queues import Address, QueueView
@@ -147,8 +147,7 @@ class Subscription:
     async def _deliver(self, queue: QueueView, leases: Sequence[Lease]) -> None:
         until_s = monotonic() + SOCKET_VISIBILITY_S
         opened = []
-        for lease in leases:
-            message = open_lease(self._plane, queue, lease)
+        for lease, message in zip(leases, await open_leases(self._plane, queue, leases), strict=True):
             if message is not None:
                 # Held before it is sent: an ack may come back before `send` returns.
                 self._held[message.receipt_handle] = _Held(lease, until_s)

@@ -45,6 +45,7 @@ class MessageJson(msgspec.Struct):
     attributes: dict[str, AttributeJson] | None = None
     delay_seconds: int | None = None
     group: str | None = None
+    deduplication_id: str | None = None
 
 
 class SendJson(MessageJson):
@@ -55,6 +56,7 @@ class ReceiveJson(msgspec.Struct):
     max_messages: int | None = None
     wait_seconds: int | None = None
     visibility_seconds: int | None = None
+    attempt: str | None = None
 
 
 class AckJson(msgspec.Struct):
@@ -95,7 +97,10 @@ async def _send(call: RestCall, ask: SendJson) -> bytes:
 
 async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
     bounds = ReceiveAsk(
-        check_messages_max(ask.max_messages), check_visibility_s(ask.visibility_seconds), check_wait_s(ask.wait_seconds)
+        check_messages_max(ask.max_messages),
+        check_visibility_s(ask.visibility_seconds),
+        check_wait_s(ask.wait_seconds),
+        ask.attempt,
     )
     messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
     return _encode({"messages": [message_json(message) for message in messages]})
@@ -136,6 +141,11 @@ def message_json(message: Received) -> dict[str, object]:
     }
     if message.group is not None:
         answer["group"] = message.group
+    if message.sequence_number is not None:
+        answer["sequence_number"] = message.sequence_number
+        answer["deduplication_id"] = message.content.dedup_id
+    if message.dead_letter_source is not None:
+        answer["dead_letter_source"] = message.dead_letter_source
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
@@ -155,6 +165,7 @@ def _fields(message: MessageJson) -> MessageFields:
         message_attributes=attributes,
         delay_seconds=message.delay_seconds,
         message_group_id=message.group,
+        message_deduplication_id=message.deduplication_id,
     )
 
 
@@ -180,7 +191,10 @@ def _check_count(given: list[Any] | None, what: str) -> list[Any]:
 
 
 def _sent_json(sent: Sent) -> dict[str, object]:
-    return {"id": sent.message_id, "md5": sent.draft.body_md5}
+    answer: dict[str, object] = {"id": sent.message_id, "md5": sent.draft.body_md5}
+    if sent.sequence_number is not None:
+        answer["sequence_number"] = sent.sequence_number
+    return answer
 
 
 def _error_json(refusal: Refusal) -> dict[str, object]:

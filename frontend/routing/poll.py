@@ -29,12 +29,15 @@ class PollAsk(NamedTuple):
     messages_max: int
     visibility_ms: int
     wait_ms: int
+    attempt: bytes = b""
 
 
 async def poll_partitions(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
     if len(partitions) == 1:
-        reply = await storage.acquire(partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms)
+        reply = await storage.acquire(
+            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt
+        )
         return _leases(partitions[0], reply)
     leases: list[Lease] = []
     for partition in search_order(partitions):

@@ -6,6 +6,7 @@ receipts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.crypto.envelope import DataKey, data_key
@@ -15,6 +16,7 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
+from frontend.sqs.fifo import FifoRules
 
 
 class Address(NamedTuple):
@@ -24,13 +26,22 @@ class Address(NamedTuple):
     name: str
 
 
+class BorrowedOpening(NamedTuple):
+    """Opens the dead letters of another queue of the account."""
+
+    key: DataKey
+    owner_name: str
+
+
 class QueueView:
     """One queue as the message path sees it."""
 
     __slots__ = (
+        "_borrowed",
         "_keyring",
         "_keys",
         "delay_ms",
+        "fifo",
         "message_bytes_max",
         "owner",
         "partitions",
@@ -50,10 +61,13 @@ class QueueView:
         self.delay_ms = 1000 * int(attributes.get("DelaySeconds", "0"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
         self.message_bytes_max = int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX)))
+        # None: a standard queue.
+        self.fifo = FifoRules.of(attributes) if record.fifo else None
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
         self._keys: dict[int, DataKey] = {}
+        self._borrowed: dict[int, list[BorrowedOpening]] = {}
         self.sealing_key = self._open_key(record.data_keys[-1].version)
 
     @property
@@ -66,6 +80,23 @@ class QueueView:
         if key is None and any(known.version == version for known in self.record.data_keys):
             key = self._open_key(version)
         return key
+
+    def borrowed_keys(self, version: int) -> Sequence[BorrowedOpening]:
+        """The keys of that version which other queues have lent to this one: one, but for queues of old."""
+        openings = self._borrowed.get(version)
+        if openings is None:
+            record = self.record
+            openings = []
+            for lent in record.borrowed_keys:
+                if lent.version == version:
+                    plain = self._keyring.unwrap_data_key(
+                        record.account_id, record.account_key_wrapped, lent.owner_uuid, version, lent.wrapped
+                    )
+                    key = data_key(version, plain, record.account_id, lent.owner_uuid)
+                    openings.append(BorrowedOpening(key, lent.owner_name))
+            if openings:
+                self._borrowed[version] = openings
+        return openings
 
     def _open_key(self, version: int) -> DataKey:
         record = self.record

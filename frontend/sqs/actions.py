@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from frontend.errors import Refusal, invalid, missing
+from frontend.errors import Refusal, missing
 from frontend.receive import ReceiveAsk, Received, change_visibility, delete_messages, receive_messages
 from frontend.send import Sent, send_message, send_messages
-from frontend.sqs import asks, queue_actions
+from frontend.sqs import asks, move_actions, queue_actions
 from frontend.sqs.call import EMPTY, Call, encode
 from frontend.sqs.queue_url import read_queue_url
 from frontend.sqs.received import Wanted, received_json
@@ -32,7 +32,7 @@ class Action(NamedTuple):
 async def _send_message(call: Call, ask: asks.SendMessage) -> bytes:
     sent = await send_message(call.plane, call.caller, read_queue_url(ask.queue_url), ask)
     draft = sent.draft
-    if draft.attributes_md5 is None and draft.trace_md5 is None:
+    if draft.attributes_md5 is None and draft.trace_md5 is None and sent.sequence_number is None:
         return f'{{"MD5OfMessageBody":"{draft.body_md5}","MessageId":"{sent.message_id}"}}'.encode()
     return encode(_sent(sent))
 
@@ -51,13 +51,12 @@ async def _send_message_batch(call: Call, ask: asks.SendMessageBatch) -> bytes:
 
 async def _receive_message(call: Call, ask: asks.ReceiveMessage) -> bytes:
     address = read_queue_url(ask.queue_url)
-    if ask.receive_request_attempt_id is not None:
-        raise invalid("The request includes a parameter that is not valid for this queue type: ReceiveRequestAttemptId")
     wanted = Wanted.of(ask)
     bounds = ReceiveAsk(
         check_messages_max(ask.max_number_of_messages),
         check_visibility_s(ask.visibility_timeout),
         check_wait_s(ask.wait_time_seconds),
+        ask.receive_request_attempt_id,
     )
     messages: Sequence[Received] = await receive_messages(
         call.plane, call.caller, address, bounds, call.request.receive
@@ -106,6 +105,8 @@ def _sent(sent: Sent) -> dict[str, str]:
         answer["MD5OfMessageAttributes"] = draft.attributes_md5
     if draft.trace_md5 is not None:
         answer["MD5OfMessageSystemAttributes"] = draft.trace_md5
+    if sent.sequence_number is not None:
+        answer["SequenceNumber"] = sent.sequence_number
     return answer
 
 
@@ -177,8 +178,8 @@ ACTIONS: dict[bytes, Action] = {
             asks.ListDeadLetterSourceQueues,
             queue_actions.list_dead_letter_source_queues,
         ),
-        _action("StartMessageMoveTask", asks.NothingRead, queue_actions.refuse_move_task),
-        _action("ListMessageMoveTasks", asks.NothingRead, queue_actions.refuse_move_task),
-        _action("CancelMessageMoveTask", asks.NothingRead, queue_actions.refuse_move_task),
+        _action("StartMessageMoveTask", asks.StartMessageMoveTask, move_actions.start_message_move_task),
+        _action("ListMessageMoveTasks", asks.ListMessageMoveTasks, move_actions.list_message_move_tasks),
+        _action("CancelMessageMoveTask", asks.CancelMessageMoveTask, move_actions.cancel_message_move_task),
     )
 }

@@ -134,5 +134,16 @@ class ListDeadLetterSourceQueues(QueueAsk):
     next_token: str | None = None
 
 
-class NothingRead(Ask):
-    """Of an action that is refused whatever it asks."""
+class StartMessageMoveTask(Ask):
+    source_arn: str | None = None
+    destination_arn: str | None = None
+    max_number_of_messages_per_second: int | None = None
+
+
+class ListMessageMoveTasks(Ask):
+    source_arn: str | None = None
+    max_results: int | None = None
+
+
+class CancelMessageMoveTask(Ask):
+    task_handle: str | None = None

@@ -80,8 +80,10 @@ def _write(parts: list[str], action: str, name: str, value: Any) -> None:
         parts.append(f"<{name}>{_escaped(value)}</{name}>")
     elif isinstance(value, bool):
         parts.append(f"<{name}>{'true' if value else 'false'}</{name}>")
+    elif isinstance(value, int):
+        parts.append(f"<{name}>{value}</{name}>")
     elif isinstance(value, list):
-        item = f"{action}ResultEntry" if name == "Successful" else _ITEMS[name]
+        item = f"{action}ResultEntry" if name in ("Successful", "Results") else _ITEMS[name]
         for one in value:
             _write(parts, action, item, one)
     elif name in _PAIRS:

@@ -5,7 +5,7 @@ Also the tags and permissions of a queue. No action of this file works on anothe
 
 from __future__ import annotations
 
-from frontend.errors import Refusal, invalid, missing, queue_does_not_exist
+from frontend.errors import invalid, missing, queue_does_not_exist
 from frontend.limits import LIST_RESULTS_MAX
 from frontend.routing.queues import Address
 from frontend.send import throttle_account
@@ -13,6 +13,7 @@ from frontend.sqs import asks
 from frontend.sqs.call import EMPTY, Call, ask_control, ask_storage, encode, find_queue
 from frontend.sqs.queue_attributes import (
     check_asked,
+    check_creatable,
     check_queue_name,
     check_settable,
     check_tags,
@@ -47,7 +48,7 @@ async def set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> byte
     address = read_queue_url(ask.queue_url)
     if not ask.attributes:
         raise missing("Attributes")
-    check_settable(ask.attributes)
+    check_settable(ask.attributes, address.name)
     return await _change(call, "SetQueueAttributes", address, {"Attributes": ask.attributes})
 
 
@@ -60,7 +61,7 @@ async def purge_queue(call: Call, ask: asks.QueueAsk) -> bytes:
 async def create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
     name = check_queue_name(ask.queue_name)
     attributes = ask.attributes or {}
-    check_settable(attributes)
+    check_creatable(name, attributes)
     check_tags(ask.tags)
     throttle_account(call.plane, call.caller)
     params: dict[str, object] = {"QueueName": name, "Attributes": attributes}
@@ -135,11 +136,6 @@ async def remove_permission(call: Call, ask: asks.RemovePermission) -> bytes:
     if not ask.label:
         raise missing("Label")
     return await _change(call, "RemovePermission", address, {"Label": ask.label})
-
-
-async def refuse_move_task(call: Call, ask: asks.Ask) -> bytes:
-    throttle_account(call.plane, call.caller)
-    raise Refusal("UnsupportedOperation", "Message move tasks are not supported yet.")
 
 
 # --- what several of them share ---

@@ -10,7 +10,9 @@ import re
 from frontend.errors import Refusal, invalid, missing
 from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 from frontend.metadata.records import QueueRecord
-from frontend.sqs.validation import FIFO_SUFFIX, is_text
+from frontend.sqs.arns import format_arn
+from frontend.sqs.fifo import FIFO_SUFFIX
+from frontend.sqs.validation import is_text
 from storage_nodes.protocol.messages import QueueStats
 
 _INTEGERS: dict[str, tuple[int, int]] = {
@@ -29,45 +31,63 @@ _DEFAULTS: dict[str, str] = {
     "VisibilityTimeout": "30",
     "SqsManagedSseEnabled": "true",
 }
+_FIFO_DEFAULTS: dict[str, str] = {
+    "FifoQueue": "true",
+    "ContentBasedDeduplication": "false",
+    "DeduplicationScope": "queue",
+    "FifoThroughputLimit": "perQueue",
+}
 _DOCUMENTS = frozenset(("Policy", "RedrivePolicy", "RedriveAllowPolicy"))
 _BOOLEANS = frozenset(("SqsManagedSseEnabled",))
 _TEXTS = frozenset(("KmsMasterKeyId",))
-_FIFO = frozenset(("FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"))
+_FIFO: dict[str, tuple[str, ...]] = {
+    "FifoQueue": ("true",),
+    "ContentBasedDeduplication": ("true", "false"),
+    "DeduplicationScope": ("queue", "messageGroup"),
+    "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
+}
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
 _READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
-_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | _FIFO | _READ_ONLY | {"All"}
+_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
 def check_queue_name(name: str | None) -> str:
-    """The name of a queue to be made. Raises Refusal."""
+    """The name of a queue to be made, with its suffix if it is a FIFO queue. Raises Refusal."""
     if not name:
         raise missing("QueueName")
-    if name.endswith(FIFO_SUFFIX) and _QUEUE_NAME.fullmatch(name[: -len(FIFO_SUFFIX)]):
-        raise Refusal("UnsupportedOperation", "FIFO queues are not supported yet.")
-    if _QUEUE_NAME.fullmatch(name) is None:
-        raise invalid(
-            "Can only include alphanumeric characters, hyphens, or underscores. "
-            f"1 to {QUEUE_NAME_CHARS_MAX} in length."
-        )
+    if len(name) > QUEUE_NAME_CHARS_MAX or _QUEUE_NAME.fullmatch(name.removesuffix(FIFO_SUFFIX)) is None:
+        raise _bad_queue_name()
     return name
 
 
-def check_settable(attributes: dict[str, str]) -> None:
-    """Raises Refusal unless every attribute may be set on a standard queue and has a value in range."""
-    for name, value in attributes.items():
-        if name in _FIFO:
-            _check_fifo(name, value)
-        elif name not in _KNOWN or name in _READ_ONLY or name == "All":
-            raise Refusal("InvalidAttributeName", f"Unknown Attribute {name[:80]}.")
-        elif not _is_valid(name, value):
-            raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {name}.")
+def check_creatable(name: str, attributes: dict[str, str]) -> None:
+    """Raises Refusal unless a queue of this name may be made with these attributes."""
+    fifo = name.endswith(FIFO_SUFFIX)
+    if attributes.get("FifoQueue") == "true" and not fifo:
+        raise invalid(
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
+            f"must end with {FIFO_SUFFIX} suffix and be 1 to {QUEUE_NAME_CHARS_MAX} in length."
+        )
+    if fifo and attributes.get("FifoQueue", "") == "":
+        raise _bad_queue_name()
+    for attribute, value in attributes.items():
+        _check_settable(attribute, value, fifo)
+
+
+def check_settable(attributes: dict[str, str], name: str) -> None:
+    """Raises Refusal unless every attribute may be set on the queue of this name and has a value in range."""
+    fifo = name.endswith(FIFO_SUFFIX)
+    for attribute, value in attributes.items():
+        if attribute == "FifoQueue" and not (fifo and value == "true"):
+            raise _bad_value(attribute, "Modifying queue type is not supported.")
+        _check_settable(attribute, value, fifo)
 
 
 def check_tags(tags: dict[str, str] | None) -> None:
@@ -105,8 +125,9 @@ def queue_attributes(
     """The attributes asked for, as strings; those never set appear with their defaults."""
     values = {
         **_DEFAULTS,
+        **(_FIFO_DEFAULTS if record.fifo else {}),
         **record.attributes,
-        "QueueArn": f"arn:aws:sqs:{region}:{record.account_id}:{record.name}",
+        "QueueArn": format_arn(region, record.account_id, record.name),
         "CreatedTimestamp": str(record.created_ms // 1000),
         "LastModifiedTimestamp": str(record.modified_ms // 1000),
         _COUNTS[0]: str(sum(one.waiting for one in stats)),
@@ -118,18 +139,30 @@ def queue_attributes(
     return {name: value for name, value in values.items() if name in asked}
 
 
-def _check_fifo(name: str, value: str) -> None:
-    if name == "FifoQueue":
-        if value == "true":
-            raise Refusal("UnsupportedOperation", "FIFO queues are not supported yet.")
-        raise Refusal("InvalidAttributeValue", "Invalid value for the parameter FifoQueue.")
-    raise Refusal("InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true.")
+def _check_settable(attribute: str, value: str, fifo: bool) -> None:
+    known = attribute in _KNOWN and attribute not in _READ_ONLY and attribute != "All"
+    if not known or (attribute in _FIFO and not fifo):
+        raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
+    if not _is_valid(attribute, value):
+        raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")
+
+
+def _bad_queue_name() -> Refusal:
+    return invalid(
+        f"Can only include alphanumeric characters, hyphens, or underscores. 1 to {QUEUE_NAME_CHARS_MAX} in length."
+    )
+
+
+def _bad_value(attribute: str, reason: str) -> Refusal:
+    return Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}. Reason: {reason}")
 
 
 def _is_valid(name: str, value: str) -> bool:
     if name in _INTEGERS:
         low, high = _INTEGERS[name]
         return _INTEGER.fullmatch(value) is not None and low <= int(value) <= high
+    if name in _FIFO:
+        return value in _FIFO[name]
     if name in _BOOLEANS:
         return value in ("true", "false")
     return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX

@@ -112,6 +112,11 @@ def _system_attributes(message: Received) -> dict[str, str]:
     }
     if message.group is not None:
         attributes["MessageGroupId"] = message.group
+    if message.sequence_number is not None:
+        attributes["SequenceNumber"] = message.sequence_number
+        attributes["MessageDeduplicationId"] = message.content.dedup_id
+    if message.dead_letter_source is not None:
+        attributes["DeadLetterQueueSourceArn"] = message.dead_letter_source
     if message.content.trace_header:
         attributes["AWSTraceHeader"] = message.content.trace_header
     return attributes

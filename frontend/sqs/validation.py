@@ -21,7 +21,6 @@ from frontend.limits import (
     BATCH_ENTRIES_MAX,
     BATCH_ENTRY_ID_CHARS_MAX,
     DELAY_S_MAX,
-    GROUP_ID_CHARS_MAX,
     MESSAGE_ATTRIBUTES_MAX,
     RECEIVE_MESSAGES_MAX,
     RECEIVE_WAIT_S_MAX,
@@ -30,9 +29,9 @@ from frontend.limits import (
 )
 from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntry
 from frontend.sqs.attributes_md5 import attributes_md5
-from storage_nodes.protocol.records import HEADER_DELAY_MS, HEADER_GROUP
+from frontend.sqs.fifo import FifoRules, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
 
-FIFO_SUFFIX = ".fifo"
 TRACE_HEADER = "AWSTraceHeader"
 
 # XML 1.0 characters; everything that is not one of them.
@@ -42,7 +41,6 @@ _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASC
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
-_GROUP_ID = re.compile(rf"[!-~]{{1,{GROUP_ID_CHARS_MAX}}}", re.ASCII)
 # Decimal exponents between which a Number attribute must lie.
 _NUMBER_EXPONENT_MAX = 128
 
@@ -58,8 +56,8 @@ class Draft(NamedTuple):
     trace_md5: str | None
 
 
-def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int) -> Draft:
-    """Check one message for a standard queue. `delay_ms` is the queue's. Raises Refusal."""
+def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int, fifo: FifoRules | None = None) -> Draft:
+    """Check one message. `delay_ms` is the queue's, `fifo` its rules if it is a FIFO queue. Raises Refusal."""
     body = fields.message_body
     if not body:
         raise missing("MessageBody")
@@ -77,9 +75,13 @@ def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int) -> Draft
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
     if size_bytes > bytes_max:
         raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
+    if fifo is None:
+        dedup_id, headers = "", _clear_headers(fields, delay_ms)
+    else:
+        dedup_id, headers = _fifo_headers(fields, delay_ms, fifo, raw)
     return Draft(
-        Content(body, attributes, trace_header),
-        _clear_headers(fields, delay_ms),
+        Content(body, attributes, trace_header, dedup_id),
+        headers,
         size_bytes,
         hashlib.md5(raw, usedforsecurity=False).hexdigest(),
         attributes_digest,
@@ -178,9 +180,7 @@ def attempt(check: Callable[[], T]) -> T | Refusal:
 
 def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, bytes], ...]:
     if fields.delay_seconds is not None:
-        if not 0 <= fields.delay_seconds <= DELAY_S_MAX:
-            raise _bad_value(fields.delay_seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}.")
-        delay_ms = fields.delay_seconds * 1000
+        delay_ms = _check_delay_s(fields.delay_seconds) * 1000
     if fields.message_deduplication_id is not None:
         raise invalid("The request includes a parameter that is not valid for this queue type: MessageDeduplicationId")
     group = fields.message_group_id
@@ -190,15 +190,35 @@ def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, b
     if delay_ms:
         headers = ((HEADER_DELAY_MS, str(delay_ms).encode()),)
     if group is not None:
-        if _GROUP_ID.fullmatch(group) is None:
-            raise _bad_value(
-                group,
-                "MessageGroupId",
-                "MessageGroupId can only include alphanumeric and punctuation characters. "
-                f"1 to {GROUP_ID_CHARS_MAX} in length.",
-            )
-        headers += ((HEADER_GROUP, group.encode()),)
+        headers += ((HEADER_GROUP, check_group(group)),)
     return headers
+
+
+def _fifo_headers(
+    fields: MessageFields, delay_ms: int, fifo: FifoRules, raw_body: bytes
+) -> tuple[str, tuple[tuple[bytes, bytes], ...]]:
+    """(deduplication id, headers). A delay is for the whole queue only: one message must not overtake another."""
+    if fields.delay_seconds is not None and _check_delay_s(fields.delay_seconds):
+        raise _bad_value(
+            fields.delay_seconds,
+            "DelaySeconds",
+            "The request include parameter that is not valid for this queue type.",
+        )
+    group = check_fifo_group(fields.message_group_id)
+    dedup_id = choose_dedup_id(fifo, fields.message_deduplication_id, raw_body)
+    headers: tuple[tuple[bytes, bytes], ...] = (
+        (HEADER_GROUP, group),
+        (HEADER_DEDUP, dedup_key(fifo, group, dedup_id)),
+    )
+    if delay_ms:
+        headers += ((HEADER_DELAY_MS, str(delay_ms).encode()),)
+    return dedup_id, headers
+
+
+def _check_delay_s(seconds: int) -> int:
+    if not 0 <= seconds <= DELAY_S_MAX:
+        raise _bad_value(seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {DELAY_S_MAX}.")
+    return seconds
 
 
 def _check_attributes(given: dict[str, AttributeIn]) -> tuple[Attributes, int]:

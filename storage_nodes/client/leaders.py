@@ -2,6 +2,10 @@
 
 The table is a guess that is corrected by answers: NOT_LEADER carries the leader where the node knows it, an
 unreachable node makes the next replica the guess. Nothing is asked up front.
+
+The node list is where a client begins; nodes come and go afterwards. When an answer names a node that is not known
+here, or nobody asked has the partition, the nodes are asked to describe the cluster, once for all who wait, and their
+answer takes the place of the list.
 """
 
 from __future__ import annotations
@@ -24,10 +28,14 @@ from storage_nodes.protocol.messages import (
 
 CONNECT_TIMEOUT_S = 2.0
 DESCRIBE_TIMEOUT_S = 3.0
+# The cluster is not described to us more often than this.
+REFRESH_PAUSE_S = 0.2
 # After a failed connect, calls to that node fail at once for this long: a dead node must not slow the others.
 RECONNECT_PAUSE_S = 0.1
 LEADERS_KNOWN_MAX = 100_000
 
+# A partition may have moved, a node may listen elsewhere now.
+_LOST = (ErrorCode.UNKNOWN_PARTITION, ErrorCode.UNREACHABLE)
 _cluster_info = msgspec.msgpack.Decoder(ClusterInfo)
 
 
@@ -65,6 +73,9 @@ class NodeLinks:
         self._waiting: dict[int, list[tuple[int, bytes, Completion, Call]]] = {}
         self._refused_until: dict[int, float] = {}
         self._leaders: dict[int, int] = {}
+        # Partitions whose whereabouts are to be asked for.
+        self._lost: set[int] = set()
+        self._refresher: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
@@ -73,6 +84,8 @@ class NodeLinks:
 
     def close(self) -> None:
         self._closed = True
+        if self._refresher is not None:
+            self._refresher.cancel()
         for task in self._connecting.values():
             task.cancel()
         for connection in self._connections.values():
@@ -114,8 +127,12 @@ class NodeLinks:
             return
         if error.leader in self._nodes:
             self._leaders[partition] = error.leader
-        elif error.traits.refresh_metadata:
-            self._leaders[partition] = self._order[(self._order.index(guess) + 1) % len(self._order)]
+            return
+        if error.leader or error.code in _LOST:
+            self._find(partition)
+        if error.traits.refresh_metadata:
+            order = self._order
+            self._leaders[partition] = order[(order.index(guess) + 1) % len(order)] if guess in order else order[0]
 
     async def ask(self, node_id: int, opcode: int, payload: bytes) -> bytes:
         """Ask one given node. Raises StorageError."""
@@ -137,36 +154,87 @@ class NodeLinks:
             call.cancel()
             raise StorageError(ErrorCode.UNREACHABLE, f"node {node_id} did not answer") from error
 
-    async def describe(self, partitions: list[int] | None) -> ClusterInfo:
-        """Ask the nodes in turn; the first answer counts."""
+    async def describe(self, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
+        """Ask the nodes in turn; the first answer counts, unless that node knows of nothing yet."""
         last: StorageError = StorageError(ErrorCode.UNREACHABLE, "no node answered")
-        for node_id in self._order:
+        blank: ClusterInfo | None = None
+        for node_id in list(self._order):
             try:
-                info = await self.describe_node(node_id, partitions)
+                info = await self.describe_node(node_id, partitions, moving)
             except StorageError as error:
                 last = error
                 continue
+            if not info.nodes:
+                blank = info
+                continue
+            self._learn_nodes(info)
             for partition in info.partitions:
                 self.learn(partition)
             return info
+        if blank is not None:
+            return blank
         raise last
 
-    async def describe_node(self, node_id: int, partitions: list[int] | None) -> ClusterInfo:
+    async def describe_node(
+        self, node_id: int, partitions: list[int] | None, moving: bool = False
+    ) -> ClusterInfo:
         """What one given node knows, page by page. Raises StorageError."""
         rows: list[PartitionInfo] = []
         first = 0
         while True:
-            payload = encode_message(DescribeClusterRequest(partitions, first))
+            payload = encode_message(DescribeClusterRequest(partitions, first, moving))
             info = _cluster_info.decode(await self.ask(node_id, Opcode.DESCRIBE_CLUSTER, payload))
             rows += info.partitions
             if info.next <= first:
                 return msgspec.structs.replace(info, partitions=rows, next=0)
             first = info.next
 
+    # --- nodes that come and go -----------------------------------------------------------------------------
+
+    def _learn_nodes(self, info: ClusterInfo) -> None:
+        """Nodes are added and get other addresses. Those not named go, if the answering node has a manager: otherwise
+        it is cut off, or was sent away, and what it says may be old."""
+        for node in info.nodes:
+            address = NodeAddress(node.node_id, node.host, node.port, node.zone)
+            known = self._nodes.get(node.node_id)
+            if known is None:
+                self._order.append(node.node_id)
+            elif known[1:3] != address[1:3]:
+                stale = self._connections.pop(node.node_id, None)
+                if stale is not None:
+                    stale.close()
+            self._nodes[node.node_id] = address
+        if info.manager:
+            named = {node.node_id for node in info.nodes}
+            self._order = [node_id for node_id in self._order if node_id in named]
+
+    def _find(self, partition: int) -> None:
+        """Ask where a partition is. One question is under way at a time."""
+        if self._closed or self._loop is None:
+            return
+        self._lost.add(partition)
+        if self._refresher is None or self._refresher.done():
+            self._refresher = self._loop.create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        while self._lost:
+            wanted, self._lost = list(self._lost), set()
+            try:
+                info = await self.describe(wanted)
+            except StorageError:
+                return  # nobody answers: the calls that wait try on by themselves
+            for partition in info.partitions:
+                if not partition.leader and partition.replicas[0] in self._nodes:
+                    self._leaders[partition.partition] = partition.replicas[0]
+            await asyncio.sleep(REFRESH_PAUSE_S)
+
     # --- connecting -----------------------------------------------------------------------------------------
 
     def _ask_later(self, node_id: int, opcode: int, payload: bytes, done: Completion, call: Call) -> None:
         assert self._loop is not None, "start() comes first"
+        if node_id not in self._nodes:
+            done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not known here"))
+            return
         if self._closed or self._loop.time() < self._refused_until.get(node_id, 0.0):
             done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not reachable"))
             return

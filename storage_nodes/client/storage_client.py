@@ -22,6 +22,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquireReply,
     AcquireRequest,
+    CancelMoveRequest,
     ChangeVisibilityRequest,
     ClusterInfo,
     CodesReply,
@@ -30,17 +31,23 @@ from storage_nodes.protocol.messages import (
     DeletePartitionRequest,
     DeleteRequest,
     Empty,
+    MessageState,
+    MoveReplicaRequest,
     Opcode,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
+    QueueBrowseReply,
+    QueueBrowseRequest,
     QueueConfig,
     QueueStats,
     QueueStatsRequest,
+    RegisterNodeRequest,
     ScrubReply,
     ScrubRequest,
     SendReply,
     SendRequest,
+    SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
     encode_message,
@@ -49,11 +56,13 @@ from storage_nodes.protocol.messages import (
 CALL_TIMEOUT_S = 10.0
 # A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
 ATTEMPT_TIMEOUT_S = 2.0
+ALL_STATES = sum(MessageState)
 RETRY_PAUSE_S_MIN = 0.02
 RETRY_PAUSE_S_MAX = 0.25
 
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
+_browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
@@ -86,16 +95,25 @@ class StorageClient:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error."""
+        """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
+
+        Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
     async def stream_append(self, partition: int, bodies: list[bytes], acks: Acks = Acks.QUORUM) -> SendReply:
         """Append records to a stream partition."""
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
-    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll."""
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms))
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+    ) -> AcquireReply:
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
+
+        FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
+        the same messages when it is tried again; without one they are locked until their visibility ends.
+        """
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 
@@ -123,6 +141,14 @@ class StorageClient:
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
 
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
+    ) -> QueueBrowseReply:
+        """Look at messages from `from_offset` on without leasing them; `states` is a sum of MessageState. A page may be
+        empty and not the last: go on at next_offset until it is log_end."""
+        payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
+        return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
+
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""
         payload = encode_message(StreamReadRequest(partition, offset, bytes_max, wait_ms))
@@ -145,13 +171,30 @@ class StorageClient:
         """Delete a partition; id and tag must both match. Deleting one that is gone is fine."""
         await self._call(Opcode.DELETE_PARTITION, 0, encode_message(DeletePartitionRequest(partition, tag)))
 
-    async def describe(self, partitions: list[int] | None = None) -> ClusterInfo:
-        """Nodes and partitions as any reachable node knows them."""
-        return await self._links.describe(partitions)
+    async def describe(self, partitions: list[int] | None = None, moving: bool = False) -> ClusterInfo:
+        """Nodes and partitions as any reachable node knows them; with `moving` also those with a move under way."""
+        return await self._links.describe(partitions, moving)
 
     async def describe_node(self, node_id: int, partitions: list[int] | None = None) -> ClusterInfo:
         """The same as one given node sees it. Raises StorageError when it does not answer."""
         return await self._links.describe_node(node_id, partitions)
+
+    async def move_replica(self, partition: int, source: int, target: int) -> PartitionInfo:
+        """Begin to move a replica; the answer names the move, which goes on by itself. `source` 0 adds a replica."""
+        payload = encode_message(MoveReplicaRequest(partition, source, target))
+        return _partition_info.decode(await self._call(Opcode.MOVE_REPLICA, 0, payload))
+
+    async def cancel_move(self, partition: int, number: int) -> None:
+        """Undo a move, if that is still possible; `describe` shows what became of it."""
+        await self._call(Opcode.CANCEL_MOVE, 0, encode_message(CancelMoveRequest(partition, number)))
+
+    async def register_node(self, node: NodeAddress) -> None:
+        """Make a new node, or a node's new address, known to the cluster."""
+        await self._call(Opcode.REGISTER_NODE, 0, encode_message(RegisterNodeRequest(*node)))
+
+    async def set_node_state(self, node_id: int, state: int, dead: bool = False) -> None:
+        """Drain a node, let it leave (drained first, then gone), or take it back; `state` is a `NodeState`."""
+        await self._call(Opcode.SET_NODE_STATE, 0, encode_message(SetNodeStateRequest(node_id, state, dead)))
 
     async def scrub(self, node_id: int, start: bool = False) -> ScrubReply:
         """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
@@ -283,11 +326,13 @@ class _SendAnswer(_Completion):
                     send.reply.set_exception(result)
             return
         reply = _send_reply.decode(result)
-        offset = reply.first_offset
+        first = 0
         for send in self._sends:
+            end = first + len(send.bodies)
+            duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
             if not send.reply.done():
-                send.reply.set_result(SendReply(offset, reply.timestamp_ms))
-            offset += len(send.bodies)
+                send.reply.set_result(SendReply(reply.first_offset + first, reply.timestamp_ms, duplicates))
+            first = end
 
 
 class _Answer(_Completion):

@@ -82,6 +82,16 @@ class FlushPlan:
         self.dropped: list[tuple[PartitionLog, int]] = []  # and the group of the tombstone
 
 
+class ForgetPlan:
+    """A dropped partition that is to leave the manifest now."""
+
+    __slots__ = ("log", "sequence")
+
+    def __init__(self, log: PartitionLog, sequence: int) -> None:
+        self.log = log
+        self.sequence = sequence
+
+
 class Flusher:
     def __init__(
         self,
@@ -277,6 +287,22 @@ class Flusher:
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
+    def is_dropping(self, partition: int) -> bool:
+        """Was it dropped, with its row still in the manifest?"""
+        return any(log.partition == partition for log, _ in self._dropped)
+
+    def plan_forget(self, partition: int) -> ForgetPlan | None:
+        """None while a flush runs or the tombstone is not durable."""
+        log, sequence = next(item for item in self._dropped if item[0].partition == partition)
+        if self._running or sequence > self._confirmed_sequence:
+            return None
+        self._running = True
+        self._dropped.remove((log, sequence))
+        return ForgetPlan(log, sequence)
+
+    def forget_done(self) -> None:
+        self._running = False
+
     def install_done(self, plan: InstallPlan) -> None:
         wal = self._store.wal
         with self._store.lock:
@@ -380,6 +406,17 @@ class Flusher:
         # Twice, so that the manifest to fall back to has it too: what follows in the WAL fits the new log only.
         for _ in range(2):
             self._replace_manifest(Manifest(self._next_version, head, manifest.rows))
+        self._collect(garbage)
+
+    def run_forget(self, plan: ForgetPlan) -> None:
+        """What a flush does about a dropped partition, for one alone. The tombstone in the manifest keeps its WAL
+        records apart from those of a log that takes its name later."""
+        garbage, self._garbage = self._garbage, [(path, True) for path in self.files_of(plan.log)]
+        manifest = self._manifest
+        manifest.rows.pop(plan.log.partition, None)
+        tombstones = {**manifest.head.tombstones, plan.log.partition: plan.sequence}
+        head = msgspec.structs.replace(manifest.head, tombstones=tombstones)
+        self._replace_manifest(Manifest(self._next_version, head, manifest.rows))
         self._collect(garbage)
 
     def _run_item(self, item: FlushItem, number: int) -> int:

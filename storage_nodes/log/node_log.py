@@ -23,7 +23,7 @@ from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.checkpoint import CheckpointStore
 from storage_nodes.log.disk import Disk, Lock, OsDisk
 from storage_nodes.log.errors import CorruptionError
-from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan
+from storage_nodes.log.flush import Flusher, FlushFacts, FlushPlan, ForgetPlan
 from storage_nodes.log.install import EMPTY, ImportedLog, InstallPlan, LogImport
 from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_manifest
 from storage_nodes.log.mark import SyncMark
@@ -141,7 +141,7 @@ class NodeLog:
 
     def create(self, partition: int, kind: int, tag: str) -> PartitionLog:
         """Staged; durable with the group that is gathering."""
-        assert partition not in self.partitions, "a partition is created once"
+        assert partition not in self.partitions and not self.is_dropping(partition), "one log of a name at a time"
         self._wal.add(RECORD_CREATE, partition, bytes([kind]) + tag.encode())
         log = self.partitions[partition] = PartitionLog(self._store, partition, kind, tag)
         return log
@@ -265,6 +265,22 @@ class NodeLog:
 
     def install_done(self, plan: InstallPlan) -> None:
         self._flusher.install_done(plan)
+
+    def is_dropping(self, partition: int) -> bool:
+        """Is something of a dropped log of this name still in the manifest? No log of that name may be created until
+        `plan_forget` or a flush took it out: a restart could not tell the two apart."""
+        return self._flusher.is_dropping(partition)
+
+    def plan_forget(self, partition: int) -> ForgetPlan | None:
+        """Take a log that `is_dropping` out of the manifest. None = not now; try again."""
+        return self._flusher.plan_forget(partition)
+
+    def run_forget(self, plan: ForgetPlan) -> None:
+        """BLOCKING, any thread, like `run_flush` and never beside it."""
+        self._flusher.run_forget(plan)
+
+    def forget_done(self) -> None:
+        self._flusher.forget_done()
 
     def stored_files(self) -> list[StoredFile]:
         """Every file that a scrub reads, in the order of (partition, number): manifests, then segments and checkpoints.

@@ -28,6 +28,7 @@ the whole entry together with its partition (docs/storage.md), so a valid batch 
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -63,6 +64,8 @@ assert _HEADER.size == HEADER_BYTES
 # Everything between a record's length and its body for the first 64 records of a batch: attributes, timestamp
 # delta, offset delta. One lookup instead of a varint a record.
 _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
+_SHORT_LEADS = 64
+_SHORT_LEAD_BYTES = len(_LEADS[0])
 _LENGTHS = [encode_varint(length) for length in range(4_096)]
 
 
@@ -157,21 +160,54 @@ def verify_batch(batch: bytes) -> BatchHeader:
 def iterate_bodies(batch: bytes) -> Iterator[tuple[int, bytes]]:
     """(offset, record body) of every record. Raises BatchError on a malformed record."""
     header = read_header(batch)
+    base, size = header.base_offset, len(batch)
     at = HEADER_BYTES
     try:
         for _ in range(header.record_count):
             length, at = decode_varint(batch, at)
             end = at + length
-            _timestamp_delta, body_at = decode_varint(batch, at + 1)
-            delta, body_at = decode_varint(batch, body_at)
-            if length < 3 or end > len(batch):
+            if length < 3 or end > size:
                 raise BatchError("a record runs past the end of its batch")
-            yield header.base_offset + delta, batch[body_at:end]
+            body_at = at + 2 if batch[at + 1] == 0 else decode_varint(batch, at + 1)[1]
+            delta = batch[body_at]
+            if delta & 0x81:  # longer than a byte, or negative
+                delta, body_at = decode_varint(batch, body_at)
+            else:
+                delta, body_at = delta >> 1, body_at + 1
+            yield base + delta, batch[body_at:end]
             at = end
     except RecordError as error:
         raise BatchError(str(error)) from error
     if at != header.length_bytes:
         raise BatchError("bytes left over after the last record")
+
+
+def body_spans(batch: bytes) -> tuple[array[int], array[int]]:
+    """Where the record bodies of a batch of ours begin and end: a quarter of the work of taking them all out.
+
+    Raises BatchError on a malformed batch.
+    """
+    starts, ends = array("i"), array("i")
+    at = HEADER_BYTES
+    try:
+        for delta in range(read_header(batch).record_count):
+            length = batch[at]
+            if length < 0x80:
+                at += 1
+            elif batch[at + 1] < 0x80:
+                length = length & 0x7F | batch[at + 1] << 7
+                at += 2
+            else:
+                length, at = decode_varint(batch, at)
+                length <<= 1
+            starts.append(at + (_SHORT_LEAD_BYTES if delta < _SHORT_LEADS else len(_LEADS[delta])))
+            at += length >> 1
+            ends.append(at)
+    except (RecordError, IndexError) as error:
+        raise BatchError(str(error)) from error
+    if at != len(batch):
+        raise BatchError("the records do not end where the batch does")
+    return starts, ends
 
 
 def configuration_body(configuration: Configuration) -> bytes:

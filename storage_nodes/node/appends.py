@@ -8,6 +8,7 @@ answer   when the acks asked for are reached: our own disk, a majority, every vo
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -34,12 +35,17 @@ BATCH_RECORDS_MAX = 4_096
 _send_request = msgspec.msgpack.Decoder(SendRequest)
 
 
+def _check_nothing(request: SendRequest) -> None:
+    """For partitions that take any record."""
+
+
 class PendingAppend(NamedTuple):
     """Requests whose records stand in one batch; each (token, offset of its first record)."""
 
     end_offset: int
     timestamp_ms: int
     requests: list[tuple[Token, int]]
+    plain: bool
 
 
 # Stands for a queue that was not made yet; nothing is ever put into it.
@@ -49,26 +55,32 @@ _NOTHING: deque[PendingAppend] = deque(maxlen=0)
 class Appends:
     """Of one partition, while it leads. The three pending queues are in log order."""
 
-    __slots__ = ("_all", "_gathered", "_gathered_bytes", "_leader", "_quorum")
+    __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "gathered_records")
 
     def __init__(self) -> None:
         self._gathered: list[tuple[Token, SendRequest]] = []
         self._gathered_bytes = 0
+        self.gathered_records = 0
         # Made when first needed: an empty deque weighs 600 bytes, and most partitions of a node are idle.
         self._leader = self._quorum = self._all = _NOTHING
+        # Of requests that are not answered yet: offset -> offset of the original message.
+        self._duplicates: dict[int, int] | None = None
 
-    def take(self, token: Token, payload: bytes) -> None:
-        """Raises StorageError or msgspec.DecodeError when the request cannot be proposed."""
+    def take(self, token: Token, payload: bytes, check: Callable[[SendRequest], None] = _check_nothing) -> None:
+        """Raises StorageError or msgspec.DecodeError when the request cannot be proposed; `check` may refuse it too."""
         request = _send_request.decode(payload)
         _check(request)
+        check(request)
         if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
             raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
         self._gathered.append((token, request))
         self._gathered_bytes += len(payload)
+        self.gathered_records += len(request.bodies)
 
     def propose(self, replica: Replica, now_ms: int) -> None:
         """Stage what gathered; what exceeds a WAL group stays for the next one."""
         gathered, self._gathered = self._gathered, []
+        self.gathered_records = 0
         if self._gathered_bytes > WAL_GROUP_BYTES_MAX:
             gathered = self._keep_excess(gathered)
             replica.propose_soon()
@@ -76,7 +88,7 @@ class Appends:
             self._gathered_bytes = 0
         groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
         for item in gathered:
-            groups.setdefault((item[1].plain, item[1].acks), []).append(item)
+            groups.setdefault((item[1].plain, _acks_of(item[1])), []).append(item)
         for (plain, acks), items in groups.items():
             self._propose_group(replica, items, plain, acks, now_ms)
 
@@ -87,22 +99,29 @@ class Appends:
             taken += 1
         self._gathered = gathered[taken:]
         self._gathered_bytes = sum(len(body) for _, request in self._gathered for body in request.bodies)
+        self.gathered_records = sum(len(request.bodies) for _, request in self._gathered)
         return gathered[:taken]
+
+    def duplicated(self, pairs: list[tuple[int, int]]) -> None:
+        """The fold found these to repeat an id: (offset, offset of the original). They are answered with it."""
+        if self._duplicates is None:
+            self._duplicates = {}
+        self._duplicates.update(pairs)
 
     def progressed(self, durable_end: int, commit: int, replicated: int) -> None:
         """Answer everything that is safe enough now. A batch for all voters also waits for its commit."""
         quorum = self._quorum
         while quorum and quorum[0].end_offset <= commit:
-            _answer(quorum.popleft())
+            self._answer(quorum.popleft())
         while self._leader and self._leader[0].end_offset <= durable_end:
-            _answer(self._leader.popleft())
+            self._answer(self._leader.popleft())
         while self._all and self._all[0].end_offset <= min(replicated, commit):
-            _answer(self._all.popleft())
+            self._answer(self._all.popleft())
 
     def fail(self, leader: int) -> None:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
         gathered, self._gathered = self._gathered, []
-        self._gathered_bytes = 0
+        self._gathered_bytes = self.gathered_records = 0
         for token, _ in gathered:
             token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")
@@ -111,6 +130,7 @@ class Appends:
                 for token, _ in pending.requests:
                     token.connection.refuse(token, error)
         self._leader = self._quorum = self._all = _NOTHING
+        self._duplicates = None
 
     def _propose_group(
         self, replica: Replica, items: list[tuple[Token, SendRequest]], plain: bool, acks: int, now_ms: int
@@ -138,7 +158,7 @@ class Appends:
         acks: int,
         now_ms: int,
     ) -> None:
-        pending = PendingAppend(replica.append_own(bodies, now_ms, plain=plain), now_ms, requests)
+        pending = PendingAppend(replica.append_own(bodies, now_ms, plain=plain), now_ms, requests, plain)
         if acks == Acks.QUORUM:
             if self._quorum is _NOTHING:
                 self._quorum = deque()
@@ -152,7 +172,24 @@ class Appends:
                 self._leader = deque()
             self._leader.append(pending)
         else:
-            _answer(pending)
+            self._answer(pending)
+
+    def _answer(self, pending: PendingAppend) -> None:
+        end_offset, timestamp_ms, requests, plain = pending
+        if not plain and self._duplicates:
+            self._answer_with_duplicates(end_offset, timestamp_ms, requests, self._duplicates)
+            return
+        for token, first_offset in requests:
+            token.connection.answer(token, encode_message(SendReply(first_offset, timestamp_ms)))
+
+    def _answer_with_duplicates(
+        self, end_offset: int, timestamp_ms: int, requests: list[tuple[Token, int]], known: dict[int, int]
+    ) -> None:
+        ends = [first_offset for _, first_offset in requests[1:]] + [end_offset]
+        for (token, first_offset), end in zip(requests, ends, strict=True):
+            offsets = [offset for offset in range(first_offset, end) if offset in known]
+            duplicates = [(offset - first_offset, known.pop(offset)) for offset in offsets]
+            token.connection.answer(token, encode_message(SendReply(first_offset, timestamp_ms, duplicates)))
 
 
 def _check(request: SendRequest) -> None:
@@ -165,6 +202,6 @@ def _check(request: SendRequest) -> None:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"acks {request.acks} is not known")
 
 
-def _answer(pending: PendingAppend) -> None:
-    for token, first_offset in pending.requests:
-        token.connection.answer(token, encode_message(SendReply(first_offset, pending.timestamp_ms)))
+def _acks_of(request: SendRequest) -> int:
+    """Whether a message repeats an id is known when it is committed and not before (R28)."""
+    return request.acks if request.plain else max(request.acks, Acks.QUORUM)

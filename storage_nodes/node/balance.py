@@ -20,8 +20,9 @@ LEVEL_RECORDS_MAX = READ_BYTES_MAX // 1024
 class LeaderBalance:
     """Remembers since when preferred replicas are level. Moves nothing itself."""
 
-    def __init__(self, node_id: int, may_lead: Callable[[int], bool]) -> None:
+    def __init__(self, node_id: int, preferred_leader: Callable[[int], int], may_lead: Callable[[int], bool]) -> None:
         self._node_id = node_id
+        self._preferred_leader = preferred_leader
         self._may_lead = may_lead
         # partition -> (epoch of our leadership, when its preferred replica was first seen level in it)
         self._level_since: dict[int, tuple[int, int]] = {}
@@ -31,9 +32,8 @@ class LeaderBalance:
         level_since: dict[int, tuple[int, int]] = {}
         due: list[Replica] = []
         for partition, replica in replicas.items():
-            if not replica.serving or replica.voters[0] == self._node_id:
-                continue
-            if not self._may_lead(replica.voters[0]) or not _is_level(replica):
+            preferred = self._preferred_leader(partition) if replica.serving else 0
+            if preferred in (0, self._node_id) or not self._may_lead(preferred) or not _is_level(replica, preferred):
                 continue
             epoch, since_ms = self._level_since.get(partition, (0, now_ms))
             if epoch != replica.raft.epoch:
@@ -45,8 +45,7 @@ class LeaderBalance:
         return due
 
 
-def _is_level(replica: Replica) -> bool:
-    preferred = replica.voters[0]
+def _is_level(replica: Replica, preferred: int) -> bool:
     return any(
         peer.node_id == preferred and peer.up and peer.behind <= LEVEL_RECORDS_MAX
         for peer in replica.raft.status().peers

@@ -23,6 +23,7 @@ from storage_nodes.protocol.messages import (
     ErrorReply,
     Heartbeat,
     Hello,
+    Manage,
     Opcode,
     PeerHello,
     RaftFrame,
@@ -35,7 +36,11 @@ _hello = msgspec.msgpack.Decoder(Hello)
 _peer_hello = msgspec.msgpack.Decoder(PeerHello)
 _heartbeat = msgspec.msgpack.Decoder(Heartbeat)
 _raft_frame = msgspec.msgpack.Decoder(RaftFrame)
+_manage = msgspec.msgpack.Decoder(Manage)
 _cancel = msgspec.msgpack.Decoder(Cancel)
+
+# How long a node that is not let in has to hang up by itself.
+TURNED_AWAY_S = 1.0
 
 _log = structlog.get_logger()
 
@@ -56,9 +61,10 @@ class Requests(Protocol):
 
     def request(self, token: Token, payload: bytes) -> None: ...
     def cancelled(self, token: Token, partition: int) -> None: ...
-    def peer_greeted(self, hello: PeerHello) -> bool: ...
+    def peer_greeted(self, hello: PeerHello) -> str: ...
     def peer_heard(self, beat: Heartbeat) -> None: ...
     def raft_frame(self, sender: int, frame: RaftFrame) -> None: ...
+    def manage(self, commands: list[bytes]) -> None: ...
 
 
 class Connection(asyncio.Protocol):
@@ -72,10 +78,16 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._out: list[bytes] = []
         self._greeted = False
+        self._turned_away = False
         self._peer: PeerHello | None = None
         self._in_flight = 0
         # Requests that wait at a partition and may be cancelled: request id -> (partition, opcode).
         self.parked: dict[int, tuple[int, int]] = {}
+
+    @property
+    def peer(self) -> int:
+        """The node at the other end; 0 = a client."""
+        return 0 if self._peer is None else self._peer.node_id
 
     @property
     def is_open(self) -> bool:
@@ -120,8 +132,12 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        if self._turned_away:
+            return
         try:
             for opcode, _flags, request_id, payload in self._decoder.feed(data):
+                if self._turned_away:
+                    return
                 if not self._greeted:
                     self._greet(opcode, request_id, payload)
                 elif self._peer is not None:
@@ -153,12 +169,25 @@ class Connection(asyncio.Protocol):
             self._write(encode_frame(Opcode.HELLO, FLAG_ANSWER, request_id, encode_message(own)))
         elif opcode == Opcode.PEER_HELLO:
             peer = _peer_hello.decode(payload)
-            if peer.cluster_id != self._requests.cluster_id or not self._requests.peer_greeted(peer):
-                raise FrameError("a node of another cluster, an unknown node, or an older incarnation")
+            if peer.cluster_id != self._requests.cluster_id:
+                raise FrameError("a node of another cluster")
+            objection = self._requests.peer_greeted(peer)
+            if objection:
+                self._turn_away(peer, objection)
+                return
             self._greeted = True
             self._peer = peer
         else:
             raise FrameError(f"opcode {opcode} before the greeting")
+
+    def _turn_away(self, peer: PeerHello, objection: str) -> None:
+        """Tell a node why it is not let in. It hangs up then: if we did, with frames of it unread, the word would be
+        lost with the connection."""
+        _log.info("not letting a node in", peer=peer.node_id, reason=objection)
+        self._turned_away = True
+        payload = encode_message(ErrorReply(ErrorCode.INVALID_REQUEST, objection))
+        self._write(encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, payload))
+        self._loop.call_later(TURNED_AWAY_S, self.close)
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
         if opcode == Opcode.RAFT:
@@ -167,6 +196,8 @@ class Connection(asyncio.Protocol):
                 self._requests.raft_frame(peer.node_id, frame)
         elif opcode == Opcode.HEARTBEAT:
             self._requests.peer_heard(_heartbeat.decode(payload))
+        elif opcode == Opcode.MANAGE:
+            self._requests.manage(_manage.decode(payload).commands)
         else:
             raise FrameError(f"opcode {opcode} does not travel between nodes")
 

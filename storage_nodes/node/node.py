@@ -2,6 +2,10 @@
 
 Start: open the log (recovery) -> make the replicas it holds -> listen -> dial the peers. Nothing is served for a
 partition before its group has elected a leader and folded what is committed.
+
+Which replicas a node holds is said by the cluster log alone (`holdings.py`). A node that joins a cluster
+(PENSTOCK_NODE_JOIN) starts with an empty cluster log in which it has no say, asks to be registered, and is fed by the
+others from then on.
 """
 
 from __future__ import annotations
@@ -31,20 +35,23 @@ from storage_nodes.limits import (
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import read_header
-from storage_nodes.machines.cluster.machine import PartitionPlan
-from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.cluster_replica import ClusterReplica
+from storage_nodes.node.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.committer import Committer, disk_failed
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
+from storage_nodes.node.joining import ask_to_join
+from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import PartitionMeta, Replica, shared_meta
@@ -96,7 +103,7 @@ class StorageNode:
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.links = PeerLinks(
-            self.loop, self.clock, self.cluster_id, self.node_id, self.log.incarnation, peers, self._peer_changed
+            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
         self.bodies = BodyCache()
@@ -112,9 +119,12 @@ class StorageNode:
         self._flushing = False
         self._stopped = False
         self.damage = DamageControl(self)
-        self._balance = LeaderBalance(self.node_id, self.links.may_lead)
-        self._balancing: asyncio.Task[None] | None = None
+        self.holdings = Holdings(self, self._early)
+        self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
+        self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
+        self._tasks: list[asyncio.Task[None]] = []
         self.care = NodeCare(self, config.node_disk_reserve_bytes)
+        self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
 
     async def start(self) -> None:
@@ -124,7 +134,10 @@ class StorageNode:
         host, port = split_listen(self.config.node_listen)
         self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
-        self._balancing = self.loop.create_task(self._balance_forever())
+        self.moves.start()
+        self._tasks.append(self.loop.create_task(self._balance_forever()))
+        if self.config.node_join and not self._is_registered():
+            self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
         self.care.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
@@ -132,19 +145,21 @@ class StorageNode:
 
     async def close(self) -> None:
         """Hand leadership over, stop serving, write what is staged, close the log."""
-        if self._balancing is not None:
-            self._balancing.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self.moves.close()
         self.care.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
         for replica in list(self.replicas.values()):
             replica.close()
+        await self.forwards.close()
         for connection in list(self._connections):
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self.damage.resetting:
+        while self._flushing or self.snapshots.installing or self.damage.resetting or self.holdings.forgetting:
             await asyncio.sleep(0.01)
         self.timers.close()
         self.failover.close()
@@ -174,7 +189,19 @@ class StorageNode:
         while True:
             await asyncio.sleep(BALANCE_INTERVAL_MS / 1000)
             for replica in self._balance.due(self.replicas, self.clock.mono_ms()):
-                replica.hand_over(replica.voters[0])
+                replica.hand_over(self._preferred_leader(replica.partition))
+
+    def _preferred_leader(self, partition: int) -> int:
+        """0 = nobody: any leader will do."""
+        if partition == CLUSTER_PARTITION:
+            return self.cluster.voters[0]
+        plan = self.cluster.machine.partitions.get(partition)
+        return 0 if plan is None else plan.replicas[0]
+
+    def hang_up(self, peer: int) -> None:
+        """Close the connections that a node opened to this one."""
+        for connection in [one for one in self._connections if one.peer == peer]:
+            connection.close()
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -189,6 +216,7 @@ class StorageNode:
 
     def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
         """Who belongs to the group of this replica now."""
+        self.moves.poke()
 
     def run_cold(
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
@@ -227,8 +255,14 @@ class StorageNode:
         if isinstance(replica, QueueReplica | StreamReplica):
             replica.cancel(token)
 
-    def peer_greeted(self, hello: PeerHello) -> bool:
-        return self.links.greeted(hello)
+    def peer_greeted(self, hello: PeerHello) -> str:
+        objection = self.links.greeted(hello)
+        if not objection:
+            self.moves.poke()  # it may listen elsewhere now
+        return objection
+
+    def manage(self, commands: list[bytes]) -> None:
+        self.cluster.manage(commands)
 
     def peer_heard(self, beat: Heartbeat) -> None:
         self.links.heard(beat)
@@ -256,12 +290,14 @@ class StorageNode:
         assert isinstance(replica, ClusterReplica)
         return replica
 
-    def describe(self, partitions: list[int] | None, first: int = 0) -> ClusterInfo:
-        """Nodes and partitions as folded here; leaders as far as this node knows them. All partitions: one page."""
+    def describe(self, partitions: list[int] | None, first: int = 0, moving: bool = False) -> ClusterInfo:
+        """Nodes and partitions as folded here; leaders as far as this node knows them. All partitions: one page. Nodes
+        that are gone are left out."""
         if partitions is not None and len(partitions) > DESCRIBE_PARTITIONS_MAX:
             text = f"{len(partitions)} partitions are asked for, {DESCRIBE_PARTITIONS_MAX} are told at a time"
             raise StorageError(ErrorCode.INVALID_REQUEST, text)
-        plans = self.cluster.machine.partitions
+        machine = self.cluster.machine
+        plans = machine.partitions
         following = 0
         if partitions is None:
             wanted = sorted(partition for partition in plans if partition >= first)
@@ -269,52 +305,76 @@ class StorageNode:
                 following = wanted[DESCRIBE_PARTITIONS_MAX]
                 del wanted[DESCRIBE_PARTITIONS_MAX:]
         else:
-            wanted = [partition for partition in partitions if partition in plans]
-        rows = [plans[partition] for partition in wanted]
-        infos = [self._info(plan.partition, plan.kind, list(plan.replicas), plan.tag) for plan in rows]
+            named = dict.fromkeys([*partitions, *(machine.moving if moving else ())])
+            wanted = [partition for partition in named if partition in plans]
+        infos = [self._info(partition_info(plans[partition])) for partition in wanted]
         if (partitions is None and not first) or (partitions is not None and CLUSTER_PARTITION in partitions):
-            meta = self.cluster.meta
-            infos.insert(0, self._info(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(self.cluster.voters), meta.tag))
-        nodes = [self._node_info(address) for address in self.cluster.machine.nodes.values()]
+            own = PartitionInfo(CLUSTER_PARTITION, PartitionKind.CLUSTER, list(self.cluster.voters), "cluster")
+            infos.insert(0, self._info(own))
+        gone = NodeState.GONE
+        nodes = [self._node_info(node) for node in machine.nodes.values() if machine.state_of(node.node_id) is not gone]
         return ClusterInfo(self.cluster_id, self.cluster.raft.leader, nodes, infos, following)
 
     def _node_info(self, address: NodeAddress) -> NodeInfo:
-        if address.node_id == self.node_id:
+        machine, node_id = self.cluster.machine, address.node_id
+        held = machine.state_of(node_id), len(machine.held.get(node_id, ()))
+        if node_id == self.node_id:
             since_ms = self.failover.started_wall_ms
-            return NodeInfo(*address, True, since_ms, "", _free_bytes(self.config.node_dir))
-        since_ms, why = self.failover.peer_words(address.node_id)
-        return NodeInfo(*address, self.links.is_up(address.node_id), since_ms, why)
+            return NodeInfo(*address, True, since_ms, "", _free_bytes(self.config.node_dir), *held)
+        since_ms, why = self.failover.peer_words(node_id)
+        return NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held)
 
-    def _info(self, partition: int, kind: int, replicas: list[int], tag: str) -> PartitionInfo:
-        replica = self.replicas.get(partition)
+    def _info(self, info: PartitionInfo) -> PartitionInfo:
+        """With what the replica here knows, if there is one."""
+        replica = self.replicas.get(info.partition)
         if replica is None:
-            return PartitionInfo(partition, kind, replicas, tag)
+            return info
         raft = replica.raft
-        since_ms = self.failover.since_wall_ms(raft)
-        reason = self.failover.reason(raft, replicas[0])
-        return PartitionInfo(partition, kind, replicas, tag, raft.leader, raft.epoch, since_ms, reason)
+        move = info.move
+        if move is not None and replica.serving:
+            status = raft.status()
+            match = next((peer.match for peer in status.peers if peer.node_id == move.target), 0)
+            move = msgspec.structs.replace(move, match=match, log_end=status.log_end)
+        return msgspec.structs.replace(
+            info,
+            leader=raft.leader,
+            epoch=raft.epoch,
+            leader_since_ms=self.failover.since_wall_ms(raft),
+            leader_reason=self.failover.reason(raft, info.replicas[0]),
+            move=move,
+        )
+
+    def _is_registered(self) -> bool:
+        return self.node_id in self.cluster.machine.nodes
 
     # --- replicas ---------------------------------------------------------------------------------------------
 
     def _open_replicas(self) -> None:
         if CLUSTER_PARTITION not in self.log.partitions:
-            voters = sorted(node.node_id for node in self.config.nodes)[:CLUSTER_VOTERS_MAX]
-            meta = PartitionMeta("cluster", tuple(voters))
-            self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
-            # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
-            self.log.set_suspect(CLUSTER_PARTITION, True)
-            self.committer.wake()
+            self._begin_cluster_log()
         # Groups that learn of no leader stand for election one after the other, not all at once.
         for number, log in enumerate(list(self.log.partitions.values())):
             self.damage.open_replica(log).start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        self.cluster.make_missing()
+        self.holdings.catch_up()
+
+    def _begin_cluster_log(self) -> None:
+        """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""
+        founders = sorted(node.node_id for node in self.config.nodes)
+        joins = self.config.node_join or self.node_id not in founders[:CLUSTER_VOTERS_MAX]
+        voters = [founder for founder in founders if not joins or founder != self.node_id][:CLUSTER_VOTERS_MAX]
+        meta = PartitionMeta("cluster", tuple(voters), learner=joins)
+        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
+        # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
+        self.log.set_suspect(CLUSTER_PARTITION, not joins)
+        self.committer.wake()
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
         meta = meta or shared_meta(log.tag)
         if log.kind == PartitionKind.CLUSTER:
+            holdings = self.holdings
             replica: Replica = ClusterReplica(
-                self, log, meta, self.config.nodes, self._create, self._drop, self._is_led
+                self, log, meta, self.config.nodes, holdings.changed, holdings.replaced, self._is_led
             )
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
@@ -326,34 +386,10 @@ class StorageNode:
             gc.freeze()
         return replica
 
-    def _create(self, plan: PartitionPlan) -> None:
-        """The cluster log says that this partition exists."""
-        if self.node_id not in plan.replicas or plan.partition in self.replicas:
-            return
-        meta = PartitionMeta(plan.tag, plan.replicas, plan.config)
-        log = self.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
-        if self.cluster.log.suspect:
-            # Made while this node still learns what it once knew: it may have held this replica before.
-            self.log.set_suspect(plan.partition, True)
-        self.committer.wake()
-        replica = self.open_replica(log, meta)
-        replica.start(campaign=plan.replicas[0] == self.node_id)
-        for sender, message in self._early.take(plan.partition):
-            replica.receive(sender, message)
-
     def _is_led(self, partition: int) -> bool:
         """Has it a leader, as far as this node knows? One without a replica here is taken to have one."""
         replica = self.replicas.get(partition)
         return replica is None or bool(replica.raft.leader)
-
-    def _drop(self, plan: PartitionPlan) -> None:
-        """The cluster log says, committed, that this partition is deleted (R23)."""
-        replica = self.replicas.pop(plan.partition, None)
-        if replica is not None:
-            replica.close()
-        if plan.partition in self.log.partitions:
-            self.log.drop(plan.partition)
-            self.committer.wake()
 
     def _ring(self, partition: int) -> None:
         replica = self.replicas.get(partition)

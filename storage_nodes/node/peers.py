@@ -6,6 +6,10 @@ is dead for both ends. Time in which this node itself had no turn is not held ag
 of processors would take each other for dead, elect, and be shorter of them still, for ever. A peer whose port refuses
 connections has no process and is down at once.
 
+Who the peers are is said by the node list at the start, and by the cluster log from then on (`admit`, `expel`); where
+one listens it says itself, in its greeting. Where these differ the last word is tried first, then the one before it. A
+greeting names whom it is for, so that a node that now listens at another's old address is not taken for it.
+
 What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
 """
 
@@ -15,15 +19,17 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
+import msgspec
 import structlog
 
 from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
-from storage_nodes.protocol.frames import encode_frame
+from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import (
     AppendEntries,
+    ErrorReply,
     Heartbeat,
     Opcode,
     PeerHello,
@@ -42,6 +48,10 @@ LINK_BUFFER_BYTES_MAX = 32 * 1024 * 1024
 # Room in a frame for everything but the entries themselves.
 FRAME_SLACK_BYTES = 64 * 1024
 
+# Addresses remembered of one peer: the newest one and the one before it.
+ADDRESSES_MAX = 2
+
+_error_reply = msgspec.msgpack.Decoder(ErrorReply)
 _log = structlog.get_logger()
 
 
@@ -50,7 +60,11 @@ class PeerLink(asyncio.Protocol):
 
     def __init__(self, links: PeerLinks, address: NodeAddress) -> None:
         self._links = links
-        self.address = address
+        self.node_id = address.node_id
+        # The first one is what was said last; the others are tried when it does not answer.
+        self.addresses = [address]
+        # Where the peer itself says that it listens.
+        self.claimed: NodeAddress | None = None
         self.up = False
         self.incarnation = 0
         self.retiring = False
@@ -65,23 +79,41 @@ class PeerLink(asyncio.Protocol):
         self._pause_s = RECONNECT_PAUSE_S_MIN
         self._lost = asyncio.Event()
         self.history = PeerHistory()
+        self._attempt = 0
+        self._refusals = 0
+        self._objection = ""
+        self._answers = FrameDecoder()
+
+    def moved(self, address: NodeAddress) -> None:
+        """The cluster log, or the peer, says that it listens here."""
+        if address != self.addresses[0]:
+            earlier = [known for known in self.addresses if known[1:3] != address[1:3]]
+            self.addresses = [address, *earlier][:ADDRESSES_MAX]
+            self._attempt = 0
+            self._pause_s = RECONNECT_PAUSE_S_MIN
 
     async def keep_connected(self) -> None:
         """Dial, greet, stay until lost, again. Runs as long as the node."""
         loop = asyncio.get_running_loop()
         while True:
+            address = self.addresses[self._attempt % len(self.addresses)]
             try:
                 async with asyncio.timeout(CONNECT_TIMEOUT_S):
                     self._lost.clear()
-                    await loop.create_connection(lambda: self, self.address.host, self.address.port)
+                    await loop.create_connection(lambda: self, address.host, address.port)
                 self._pause_s = RECONNECT_PAUSE_S_MIN
+                self._refusals = 0
                 await self._lost.wait()
+                self._attempt += not self.up
             except ConnectionRefusedError:
-                self._alive_until_ms = 0
-                self.history.expect(NO_PROCESS)
-                self._links.check(self)
+                self._attempt += 1
+                self._refusals += 1
+                if self._refusals >= len(self.addresses):
+                    self._alive_until_ms = 0
+                    self.history.expect(NO_PROCESS)
+                    self._links.check(self)
             except (OSError, TimeoutError):
-                pass
+                self._attempt += 1
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(self._pause_s * 2, RECONNECT_PAUSE_S_MAX)
 
@@ -147,14 +179,39 @@ class PeerLink(asyncio.Protocol):
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         own = self._links
-        hello = PeerHello(own.cluster_id, own.node_id, own.incarnation)
+        address = own.address
+        hello = PeerHello(
+            own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone
+        )
+        self._answers = FrameDecoder()
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
         self.beat(own.now_ms())
+
+    def data_received(self, data: bytes) -> None:
+        """Nothing is answered on a link, but that we are not let in."""
+        try:
+            for _opcode, flags, _request_id, payload in self._answers.feed(data):
+                if flags & FLAG_ERROR:
+                    self._refused(_error_reply.decode(payload).message)
+        except (FrameError, msgspec.DecodeError) as error:
+            self._refused(f"it is no storage node: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.outbox.clear()
         self._lost.set()
+
+    def hang_up(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _refused(self, objection: str) -> None:
+        if objection != self._objection:
+            self._objection = objection
+            _log.warning("a peer does not let this node in", peer=self.node_id, reason=objection)
+        # Not at full speed: only an operator, or the cluster log, can change what it objects to.
+        self._pause_s = RECONNECT_PAUSE_S_MAX
+        self.hang_up()
 
 
 class PeerLinks:
@@ -165,14 +222,15 @@ class PeerLinks:
         loop: asyncio.AbstractEventLoop,
         clock: NodeClock,
         cluster_id: str,
-        node_id: int,
+        address: NodeAddress,
         incarnation: int,
         peers: list[NodeAddress],
         on_change: Callable[[int, bool], None],
     ) -> None:
         self.loop = loop
         self.cluster_id = cluster_id
-        self.node_id = node_id
+        self.address = address
+        self.node_id = address.node_id
         self.incarnation = incarnation
         self.retiring = False
         # What the heartbeats say of this node's disk (`care.py`).
@@ -185,17 +243,60 @@ class PeerLinks:
         self._flushing = False
         # When all links beat last.
         self._beaten_ms = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        # Nodes that were decommissioned: never let in again.
+        self._expelled: set[int] = set()
+        self._dialers: dict[int, asyncio.Task[None]] = {}
+        self._beater: asyncio.Task[None] | None = None
 
     def start(self) -> None:
+        self._beater = self.loop.create_task(self._beat_forever())
         for link in self._links.values():
-            self._tasks.append(self.loop.create_task(link.keep_connected()))
-        self._tasks.append(self.loop.create_task(self._beat_forever()))
+            self._dial(link)
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._dialers.values(), *filter(None, [self._beater])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def admit(self, address: NodeAddress) -> None:
+        """The cluster log names this peer, or a new address of it."""
+        if address.node_id == self.node_id:
+            return
+        self._expelled.discard(address.node_id)
+        link = self._links.get(address.node_id)
+        if link is not None:
+            link.moved(address)
+            return
+        link = self._links[address.node_id] = PeerLink(self, address)
+        if self._beater is not None:
+            self._dial(link)
+
+    def expel(self, peer: int) -> None:
+        """The cluster log says that this node is gone for good."""
+        self._expelled.add(peer)
+        link = self._links.pop(peer, None)
+        dialer = self._dialers.pop(peer, None)
+        if dialer is not None:
+            dialer.cancel()
+        if link is not None:
+            link.hang_up()
+            if link.up:
+                link.up = False
+                self._on_change(peer, False)
+
+    def claims(self) -> list[NodeAddress]:
+        """Where the peers themselves say that they listen."""
+        return [link.claimed for link in self._links.values() if link.claimed is not None]
+
+    def tell(self, peer: int, opcode: int, payload: bytes) -> None:
+        """Send one frame that is no Raft message; lost where the link is down."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.write(encode_frame(opcode, 0, 0, payload))
+
+    def _dial(self, link: PeerLink) -> None:
+        self._dialers[link.node_id] = self.loop.create_task(link.keep_connected())
 
     def send(self, peer: int, message: RaftMessage) -> None:
         link = self._links.get(peer)
@@ -243,7 +344,7 @@ class PeerLinks:
         return link is not None and incarnation == link.incarnation
 
     def peers_up(self) -> list[int]:
-        return [link.address.node_id for link in self._links.values() if link.up]
+        return [link.node_id for link in self._links.values() if link.up]
 
     def incarnation_of(self, peer: int) -> int:
         """The newest one that greeted us; 0 = none."""
@@ -278,15 +379,24 @@ class PeerLinks:
         self.retiring = True
         self.beat_all()
 
-    def greeted(self, hello: PeerHello) -> bool:
-        """A peer opened a connection to us. False = an older incarnation or a stranger: close it."""
+    def greeted(self, hello: PeerHello) -> str:
+        """A peer opened a connection to us. "" = it is let in, otherwise why not."""
+        if hello.to not in (0, self.node_id):
+            return f"this is node {self.node_id}, not node {hello.to}"
+        if hello.node_id in self._expelled:
+            return f"node {hello.node_id} was decommissioned; stop it. To bring the machine back, add it as a new node"
         link = self._links.get(hello.node_id)
-        if link is None or hello.incarnation < link.incarnation:
-            return False
+        if link is None:
+            return f"node {hello.node_id} is not registered with this cluster; a new node is started to join it"
+        if hello.incarnation < link.incarnation:
+            return f"node {hello.node_id} was started again after this process of it"
         if hello.incarnation > link.incarnation:
             link.restarted(hello.incarnation)
             self.check(link)
-        return True
+        if hello.host:
+            link.claimed = NodeAddress(hello.node_id, hello.host, hello.port, hello.zone)
+            link.moved(link.claimed)
+        return ""
 
     def heard(self, beat: Heartbeat) -> None:
         link = self._links.get(beat.node_id)
@@ -305,10 +415,10 @@ class PeerLinks:
             link.up = alive
             why = link.history.changed(alive, self._clock.mono_ms())
             if alive:
-                _log.info("peer is up", peer=link.address.node_id)
+                _log.info("peer is up", peer=link.node_id)
             else:
-                _log.warning("peer is down", peer=link.address.node_id, reason=why)
-            self._on_change(link.address.node_id, alive)
+                _log.warning("peer is down", peer=link.node_id, reason=why)
+            self._on_change(link.node_id, alive)
 
     async def _beat_forever(self) -> None:
         while True:
@@ -322,7 +432,7 @@ class PeerLinks:
         now_ms = self._clock.mono_ms()
         late_ms = now_ms - self._beaten_ms - HEARTBEAT_INTERVAL_MS if self._beaten_ms else 0
         self._beaten_ms = now_ms
-        for link in self._links.values():
+        for link in list(self._links.values()):
             if 0 < late_ms < PEER_TIMEOUT_MS:
                 link.excuse(late_ms)
             link.beat(now_ms)

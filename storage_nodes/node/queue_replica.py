@@ -13,6 +13,11 @@ from prometheus_client import Counter
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     ACQUIRE_WAIT_MS_MAX,
+    ATTEMPT_BYTES_MAX,
+    DEDUP_ID_BYTES_MAX,
+    FIFO_PARSED_BYTES_MAX,
+    FIFO_READ_AHEAD_BYTES_MAX,
+    GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
@@ -23,9 +28,12 @@ from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_hea
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.effects import FreshRange
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state import group_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
+from storage_nodes.node.browsing import browse
 from storage_nodes.node.connections import Token
+from storage_nodes.node.dead_letters import DeadLetters
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -39,8 +47,11 @@ from storage_nodes.protocol.messages import (
     Empty,
     Opcode,
     PurgeReply,
+    QueueBrowseRequest,
+    SendRequest,
     encode_message,
 )
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, RecordError, read_headers
 
 MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
 MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
@@ -48,6 +59,7 @@ MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages lease
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
+_browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
 
 
@@ -65,16 +77,17 @@ class QueueReplica(Replica):
         super().__init__(host, log, meta)
 
     @property
-    def _bodies(self) -> BodyReader:
+    def bodies(self) -> BodyReader:
         if self._body_reader is None:
-            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold)
+            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if self.machine.is_fifo else 0
+            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold, parsed_bytes_max)
         return self._body_reader
 
     # --- requests ---------------------------------------------------------------------------------------------
 
     def send(self, token: Token, payload: bytes) -> None:
         self.require_leader()
-        self._appends.take(token, payload)
+        self._appends.take(token, payload, self._check_send)
         self.propose_soon()
 
     def acquire(self, token: Token, payload: bytes) -> None:
@@ -89,7 +102,11 @@ class QueueReplica(Replica):
         wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
         if wait_until_ms:
             token.connection.parked[token.request_id] = (self.partition, token.opcode)
-        effects = self.machine.acquire(token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms)
+        if len(request.attempt) > ATTEMPT_BYTES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
+        effects = self.machine.acquire(
+            token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms, request.attempt
+        )
         self._do(effects)
         self.schedule()
 
@@ -117,6 +134,8 @@ class QueueReplica(Replica):
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
         self.require_leader()
+        if request.config.dead_letter_partition == self.partition:
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a queue is not its own dead-letter queue")
         self._do(self.machine.configure(token, request.config))
         self.propose_soon()
 
@@ -124,9 +143,25 @@ class QueueReplica(Replica):
         self.require_leader()
         token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
 
+    def browse(self, token: Token, payload: bytes) -> None:
+        request = _browse_request.decode(payload)
+        self.require_leader()
+        browse(self, token, request)
+
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
         self._do(self.machine.cancel(token))
+
+    # --- dead letters -----------------------------------------------------------------------------------------
+
+    def moved(self, offsets: list[int]) -> None:
+        self._do(self.machine.moved(offsets, self.host.clock.wall_ms()))
+        self.propose_soon()
+        self.schedule()
+
+    def move_failed(self, is_final: bool) -> None:
+        self._do(self.machine.move_failed(is_final, self.host.clock.wall_ms()))
+        self.schedule()
 
     # --- Replica ----------------------------------------------------------------------------------------------
 
@@ -177,6 +212,20 @@ class QueueReplica(Replica):
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
         )
 
+    def _check_send(self, request: SendRequest) -> None:
+        """Raises StorageError where headers do not fit this queue: what is appended is folded, whatever it says."""
+        if request.plain:
+            if self.machine.is_fifo:
+                raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
+            return
+        ids = 0
+        for body in request.bodies:
+            ids += _check_headers(body, self.machine.is_fifo)
+        if ids:
+            uncommitted = self.log.log_end - self.applied + self._appends.gathered_records
+            if ids > self.machine.dedup_room(self.host.clock.wall_ms(), uncommitted):
+                raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
+
     # --- the machine's effects --------------------------------------------------------------------------------
 
     def _do(self, effects: list[queue_effects.Effect]) -> None:
@@ -186,7 +235,15 @@ class QueueReplica(Replica):
                 self._deliver(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Propose:
                 # Whoever waits for a command has asked for its proposal himself; leases may gather.
-                self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
+                if self.machine.is_fifo:
+                    self.propose_soon()  # leases are waited for
+                else:
+                    self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
+            elif kind is queue_effects.Duplicated:
+                self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
+            elif kind is queue_effects.DeadLetter:
+                # A turn later: its answer is an input to the machine, which has not returned from this one.
+                self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:
@@ -218,7 +275,7 @@ class QueueReplica(Replica):
         if not effect.picks:
             token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
             return
-        bodies = self._bodies.read([pick.offset for pick in effect.picks])
+        bodies = self.bodies.read([pick.offset for pick in effect.picks])
         if bodies is not None:
             self._hand_over(effect, bodies)
             return
@@ -233,7 +290,7 @@ class QueueReplica(Replica):
                 error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
                 token.connection.refuse(token, error)
 
-        self._bodies.read_later([pick.offset for pick in effect.picks], done)
+        self.bodies.read_later([pick.offset for pick in effect.picks], done)
 
     def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
         token: Token = effect.token  # type: ignore[assignment]
@@ -260,7 +317,8 @@ class QueueReplica(Replica):
 
     def _fetch(self, from_offset: int) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
-        batches = self.log.read_hot(from_offset, READ_AHEAD_BYTES_MAX)
+        bytes_max = FIFO_READ_AHEAD_BYTES_MAX if self.machine.is_fifo else READ_AHEAD_BYTES_MAX
+        batches = self.log.read_hot(from_offset, bytes_max)
         if batches is not None:
             if self._fetching:
                 self.host.loop.call_soon(self._fetched_later, from_offset, self.raft.epoch)
@@ -273,11 +331,11 @@ class QueueReplica(Replica):
 
         def done(cold: list[bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
-                self._bodies.keep_ahead(cold)
+                self.bodies.keep_ahead(cold)
                 self._fetched(from_offset, cold)
                 self.schedule()
 
-        self.host.run_cold(lambda: self.log.read_cold(from_offset, READ_AHEAD_BYTES_MAX), done)
+        self.host.run_cold(lambda: self.log.read_cold(from_offset, bytes_max), done)
 
     def _fetched_later(self, from_offset: int, epoch: int) -> None:
         if self.serving and self.raft.epoch == epoch:
@@ -287,6 +345,7 @@ class QueueReplica(Replica):
     def _fetched(self, from_offset: int, batches: list[bytes]) -> None:
         """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
         ranges: list[FreshRange] = []
+        groups: list[list[bytes]] = []
         next_offset = from_offset
         for batch in batches:
             header = read_header(batch)
@@ -295,16 +354,35 @@ class QueueReplica(Replica):
             if not header.is_control:
                 first = max(header.base_offset, from_offset)
                 ranges.append(FreshRange(first, header.last_offset, header.timestamp_ms))
+                if self.machine.is_fifo:
+                    groups.append([group_of(body) for offset, body in iterate_bodies(batch) if offset >= first])
             next_offset = header.end_offset
         else:
             if not batches:
                 next_offset = self.applied
-        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms()))
+        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms(), groups))
 
 
 def _check_visibility(visibility_ms: int) -> None:
     if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
+
+
+def _check_headers(body: bytes, is_fifo: bool) -> bool:
+    """Whether the message has a deduplication id. Raises StorageError."""
+    try:
+        headers = dict(read_headers(body))
+    except RecordError as error:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
+    group, dedup_id = headers.get(HEADER_GROUP), headers.get(HEADER_DEDUP)
+    if group is None:
+        if is_fifo:
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
+    elif not 1 <= len(group) <= GROUP_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a message group id has 1 to {GROUP_BYTES_MAX} bytes")
+    if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
+    return dedup_id is not None
 
 
 def _check_count(count: int) -> None:

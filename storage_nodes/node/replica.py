@@ -39,6 +39,7 @@ from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
@@ -66,6 +67,8 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     config: QueueConfig = QueueConfig()
     # Made to be fed; it becomes a voter, if at all, by an entry of the log.
     learner: bool = False
+    # The move that brought it, or the last one before it was made (`node/holdings.py`).
+    move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
@@ -82,7 +85,7 @@ def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, 
 def shared_meta(text: str) -> PartitionMeta:
     """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
     meta = msgspec.json.decode(text, type=PartitionMeta)
-    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner)
+    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner, meta.move)
 
 
 class Host(Protocol):
@@ -96,6 +99,7 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
+    forwards: Forwards
     failover: Failover
     feed: Feed
 

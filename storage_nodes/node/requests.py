@@ -27,6 +27,7 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.CHANGE_VISIBILITY: QueueReplica.change_visibility,
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
+    Opcode.QUEUE_BROWSE: QueueReplica.browse,
 }
 _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
     Opcode.STREAM_APPEND: StreamReplica.append,
@@ -44,6 +45,10 @@ class RequestTable:
         self._cluster: dict[int, Callable[[Token, bytes], None]] = {
             Opcode.CREATE_PARTITION: lambda token, payload: node.cluster.create(token, payload),
             Opcode.DELETE_PARTITION: lambda token, payload: node.cluster.delete(token, payload),
+            Opcode.MOVE_REPLICA: lambda token, payload: node.cluster.move(token, payload),
+            Opcode.CANCEL_MOVE: lambda token, payload: node.cluster.cancel_move(token, payload),
+            Opcode.REGISTER_NODE: lambda token, payload: node.cluster.register(token, payload),
+            Opcode.SET_NODE_STATE: lambda token, payload: node.cluster.set_state(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
             Opcode.SCRUB: node.care.scrub.answer,
         }
@@ -93,6 +98,10 @@ class RequestTable:
     def _replica(self, payload: bytes, kind: type[Any] | tuple[type[Any], ...]) -> Any:
         partition = first_integer(payload)
         replica = self._node.replicas.get(partition)
+        plan = self._node.cluster.machine.partitions.get(partition) if replica is None else None
+        if plan is not None:
+            # It is known, but not held here (any more): whoever is first in line knows better.
+            raise StorageError(ErrorCode.NOT_LEADER, f"partition {partition} is held elsewhere", plan.replicas[0])
         if replica is None or partition == CLUSTER_PARTITION:
             raise StorageError(ErrorCode.UNKNOWN_PARTITION, f"partition {partition} has no replica here")
         if not isinstance(replica, kind):
@@ -101,7 +110,8 @@ class RequestTable:
 
     def _describe(self, token: Token, payload: bytes) -> None:
         request = _describe_request.decode(payload)
-        token.connection.answer(token, encode_message(self._node.describe(request.partitions, request.first)))
+        info = self._node.describe(request.partitions, request.first, request.moving)
+        token.connection.answer(token, encode_message(info))
 
 
 def first_integer(payload: bytes) -> int:

@@ -32,6 +32,7 @@ class ErrorCode(enum.IntEnum):
     NOT_ENOUGH_NODES = 18
     UNKNOWN_RECORD = 19
     UNAVAILABLE = 20
+    RECEIPT_STALE = 21  # FIFO: the lease of this receipt ran out, or the message was handed out again since
 
 
 class ErrorTraits(NamedTuple):
@@ -69,6 +70,7 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.NOT_ENOUGH_NODES: _LATER,
     ErrorCode.UNKNOWN_RECORD: _FINAL,
     ErrorCode.UNAVAILABLE: _LATER,
+    ErrorCode.RECEIPT_STALE: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 

@@ -20,14 +20,20 @@ class Opcode(enum.IntEnum):
     PURGE = 14
     QUEUE_STATS = 15
     CONFIGURE = 16
+    QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
+    MOVE_REPLICA = 33
+    CANCEL_MOVE = 34
+    REGISTER_NODE = 35
+    SET_NODE_STATE = 36
     PEER_HELLO = 40
     RAFT = 41
     HEARTBEAT = 42
+    MANAGE = 43
     SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
 
@@ -69,19 +75,29 @@ class SendRequest(Message, frozen=True):
 
 
 class SendReply(Message, frozen=True):
-    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them."""
+    """Record i stands at first_offset + i; timestamp_ms is the append time of all of them.
+
+    `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
+    The original is committed by then (R28).
+    """
 
     first_offset: int
     timestamp_ms: int
+    duplicates: list[tuple[int, int]] = []
 
 
 class AcquireRequest(Message, frozen=True):
-    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait)."""
+    """Lease up to max_messages for visibility_ms; wait up to wait_ms for the first one (0 = do not wait).
+
+    `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
+    their visibility counted anew, unless one of them changed its state since.
+    """
 
     partition: int
     max_messages: int
     visibility_ms: int
     wait_ms: int = 0
+    attempt: bytes = b""
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -128,10 +144,20 @@ class PurgeReply(Message, frozen=True):
 
 
 class QueueConfig(Message, frozen=True):
-    """The part of a queue's configuration that its partitions enforce."""
+    """The part of a queue's configuration that its partitions enforce.
+
+    fifo                   order within message groups; fixed when the partition is made
+    dedup_window_ms        how long a deduplication id is remembered
+    max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
+    dead_letter_partition  where it moves to
+    """
 
     retention_ms: int = 345_600_000
     in_flight_max: int = 120_000
+    fifo: bool = False
+    dedup_window_ms: int = 300_000
+    max_receives: int = 0
+    dead_letter_partition: int = 0
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -144,12 +170,66 @@ class QueueStatsRequest(Message, frozen=True):
 
 
 class QueueStats(Message, frozen=True):
-    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits."""
+    """Counts of messages: waiting (visible), in flight, delayed; oldest_sent_ms is 0 where nothing waits.
+
+    On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
+    that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    """
 
     waiting: int
     in_flight: int
     delayed: int
     oldest_sent_ms: int = 0
+    groups: int = 0
+    locked_groups: int = 0
+    duplicates: int = 0
+    dead_lettered: int = 0
+
+
+class MessageState(enum.IntEnum):
+    """Where a message stands. Bits, so that a browse can ask for several. Numbers are on the wire."""
+
+    WAITING = 1
+    IN_FLIGHT = 2
+    DELAYED = 4
+
+
+class QueueBrowseRequest(Message, frozen=True):
+    """Look at messages from an offset on, in log order, without leasing them; `states` is a sum of MessageState."""
+
+    partition: int
+    from_offset: int
+    messages_max: int
+    states: int = 7
+
+
+class BrowsedMessage(Message, frozen=True):
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+
+    offset: int
+    state: int
+    delivery: int
+    deadline_ms: int
+    sent_ms: int
+    body: bytes
+
+
+class QueueBrowseReply(Message, frozen=True):
+    """Look on at next_offset; it is the log's end when nothing is left to look at."""
+
+    messages: list[BrowsedMessage]
+    next_offset: int
+    log_end: int
+
+
+class DeadSource(Message, frozen=True):
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+
+    partition: int
+    offset: int
+    sent_ms: int
+    first_received_ms: int
+    receives: int
 
 
 # --- stream partitions --------------------------------------------------------------------------------------
@@ -187,6 +267,23 @@ class NodeInfo(Message, frozen=True):
     why: str = ""
     # Of the answering node only: what is left of the file system that holds its directory.
     disk_free_bytes: int = 0
+    # A `NodeState` of the cluster machine, and how many replicas the node holds or is about to take.
+    state: int = 0
+    replicas: int = 0
+
+
+class MoveInfo(Message, frozen=True):
+    """A replica on its way from node `source` (0 = the partition grows) to node `target`.
+
+    `match` and `log_end`: up to which offset the target holds the leader's log; known to the leader alone (else 0).
+    """
+
+    number: int
+    source: int
+    target: int
+    undo: bool = False
+    match: int = 0
+    log_end: int = 0
 
 
 class PartitionInfo(Message, frozen=True):
@@ -204,6 +301,7 @@ class PartitionInfo(Message, frozen=True):
     epoch: int = 0
     leader_since_ms: int = 0
     leader_reason: str = ""
+    move: MoveInfo | None = None
 
 
 class CreatePartitionRequest(Message, frozen=True):
@@ -226,10 +324,12 @@ class DeletePartitionRequest(Message, frozen=True):
 
 
 class DescribeClusterRequest(Message, frozen=True):
-    """Only the named partitions; None = all from `first` on, a page of them."""
+    """Only the named partitions; None = all from `first` on, a page of them. `moving`: also those with a move under
+    way."""
 
     partitions: list[int] | None = None
     first: int = 0
+    moving: bool = False
 
 
 class ClusterInfo(Message, frozen=True):
@@ -239,6 +339,39 @@ class ClusterInfo(Message, frozen=True):
     partitions: list[PartitionInfo]
     # Ask again from this partition on; 0 = that was all.
     next: int = 0
+
+
+class MoveReplicaRequest(Message, frozen=True):
+    """Begin to put `target` in the place of `source`; the answer, a PartitionInfo, names the move."""
+
+    partition: int
+    source: int
+    target: int
+
+
+class CancelMoveRequest(Message, frozen=True):
+    """Undo move `number` of a partition, if its group can still do without the target."""
+
+    partition: int
+    number: int
+
+
+class RegisterNodeRequest(Message, frozen=True):
+    """Make a node known to the cluster: from then on the others let it in."""
+
+    node_id: int
+    host: str
+    port: int
+    zone: str
+
+
+class SetNodeStateRequest(Message, frozen=True):
+    """`state` is a `NodeState`. `dead`: a node that is to leave died for good; refused while it is up, and without it
+    where it is not."""
+
+    node_id: int
+    state: int
+    dead: bool = False
 
 
 class ScrubRequest(Message, frozen=True):
@@ -271,11 +404,19 @@ class Empty(Message, frozen=True):
 
 
 class PeerHello(Message, frozen=True):
-    """First frame between nodes. Frames of an older incarnation of a node are dropped."""
+    """First frame between nodes. Frames of an older incarnation of a node are dropped.
+
+    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. The rest is
+    where the caller says that it listens. A node that is not let in gets an ErrorReply and is hung up on.
+    """
 
     cluster_id: str
     node_id: int
     incarnation: int
+    to: int = 0
+    host: str = ""
+    port: int = 0
+    zone: str = ""
 
 
 class Heartbeat(Message, frozen=True):
@@ -294,6 +435,13 @@ class Heartbeat(Message, frozen=True):
     slow: bool = False
     # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
     sync_us: int = 0
+
+
+class Manage(Message, frozen=True):
+    """Commands of the cluster machine that a node asks the manager to log. Not answered: the sender sees them folded,
+    and sends them again until it does."""
+
+    commands: list[bytes]
 
 
 # Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends

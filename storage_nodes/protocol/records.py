@@ -21,9 +21,10 @@ from typing import NamedTuple
 
 # Clear headers that the queue machine understands. One byte each, because they are stored with every message.
 HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
-HEADER_GROUP = b"g"  # message group id
-HEADER_DEDUP = b"u"  # deduplication id
+HEADER_GROUP = b"g"  # message group id: messages of a FIFO queue that share it keep their order
+HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
 HEADER_TAG = b"t"  # filter tag
+HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
 
@@ -56,6 +57,9 @@ def encode_varint(value: int) -> bytes:
 def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """(value, next position). Raises RecordError past the end or beyond 10 bytes."""
     raw = shift = 0
+    if at < len(data) and data[at] < 0x80:  # most are one byte
+        raw = data[at]
+        return (raw >> 1) ^ -(raw & 1), at + 1
     for _ in range(10):
         if at >= len(data):
             raise RecordError("varint runs past the end of the record")
@@ -108,6 +112,47 @@ def decode_body(body: bytes | memoryview) -> Record:
     if at != len(body):
         raise RecordError("bytes left over after the last header")
     return Record(key, value, headers)
+
+
+def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
+    """The headers of a body alone: key and value are stepped over, not copied. Raises RecordError.
+
+    Every replica does this for every message that has headers, so lengths of one byte are read in place.
+    """
+    size = len(body)
+    key_length, at = decode_varint(body, 0)
+    value_length, at = decode_varint(body, at + key_length if key_length > 0 else at)
+    if value_length < 0:
+        raise RecordError("negative value length")
+    count, at = decode_varint(body, at + value_length)
+    if count < 0 or count > size:
+        raise RecordError("negative or impossible header count")
+    headers = []
+    try:
+        for _ in range(count):
+            length = body[at]
+            if length & 0x81:  # longer than a byte, or negative
+                length, name_at = decode_varint(body, at)
+            else:
+                length, name_at = length >> 1, at + 1
+            at = name_at + length
+            name = body[name_at:at]
+            if length < 0 or at >= size:
+                break
+            length = body[at]
+            if length & 0x81:
+                length, content_at = decode_varint(body, at)
+            else:
+                length, content_at = length >> 1, at + 1
+            at = content_at + length
+            if length < 0:
+                break
+            headers.append((name, body[content_at:at]))
+    except IndexError:
+        raise RecordError("a header runs past the end of the record") from None
+    if at != size or len(headers) != count:
+        raise RecordError("the headers do not end where the record does")
+    return headers
 
 
 def _take(data: bytes | memoryview, at: int, length: int) -> tuple[bytes, int]:

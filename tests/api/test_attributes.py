@@ -12,6 +12,10 @@ from api.queues.attributes import QueueProblem
 ARN = "arn:aws:sqs:us-east-1:123456789012:dead"
 
 
+def check_new(given: object, name: str = "orders") -> dict[str, str]:
+    return rules.check_new(given, name)
+
+
 def code_of(call: object, *args: object) -> str:
     with pytest.raises(QueueProblem) as caught:
         call(*args)  # type: ignore[operator]
@@ -33,9 +37,43 @@ def test_name_missing_is_refused(name: object) -> None:
     assert code_of(rules.check_name, name) == "MissingRequiredParameterException"
 
 
-def test_fifo_queue_is_refused_as_unsupported() -> None:
-    assert code_of(rules.check_name, "orders.fifo") == "UnsupportedOperation"
-    assert code_of(rules.check_new, {"FifoQueue": "true"}) == "UnsupportedOperation"
+@pytest.mark.parametrize("name", ["a.fifo", "x" * 75 + ".fifo"])
+def test_name_of_a_fifo_queue_counts_its_suffix(name: str) -> None:
+    assert rules.check_name(name) == name
+    assert code_of(rules.check_name, "x" + "x" * 75 + ".fifo") == "InvalidParameterValueException"
+
+
+def test_fifo_suffix_and_attribute_come_together() -> None:
+    assert check_new({"FifoQueue": "true"}, "a.fifo") == {"FifoQueue": "true"}
+    assert code_of(check_new, {}, "a.fifo") == "InvalidParameterValueException"
+    assert code_of(check_new, {"FifoQueue": "true"}, "a") == "InvalidParameterValueException"
+    assert code_of(check_new, {"FifoQueue": "false"}, "a.fifo") == "InvalidAttributeValue"
+    assert code_of(check_new, {"FifoQueue": "false"}, "a") == "InvalidAttributeName"
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("ContentBasedDeduplication", ("true", "False"), ("", "yes")),
+        ("DeduplicationScope", ("queue", "messageGroup"), ("", "group", "Queue")),
+        ("FifoThroughputLimit", ("perQueue",), ("", "perGroup")),
+    ],
+)
+def test_fifo_attribute_takes_its_values_on_fifo_queues_only(
+    name: str, good: tuple[str, ...], bad: tuple[str, ...]
+) -> None:
+    for value in good:
+        assert check_new({"FifoQueue": "true", name: value}, "a.fifo")
+        assert code_of(check_new, {name: value}) == "InvalidAttributeName"
+        assert code_of(rules.check_change, {name: value}, "a") == "InvalidAttributeName"
+    for value in bad:
+        assert code_of(check_new, {"FifoQueue": "true", name: value}, "a.fifo") == "InvalidAttributeValue"
+
+
+def test_throughput_per_group_needs_deduplication_per_group() -> None:
+    per_group = {"FifoQueue": "true", "FifoThroughputLimit": "perMessageGroupId"}
+    assert code_of(check_new, per_group, "a.fifo") == "InvalidAttributeValue"
+    assert check_new({**per_group, "DeduplicationScope": "messageGroup"}, "a.fifo")
 
 
 @pytest.mark.parametrize(
@@ -50,25 +88,25 @@ def test_fifo_queue_is_refused_as_unsupported() -> None:
     ],
 )
 def test_integer_attribute_keeps_its_range(name: str, low: int, high: int) -> None:
-    assert rules.check_new({name: str(low)}) == {name: str(low)}
-    assert rules.check_new({name: f"0{high}"}) == {name: str(high)}
+    assert check_new({name: str(low)}) == {name: str(low)}
+    assert check_new({name: f"0{high}"}) == {name: str(high)}
     for bad in (str(low - 1), str(high + 1), "", "1.5", "ten", "１"):
-        assert code_of(rules.check_new, {name: bad}) == "InvalidAttributeValue"
+        assert code_of(check_new, {name: bad}) == "InvalidAttributeValue"
 
 
 @pytest.mark.parametrize("name", ["Nope", "QueueArn", "CreatedTimestamp", "ContentBasedDeduplication", "All", ""])
 def test_unknown_or_read_only_attribute_is_refused_by_name(name: str) -> None:
-    assert code_of(rules.check_new, {name: "true"}) == "InvalidAttributeName"
+    assert code_of(check_new, {name: "true"}) == "InvalidAttributeName"
 
 
 def test_attributes_that_are_no_string_map_are_refused() -> None:
     for bad in ([], "x", {"DelaySeconds": 5}, {"DelaySeconds": None}):
-        assert code_of(rules.check_new, bad) == "InvalidParameterValueException"
+        assert code_of(check_new, bad) == "InvalidParameterValueException"
 
 
 def test_redrive_policy_is_stored_in_normal_form() -> None:
     given = json.dumps({"maxReceiveCount": "3", "deadLetterTargetArn": ARN})
-    checked = rules.check_new({"RedrivePolicy": given})
+    checked = check_new({"RedrivePolicy": given})
     assert json.loads(checked["RedrivePolicy"]) == {"deadLetterTargetArn": ARN, "maxReceiveCount": 3}
     redrive = rules.redrive_of(checked)
     assert redrive is not None
@@ -76,7 +114,7 @@ def test_redrive_policy_is_stored_in_normal_form() -> None:
 
 
 def test_redrive_policy_without_count_gets_ten() -> None:
-    checked = rules.check_new({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN})})
+    checked = check_new({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN})})
     assert json.loads(checked["RedrivePolicy"])["maxReceiveCount"] == 10
 
 
@@ -95,12 +133,12 @@ def test_redrive_policy_without_count_gets_ten() -> None:
     ],
 )
 def test_redrive_policy_that_is_wrong_is_refused(policy: str) -> None:
-    assert code_of(rules.check_new, {"RedrivePolicy": policy}) == "InvalidAttributeValue"
+    assert code_of(check_new, {"RedrivePolicy": policy}) == "InvalidAttributeValue"
 
 
 def test_redrive_allow_policy_decides_about_sources() -> None:
     def allowing(policy: dict[str, object]) -> dict[str, str]:
-        return rules.check_new({"RedriveAllowPolicy": json.dumps(policy)})
+        return check_new({"RedriveAllowPolicy": json.dumps(policy)})
 
     assert rules.allows_source({}, ARN)
     assert rules.allows_source(allowing({"redrivePermission": "allowAll"}), ARN)
@@ -121,34 +159,36 @@ def test_redrive_allow_policy_decides_about_sources() -> None:
     ],
 )
 def test_redrive_allow_policy_that_is_wrong_is_refused(policy: dict[str, object]) -> None:
-    assert code_of(rules.check_new, {"RedriveAllowPolicy": json.dumps(policy)}) == "InvalidAttributeValue"
+    assert code_of(check_new, {"RedriveAllowPolicy": json.dumps(policy)}) == "InvalidAttributeValue"
 
 
 def test_policy_over_its_size_is_refused() -> None:
     policy = {"Statement": [], "Id": ""}
     room = 8_192 - len(json.dumps(policy))
     policy["Id"] = "x" * room
-    assert rules.check_new({"Policy": json.dumps(policy)})
+    assert check_new({"Policy": json.dumps(policy)})
     policy["Id"] = "x" * (room + 1)
-    assert code_of(rules.check_new, {"Policy": json.dumps(policy)}) == "InvalidAttributeValue"
+    assert code_of(check_new, {"Policy": json.dumps(policy)}) == "InvalidAttributeValue"
 
 
 def test_optional_attribute_is_taken_away_by_an_empty_value() -> None:
     stored = rules.merged(rules.DEFAULTS, {"Policy": '{"Statement": []}'})
     assert "Policy" in stored
-    assert "Policy" not in rules.merged(stored, rules.check_change({"Policy": ""}))
+    assert "Policy" not in rules.merged(stored, rules.check_change({"Policy": ""}, "orders"))
 
 
 def test_encryption_kinds_exclude_each_other() -> None:
     both = {"KmsMasterKeyId": "alias/x", "SqsManagedSseEnabled": "true"}
-    assert code_of(rules.check_new, both) == "InvalidAttributeValue"
+    assert code_of(check_new, both) == "InvalidAttributeValue"
     with_kms = rules.merged(rules.DEFAULTS, {"KmsMasterKeyId": "alias/x"})
     assert with_kms["SqsManagedSseEnabled"] == "false"
     assert "KmsMasterKeyId" not in rules.merged(with_kms, {"SqsManagedSseEnabled": "true"})
 
 
 def test_change_of_queue_type_is_refused() -> None:
-    assert code_of(rules.check_change, {"FifoQueue": "true"}) == "InvalidAttributeValue"
+    assert code_of(rules.check_change, {"FifoQueue": "true"}, "a") == "InvalidAttributeValue"
+    assert code_of(rules.check_change, {"FifoQueue": "false"}, "a.fifo") == "InvalidAttributeValue"
+    assert rules.check_change({"FifoQueue": "true"}, "a.fifo") == {"FifoQueue": "true"}
 
 
 def test_first_difference_names_the_attribute_that_differs() -> None:

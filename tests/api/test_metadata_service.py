@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +18,7 @@ from api.audit.actions import OPERATOR
 from api.metadata.process import MetadataProcess, MetadataSettings
 from api.metadata.service import Subscriber
 from api.queues import actions as queues
-from api.queues import lifecycle
+from api.queues import lifecycle, moving
 from api.queues.models import Queue
 from api.secrets import keyring, pepper
 from frontend.authn.tokens import bearer_token_matches
@@ -105,6 +106,31 @@ async def test_queue_record_holds_what_the_data_plane_needs(client: MetadataClie
         caller.account_id, record.account_key_wrapped, record.queue_uuid, data_key.version, data_key.wrapped
     )
     assert len(opened) == 32
+
+
+async def test_keys_lent_to_a_dead_letter_queue_reach_the_front_end(client: MetadataClient, caller: Caller) -> None:
+    """As they are in the database, and as a worker that moves messages sees them; announced when they are lent."""
+
+    def make(name: str, attributes: dict[str, str]) -> Queue:
+        queue = queues.create_queue(OPERATOR, caller.account_id, name, attributes, {}).queue
+        claim = lifecycle.claim_queue(queue.pk)
+        assert claim is not None and lifecycle.settle_queue(claim, [queue.pk])
+        return queue
+
+    await sync_to_async(make)("dead", {})
+    before = await client.get_queue(caller.account_id, "dead")
+    assert before is not None and before.borrowed_keys == []
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
+    sources = [await sync_to_async(make)(name, {"RedrivePolicy": policy}) for name in ("a", "b")]
+    await until(lambda: client.cached_queue(caller.account_id, "dead") is MISS)
+    after = await client.get_queue(caller.account_id, "dead")
+    assert after is not None
+    for lent, source in zip(after.borrowed_keys, sources, strict=True):
+        assert (lent.owner_uuid, lent.owner_name) == (source.uuid.bytes, source.name)
+        wrapped = (after.account_key_wrapped, lent.owner_uuid, lent.version, lent.wrapped)
+        assert len(keyring().unwrap_data_key(caller.account_id, *wrapped)) == 32
+    assert after == await sync_to_async(lambda: moving.record_of(Queue.objects.get(name="dead")))()
 
 
 async def test_change_reaches_the_front_end_without_asking(client: MetadataClient, caller: Caller) -> None:

@@ -136,3 +136,69 @@ def test_console_page_names_the_endpoint_and_its_style_exists(client: Any) -> No
     assert page.status_code == 200
     assert b"http://127.0.0.1:9324" in page.content
     assert client.get("/static/console/console.css").status_code == 200
+
+
+# --- FIFO queues, dead letters, moves ---
+
+
+def test_fifo_queue_shows_and_changes_its_rules(caller: Caller) -> None:
+    made = caller.request("POST", "/v1/queues", {"name": "line.fifo", "content_based_deduplication": True})
+    assert made.status_code == 201, made.json()
+    assert (made.json()["fifo"], made.json()["content_based_deduplication"]) == (True, True)
+    change = {"deduplication_scope": "group", "throughput_limit": "group"}
+    changed = caller.request("PATCH", "/v1/queues/line.fifo", change).json()
+    assert {name: changed[name] for name in change} == change
+    wide = caller.request("PATCH", "/v1/queues/line.fifo", {"deduplication_scope": "queue"})
+    assert code(wide) == (400, "invalid-attribute-value")
+    plain = caller.request("POST", "/v1/queues", {"name": "plain"}).json()
+    assert plain["fifo"] is False and plain["deduplication_scope"] is None
+    refused = caller.request("PATCH", "/v1/queues/plain", {"content_based_deduplication": True})
+    assert code(refused) == (400, "invalid-attribute-name")
+
+
+def test_dead_letter_queue_is_named_taken_away_and_lists_its_sources(caller: Caller) -> None:
+    caller.request("POST", "/v1/queues", {"name": "dead"})
+    settings = {"dead_letter_queue": {"name": "dead", "max_receives": 3}}
+    made = caller.request("POST", "/v1/queues", {"name": "orders", **settings})
+    assert made.json()["dead_letter_queue"] == settings["dead_letter_queue"]
+    sources = caller.request("GET", "/v1/queues/dead/sources").json()["queues"]
+    assert [queue["name"] for queue in sources] == ["orders"]
+    caller.request("PATCH", "/v1/queues/orders", {"dead_letter_queue": None})
+    assert caller.request("GET", "/v1/queues/dead/sources").json()["queues"] == []
+    closed = caller.request("PATCH", "/v1/queues/dead", {"dead_letter_sources": {"allow": "none"}})
+    assert closed.json()["dead_letter_sources"] == {"allow": "none", "queues": []}
+    refused = caller.request("PATCH", "/v1/queues/orders", settings)
+    assert code(refused) == (400, "invalid-attribute-value")
+    listed = {"dead_letter_sources": {"allow": "listed", "queues": ["orders"]}}
+    assert caller.request("PATCH", "/v1/queues/dead", listed).json()["dead_letter_sources"]["queues"] == ["orders"]
+    assert caller.request("PATCH", "/v1/queues/orders", settings).status_code == 200
+    for bad in ({"name": "dead", "max_receives": 0}, {"name": "dead", "max_receives": 1001}, {"max_receives": 1}, 1):
+        assert caller.request("PATCH", "/v1/queues/orders", {"dead_letter_queue": bad}).status_code == 400
+    for bad in ({"allow": "listed"}, {"allow": "all", "queues": ["x"]}, {"allow": "x"}, {}):
+        assert caller.request("PATCH", "/v1/queues/dead", {"dead_letter_sources": bad}).status_code == 400
+
+
+def test_move_is_started_listed_and_cancelled(caller: Caller) -> None:
+    caller.request("POST", "/v1/queues", {"name": "dead"})
+    caller.request("POST", "/v1/queues", {"name": "orders", "dead_letter_queue": {"name": "dead"}})
+    assert code(caller.request("POST", "/v1/queues/orders/moves", {}))[0] == 400
+    assert code(caller.request("POST", "/v1/queues/nowhere/moves", {})) == (404, "resource-not-found")
+    asked = {"destination": "orders", "messages_per_second": 5}
+    made = caller.request("POST", "/v1/queues/dead/moves", asked)
+    assert made.status_code == 201
+    expected = {"status": "running", "source": "dead", **asked, "moved": 0, "to_move": None, "ended_at": None}
+    assert {name: made.json()[name] for name in expected} == expected
+    assert code(caller.request("POST", "/v1/queues/dead/moves", {}))[0] == 400, "one at a time"
+    assert code(caller.request("POST", "/v1/queues/dead/moves", {"messages_per_second": 501})) == (
+        400,
+        "invalid-request",
+    )
+    path = f"/v1/queues/dead/moves/{made.json()['id']}"
+    other = new_caller("other")
+    assert other.request("DELETE", path).status_code == 404
+    assert other.request("GET", "/v1/queues/dead/moves").status_code == 404
+    assert caller.request("DELETE", path.replace("dead", "orders")).status_code == 404
+    cancelled = caller.request("DELETE", path)
+    assert (cancelled.status_code, cancelled.json()["status"]) == (202, "cancelling")
+    assert [one["status"] for one in caller.request("GET", "/v1/queues/dead/moves").json()["moves"]] == ["cancelling"]
+    assert code(caller.request("DELETE", path))[0] == 400

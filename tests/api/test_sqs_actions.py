@@ -49,7 +49,7 @@ def test_create_queue_answers_when_the_queue_is_active(caller: Caller, storage: 
     assert queue.attributes["VisibilityTimeout"] == "5"
     assert queue.attributes["MessageRetentionPeriod"] == "345600"
     assert list(storage.partitions) == [f"queue:{queue.uuid.hex}:0"]
-    assert QueueDataKey.objects.get(queue=queue).version == 1
+    assert QueueDataKey.objects.get(queue=queue).version > 1
 
 
 def test_create_queue_again_with_same_attributes_returns_it(caller: Caller, storage: ScriptedStorage) -> None:
@@ -198,3 +198,16 @@ def test_request_without_a_good_principal_is_refused(caller: Caller, storage: Sc
 def test_unknown_action_or_method_is_refused(caller: Caller) -> None:
     assert error(caller.sqs("PurgeQueue")) == (404, "InvalidAction")
     assert error(caller.request("GET", "/internal/sqs/ListQueues")) == (404, "InvalidAction")
+
+
+def test_sources_of_a_queue_are_found_by_an_index(caller: Caller, storage: ScriptedStorage) -> None:
+    """An account may have very many queues, and every one that is made or deleted asks for its sources."""
+    from django.db import connection
+
+    from api.queues.redrive import sources_of
+
+    with connection.cursor() as cursor:
+        cursor.execute("SET enable_seqscan = off")
+        plan = sources_of(caller.account_id, "dead").explain()
+        cursor.execute("RESET enable_seqscan")
+    assert "queue_by_target" in plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import stat
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import limits, roles
 from deploy.errors import CommandError
 from deploy.installation import LOOPBACK, MARK, SECRET_NAMES, Installation, choose_port, is_free, write_private_once
 from deploy.management import schema_fingerprint
@@ -77,8 +79,44 @@ def test_state_public_port_taken_is_refused_with_the_next_step(installation: Ins
 
 def test_state_other_number_of_nodes_is_refused(installation: Installation) -> None:
     installation.settle_state(None, free_port(), 3)
-    with pytest.raises(CommandError, match="made with 3 storage nodes"):
+    with pytest.raises(CommandError, match=r"has 3 storage nodes.*node add"):
         installation.settle_state(None, None, 5)
+
+
+def test_node_added_has_an_id_and_ports_of_its_own_and_is_remembered(installation: Installation) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    before = dict(state.ports)
+    assert installation.add_node(state) == 4
+    assert state.ports.items() >= before.items() and len(set(state.ports.values())) == len(state.ports)
+    assert installation.load_state() == state and state.joining == [4]
+    specs = {spec.number: spec for spec in roles.storage_node_specs(installation, state)}
+    assert [spec.environment["PENSTOCK_NODE_JOIN"] for spec in specs.values()] == ["0", "0", "0", "1"]
+    assert len(parse_node_list(specs[4].environment["PENSTOCK_STORAGE_NODES"])) == 4
+    installation.node_joined(state, 4)
+    assert installation.load_state().joining == []
+    assert installation.settle_state(None, None, None).node_ids() == [1, 2, 3, 4]
+
+
+def test_node_removed_leaves_its_id_unused(installation: Installation) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    installation.remove_node(state, 2)
+    again = installation.settle_state(None, None, 2)
+    assert again.node_ids() == [1, 3] and "node-2" not in again.ports
+    assert [node.node_id for node in installation.nodes(again)] == [1, 3]
+    assert installation.add_node(again) == 4
+
+
+def test_more_nodes_than_one_machine_runs_are_refused(installation: Installation) -> None:
+    state = installation.settle_state(None, free_port(), limits.NODES_MAX)
+    with pytest.raises(CommandError, match="at most 9"):
+        installation.add_node(state)
+
+
+def test_state_written_before_nodes_could_be_added_is_read(installation: Installation) -> None:
+    state = installation.settle_state(None, free_port(), 3)
+    old = {"cluster_id": state.cluster_id, "host": state.host, "port": state.port, "node_count": 3, "ports": {}}
+    installation.state_file.write_text(json.dumps(old))
+    assert installation.load_state().node_ids() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("count", [0, -1, 10])
@@ -118,7 +156,10 @@ def test_settings_outside_servers_win(installation: Installation, monkeypatch: p
     monkeypatch.setenv("DATABASE_URL", "postgresql://me@db/penstock")
     monkeypatch.setenv("CELERY_BROKER_URL", "redis://broker/0")
     settings = installation.settings(state)
-    assert (settings["DATABASE_URL"], settings["CELERY_BROKER_URL"]) == ("postgresql://me@db/penstock", "redis://broker/0")
+    assert (settings["DATABASE_URL"], settings["CELERY_BROKER_URL"]) == (
+        "postgresql://me@db/penstock",
+        "redis://broker/0",
+    )
 
 
 def test_environment_programs_of_the_virtual_environment_come_first(installation: Installation) -> None:

@@ -74,6 +74,30 @@ async def test_supervisor_node_stopped_and_started_by_id(supervisor: Supervisor)
     await asyncio.wait_for(task, 20)
 
 
+async def test_supervisor_adds_a_node_notes_that_it_joined_and_removes_it(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins: dict[int, bool] = {}
+
+    def spec(installation: Installation, state: Any, node: Any) -> ChildSpec:
+        joins[node.node_id] = node.node_id in state.joining
+        return ChildSpec(role="storage-node", command=SLEEP, number=node.node_id)
+
+    monkeypatch.setattr(roles, "storage_node_spec", spec)
+    task, _ = await run_until_ready(supervisor)
+    added = await supervisor.handle({"command": "node add"})
+    assert added["id"] == 2 and added["health"] == "healthy" and joins == {1: False, 2: True}
+    assert await supervisor.handle({"command": "node joined", "id": 2}) == {"id": 2}
+    assert joins == {1: False, 2: False} and supervisor.installation.load_state().node_ids() == [1, 2]
+    assert await supervisor.handle({"command": "node remove", "id": 1}) == {"id": 1}
+    assert supervisor.installation.load_state().node_ids() == [2]
+    numbers = [child.spec.number for child in supervisor.children if child.spec.role == "storage-node"]
+    assert numbers == [2]
+    assert "there is no storage node 1" in (await supervisor.handle({"command": "node remove", "id": 1}))["error"]
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
+
+
 async def test_supervisor_failed_part_stops_the_others_and_says_which(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

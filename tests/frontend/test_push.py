@@ -286,3 +286,20 @@ async def test_unknown_path_is_closed(front: Installation) -> None:
     socket = Socket(front, "a/b", {})
     await asyncio.wait_for(socket.task, 5)
     assert [message["type"] for message in socket.sent] == ["websocket.close"]
+
+
+async def test_fifo_group_is_pushed_in_order_and_waits_for_its_acks(front: Installation, sockets: Any) -> None:
+    front.add_queue("line.fifo", (2,))
+    for number in range(3):
+        message = {"body": f"m{number}", "group": "g", "deduplication_id": f"{number}"}
+        await front.rest("/v1/queues/line.fifo/messages", message)
+    socket = sockets("line.fifo")
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: len(socket.of("message")) == 1)
+    socket.say({"type": "credit", "n": 5})
+    await settle(lambda: front.storage.polls == 1)
+    first = socket.of("message")[0]
+    assert (first["body"], first["group"], len(first["sequence_number"])) == ("m0", "g", 20)
+    socket.say({"type": "ack", "ids": [first["receipt"]]})
+    await settle(lambda: len(socket.of("message")) == 3)
+    assert [frame["body"] for frame in socket.of("message")] == ["m0", "m1", "m2"]

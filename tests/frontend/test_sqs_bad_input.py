@@ -100,7 +100,7 @@ async def test_allowed_characters_pass(front: Installation, text: str) -> None:
         ({"MessageGroupId": "x" * 129}, INVALID),
         ({"MessageGroupId": ""}, INVALID),
         ({"MessageGroupId": "a b"}, INVALID),
-        ({"QueueUrl": QUEUE_URL + ".fifo"}, "UnsupportedOperation"),
+        ({"QueueUrl": QUEUE_URL + ".fifo"}, "QueueDoesNotExist"),
         ({"QueueUrl": QUEUE_URL + "s"}, "QueueDoesNotExist"),
         ({"MessageSystemAttributes": {"Other": {"DataType": "String", "StringValue": "x"}}}, INVALID),
         ({"MessageSystemAttributes": {"AWSTraceHeader": {"DataType": "Number", "StringValue": "1"}}}, INVALID),

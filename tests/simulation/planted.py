@@ -15,7 +15,6 @@ import msgspec
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
-from storage_nodes.machines.cluster.machine import PartitionPlan
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.raft import machine as raft_machine
@@ -23,12 +22,14 @@ from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, 
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig, SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -266,15 +267,16 @@ def counts_suspect_votes() -> Iterator[None]:
 @contextmanager
 def drops_what_it_does_not_know() -> Iterator[None]:
     """B14: a partition that the node's cluster state does not name is taken for a deleted one."""
-    real = ClusterReplica.make_missing
+    real = Holdings.catch_up
 
-    def make_missing(self: ClusterReplica) -> None:
+    def catch_up(self: Holdings) -> None:
         real(self)
-        known, host = self.machine.partitions, self.host
-        for partition in [p for p in host.log.partitions if p != self.partition and p not in known]:
-            self._on_deleted(PartitionPlan(partition, 0, "", (), QueueConfig()))
+        node = self._node
+        known = node.cluster.machine.partitions
+        for partition in [p for p in node.log.partitions if p != CLUSTER_PARTITION and p not in known]:
+            self._drop(partition)
 
-    with mock.patch.object(ClusterReplica, "make_missing", make_missing):
+    with mock.patch.object(Holdings, "catch_up", catch_up):
         yield
 
 
@@ -320,7 +322,7 @@ def makes_what_was_deleted() -> Iterator[None]:
 
     def begin(self: ClusterReplica, host: Any, log: Any, *more: Any) -> None:
         real(self, host, log, *more)
-        self._start_end = 0
+        self.refolding = False
 
     with mock.patch.object(ClusterReplica, "__init__", begin):
         yield

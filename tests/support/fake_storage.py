@@ -1,7 +1,7 @@
 """Storage and metadata for tests of the front end: small, in one process, with an injected clock.
 
 `FakeStorage` keeps the rules the front end depends on: leases with delivery numbers, long polls that wake, errors
-by code.
+by code; of FIFO queues groups, duplicates and attempts; dead letters. `configs` says what a partition is.
 """
 
 from __future__ import annotations
@@ -12,18 +12,34 @@ from collections.abc import Callable, Sequence
 
 from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
-from frontend.metadata.records import AccountRecord, DataKey, KeyRecord, QueueRecord
+from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, SendReply
-from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+from storage_nodes.protocol.messages import (
+    AcquiredMessage,
+    AcquireReply,
+    DeadSource,
+    QueueConfig,
+    QueueStats,
+    SendReply,
+    encode_message,
+)
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+    encode_body,
+)
 
 EPOCH = 7
 
 
 class _Stored:
-    def __init__(self, body: bytes, sent_ms: int, visible_ms: int) -> None:
+    def __init__(self, body: bytes, sent_ms: int, visible_ms: int, group: bytes | None = None) -> None:
         self.body = body
+        self.group = group
         self.sent_ms = sent_ms
         self.visible_ms = visible_ms
         self.delivery = 0
@@ -36,6 +52,9 @@ class FakeStorage:
     def __init__(self, now_s: Callable[[], float], partitions: Sequence[int] = (1,)) -> None:
         self._now_s = now_s
         self.logs: dict[int, list[_Stored | None]] = {partition: [] for partition in partitions}
+        self.configs: dict[int, QueueConfig] = {}
+        self.duplicates: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self.attempts: dict[tuple[int, bytes], tuple[int, list[AcquiredMessage]]] = {}
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
         self.fail_with: ErrorCode | None = None
@@ -49,18 +68,35 @@ class FakeStorage:
     ) -> SendReply:
         log = self._log("send", partition)
         self.plain.append(plain)
-        first = len(log)
-        for body in bodies:
+        first, now_ms = len(log), self._now_ms()
+        fifo = self.configs.get(partition, QueueConfig()).fifo
+        duplicates = []
+        for index, body in enumerate(bodies):
             headers = dict(decode_body(body).headers)
             assert not (plain and headers), "plain promises that no record has headers"
-            log.append(_Stored(body, self._now_ms(), self._now_ms() + int(headers.get(HEADER_DELAY_MS, b"0"))))
+            assert not fifo or 1 <= len(headers[HEADER_GROUP]) <= 128
+            if fifo or HEADER_DEDUP in headers:
+                assert 1 <= len(headers[HEADER_DEDUP]) <= 128
+                original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
+                if until_ms > now_ms:
+                    duplicates.append((index, original))
+                    log.append(None)
+                    continue
+                self.duplicates[(partition, headers[HEADER_DEDUP])] = (len(log), now_ms + 300_000)
+            delay_ms = int(headers.get(HEADER_DELAY_MS, b"0"))
+            log.append(_Stored(body, now_ms, now_ms + delay_ms, headers.get(HEADER_GROUP) if fifo else None))
         self._arrived.set()
-        return SendReply(first, self._now_ms())
+        return SendReply(first, now_ms, duplicates)
 
-    async def acquire(self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0) -> AcquireReply:
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+    ) -> AcquireReply:
         assert max_messages >= 1
         log = self._log("acquire", partition)
-        messages = self._take(log, max_messages, visibility_ms)
+        self._bury(partition, log)
+        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
+        if messages and attempt:
+            self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
             return AcquireReply(EPOCH, messages)
         self.polls += 1
@@ -87,9 +123,13 @@ class FakeStorage:
         for offset, delivery in receipts:
             stored = log[offset] if offset < len(log) else None
             held = stored is not None and stored.delivery == delivery
+            stale = ErrorCode.NOT_IN_FLIGHT
+            if stored is not None and stored.group is not None and stored.visible_ms <= self._now_ms():
+                held, stale = False, ErrorCode.RECEIPT_STALE
             if held:
                 log[offset] = None
-            codes.append(ErrorCode.OK if held else ErrorCode.NOT_IN_FLIGHT)
+            codes.append(ErrorCode.OK if held else stale)
+        self._arrived.set()
         return codes
 
     async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
@@ -102,7 +142,8 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
             if held and stored is not None:
                 stored.visible_ms = self._now_ms() + visibility_ms
-            codes.append(ErrorCode.OK if held else ErrorCode.NOT_IN_FLIGHT)
+            fifo = stored is not None and stored.group is not None
+            codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()
         return codes
 
@@ -130,8 +171,13 @@ class FakeStorage:
     def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
         now_ms = self._now_ms()
         taken = []
+        locked: set[bytes] = set()
         for offset, stored in enumerate(log):
-            if stored is None or stored.visible_ms > now_ms:
+            if stored is None or stored.group in locked:
+                continue
+            if stored.visible_ms > now_ms:
+                if stored.group is not None:
+                    locked.add(stored.group)
                 continue
             if len(taken) == max_messages:
                 break
@@ -142,6 +188,35 @@ class FakeStorage:
                 AcquiredMessage(offset, stored.delivery, stored.sent_ms, stored.first_received_ms, stored.body)
             )
         return taken
+
+    def _again(self, partition: int, attempt: bytes, visibility_ms: int) -> list[AcquiredMessage]:
+        """The messages of an attempt that is repeated, unless something became of them meanwhile."""
+        until_ms, messages = self.attempts.get((partition, attempt), (0, []))
+        now_ms = self._now_ms()
+        stored = [self.logs[partition][message.offset] for message in messages]
+        if until_ms <= now_ms or any(one is None or one.visible_ms <= now_ms for one in stored):
+            return []
+        for one in stored:
+            assert one is not None
+            one.visible_ms = now_ms + visibility_ms
+        return messages
+
+    def _bury(self, partition: int, log: list[_Stored | None]) -> None:
+        """Messages that were received often enough move to the dead-letter partition."""
+        config = self.configs.get(partition)
+        if config is None or not config.max_receives:
+            return
+        for offset, stored in enumerate(log):
+            if stored is None or stored.visible_ms > self._now_ms() or stored.delivery < config.max_receives:
+                continue
+            record = decode_body(stored.body)
+            source = encode_message(
+                DeadSource(partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery)
+            )
+            body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
+            log[offset] = None
+            group = stored.group
+            self.logs[config.dead_letter_partition].append(_Stored(body, self._now_ms(), self._now_ms(), group))
 
     def _log(self, call: str, partition: int) -> list[_Stored | None]:
         self.calls.append((call, partition))
@@ -200,14 +275,15 @@ def queue_record(
     partitions: Sequence[int] = (1,),
     attributes: dict[str, str] | None = None,
     state: str = "active",
+    borrowed_keys: Sequence[BorrowedKey] = (),
 ) -> QueueRecord:
     """A queue with real, wrapped keys; its uuid follows from its name."""
     queue_uuid = f"{account_id}{name}".encode().ljust(16, b".")[-16:]
     account_key = keyring.new_account_key(account_id)
     data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
     return QueueRecord(
-        account_id, name, queue_uuid, list(partitions), state, attributes or {}, False, account_key, data_keys,
-        1_700_000_000_000, 1_700_000_001_000, 1,
+        account_id, name, queue_uuid, list(partitions), state, attributes or {}, name.endswith(".fifo"), account_key,
+        data_keys, 1_700_000_000_000, 1_700_000_001_000, 1, list(borrowed_keys),
     )
 
 

@@ -22,6 +22,7 @@ from frontend.crypto.keyring import Keyring
 from frontend.limits.gcra import RateTree
 from frontend.metadata.records import KeyRecord
 from frontend.plane import Plane
+from storage_nodes.protocol.messages import QueueConfig
 from tests.support.fake_storage import FakeMetadata, FakeStorage, queue_record
 
 ACCOUNT = "123456789012"
@@ -105,7 +106,12 @@ class Installation:
         return key
 
     def add_queue(self, name: str, partitions: tuple[int, ...] = (1,), account_id: str = ACCOUNT, **more: Any) -> None:
-        self.metadata.queues[(account_id, name)] = queue_record(self.keyring, account_id, name, partitions, **more)
+        record = queue_record(self.keyring, account_id, name, partitions, **more)
+        self.metadata.queues[(account_id, name)] = record
+        if record.fifo:
+            for partition in partitions:
+                self.storage.logs.setdefault(partition, [])
+                self.storage.configs[partition] = QueueConfig(fifo=True)
 
     # --- requests ---
 

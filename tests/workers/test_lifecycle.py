@@ -181,7 +181,7 @@ def test_wish_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None
     actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", change)
     claim = lifecycle.claim_queue(queue.pk)
     actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", {"MessageRetentionPeriod": "700"})
-    assert claim is not None and claim.retention_ms == 600_000
+    assert claim is not None and claim.config.retention_ms == 600_000
     assert lifecycle.settle_queue(claim, [1])
     settle(queue.pk, storage)
     assert storage.configs[1].retention_ms == 700_000

@@ -10,8 +10,7 @@ import structlog
 
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
-from api.queues import lifecycle
-from api.settings.environment import environment
+from api.queues import lifecycle, moving
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import Storage, fulfil
@@ -32,7 +31,8 @@ def settle(queue_id: int, storage: StorageRunner) -> int | None:
         if claim is None:
             return None
         try:
-            partitions = storage.run(partial(fulfil, claim=claim, factor=_factor()), LIFECYCLE_STEP_MS_MAX / 1000)
+            step = partial(fulfil, claim=claim, factor=REPLICATION_FACTOR)
+            partitions = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
         except (StorageError, TimeoutError, OSError) as error:
             _log.warning("queue_not_settled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))
             return lifecycle.fail_queue(claim, f"{type(error).__name__}: {error}") or None
@@ -43,9 +43,5 @@ def settle(queue_id: int, storage: StorageRunner) -> int | None:
 
 def reconcile() -> int:
     """Sends the hints of all rows that stand still. How many went out."""
-    return sum(send_hint(Hint(hint), queue_id) for hint, queue_id in lifecycle.overdue_hints())
-
-
-def _factor() -> int:
-    """A cluster of fewer nodes than the usual factor holds a copy on each."""
-    return min(REPLICATION_FACTOR, len(environment().nodes()) or REPLICATION_FACTOR)
+    overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
+    return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)

@@ -41,22 +41,20 @@ async def fulfil(storage: Storage, claim: Claim, factor: int = REPLICATION_FACTO
     if claim.state == QueueState.DELETING:
         return await _delete(storage, claim, factor)
     partitions = await _create(storage, claim, factor)
-    config = QueueConfig(retention_ms=claim.retention_ms)
     if claim.state == QueueState.CREATING and claim.generation == 1:
         # Created with this very configuration: that their leaders answer is all that is left to know.
         await asyncio.gather(*(storage.stats(partition) for partition in partitions))
     else:
-        await asyncio.gather(*(storage.configure(partition, config) for partition in partitions))
+        await asyncio.gather(*(storage.configure(partition, claim.config) for partition in partitions))
     return partitions
 
 
 async def _create(storage: Storage, claim: Claim, factor: int) -> list[int]:
     if len(claim.partitions) == PARTITIONS_PER_QUEUE:
         return claim.partitions
-    config = QueueConfig(retention_ms=claim.retention_ms)
     tags = [partition_tag(claim.queue_uuid, index) for index in range(PARTITIONS_PER_QUEUE)]
     infos = await asyncio.gather(
-        *(storage.create_partition(PartitionKind.QUEUE, tag, config, factor) for tag in tags)
+        *(storage.create_partition(PartitionKind.QUEUE, tag, claim.config, factor) for tag in tags)
     )
     return [info.partition for info in infos]
 

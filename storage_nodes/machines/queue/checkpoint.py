@@ -1,25 +1,36 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, cursor, log_end, fresh_count, last_ms, last_purge_ms, retention_ms, in_flight_max,
-     sent, received, deleted, expired, purged, runs, ahead]
+    [version, scalars, runs, ahead, dedup, groups]
 
-    runs   `live` by offset, flat (gap, count, deadline_ms - sent_ms, delivery, first_received_ms - sent_ms,
-           sent_ms - previous sent_ms)...; a run is a stretch of neighbouring offsets with equal entries, gap = its
-           first offset less the end of the run before. Messages that were acquired together share a run, and the
-           small differences take one to five bytes each.
-    ahead  `deleted_ahead`, sorted, each less the one before
+    scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms, retention_ms, in_flight_max,
+              sent, received, deleted, expired, purged, fifo, dedup_window_ms, max_receives, dead_letter_partition,
+              duplicates, dead_lettered]
+    runs     `live` by offset, flat (gap, count, deadline_ms - sent_ms, delivery, first_received_ms - sent_ms,
+             sent_ms - previous sent_ms)...; a run is a stretch of neighbouring offsets with equal entries, gap = its
+             first offset less the end of the run before. Messages that were acquired together share a run, and the
+             small differences take one to five bytes each.
+    ahead    `deleted_ahead`, flat (gap, length)...
+    dedup    see dedup.py
+    groups   see fifo_state.py; empty for a standard queue
 
-Equal states give equal bytes: replicas can be compared by their checkpoints.
+Version 1 had the first twelve scalars in place of the second field, and ended with `ahead` as single offsets, each less
+the one before. Equal states give equal bytes: replicas can be compared by their checkpoints.
 """
 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-VERSION = 1
+from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
+from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+
+VERSION = 2
+SCALARS = 18
+_VERSION_1_SCALARS = 12
+_VERSION_1_REST = [0, DEDUP_WINDOW_MS_DEFAULT, 0, 0, 0, 0]
 
 # (deadline_ms, delivery, first_received_ms, sent_ms) of a message that is delivered or delayed.
 #   delivery 0: delayed, deadline_ms = when it is due; first_received_ms is 0
@@ -36,27 +47,45 @@ class CheckpointError(ValueError):
     """Bytes that are no checkpoint of a version this code reads."""
 
 
-def encode_checkpoint(scalars: list[int], live: Live, ahead: set[int] | frozenset[int]) -> bytes:
-    gaps: list[int] = []
-    before = 0
-    for offset in sorted(ahead):
-        gaps.append(offset - before)
-        before = offset
-    return _encode([VERSION, *scalars, _pack_runs(live), gaps])
+class Checkpoint(NamedTuple):
+    scalars: list[int]
+    live: Live
+    ahead: OffsetRanges
+    dedup: list[Any]
+    groups: list[Any]
+
+    @property
+    def is_fifo(self) -> bool:
+        return bool(self.scalars[12])
 
 
-def decode_checkpoint(blob: bytes, scalars_count: int) -> tuple[list[int], Live, set[int]]:
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    scalars, live, ahead, dedup, groups = checkpoint
+    assert len(scalars) == SCALARS
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups])
+
+
+def decode_checkpoint(blob: bytes) -> Checkpoint:
     """Raises CheckpointError."""
     try:
         fields = _decode(blob)
-    except msgspec.DecodeError as error:
+        if fields and fields[0] == 1 and len(fields) == _VERSION_1_SCALARS + 3:
+            return _read_version_1(fields)
+        if not fields or fields[0] != VERSION or len(fields) != 6 or len(fields[1]) != SCALARS:
+            raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
+        _, scalars, runs, ahead, dedup, groups = fields
+        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups)
+    except CheckpointError:
+        raise
+    except (msgspec.DecodeError, TypeError, ValueError) as error:
         raise CheckpointError(f"queue checkpoint: {error}") from error
-    if not fields or fields[0] != VERSION or len(fields) != scalars_count + 3:
-        raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
-    try:
-        return fields[1:-2], _unpack_runs(fields[-2]), set(accumulate(fields[-1]))
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"queue checkpoint: {error}") from error
+
+
+def _read_version_1(fields: list[Any]) -> Checkpoint:
+    ahead = OffsetRanges()
+    for offset in accumulate(fields[-1]):
+        ahead.add(offset, offset + 1)
+    return Checkpoint([*fields[1:-2], *_VERSION_1_REST], _unpack_runs(fields[-2]), ahead, [], [])
 
 
 def _pack_runs(live: Live) -> list[int]:

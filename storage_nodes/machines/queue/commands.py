@@ -17,7 +17,12 @@ A command is a msgpack array in the value of a control record whose key is (int1
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed
     5 PURGED               -
-    6 CONFIGURED           retention_ms, in_flight_max
+    6 CONFIGURED           the fields of QueueConfig, in their order
+    7 LEASED               FIFO: leases; a lease is [time_ms, deadline_ms, attempt, is_renewal, parts]
+                             parts  flat (group, again, fresh)..., in the order of delivery
+                             again  offsets delivered before, or delayed ones that are due
+                             fresh  flat (offset, sent_ms)..., messages never delivered before
+    8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -31,7 +36,11 @@ from typing import Any
 import msgspec
 
 from storage_nodes.limits import (
+    ACQUIRE_MESSAGES_MAX,
+    ATTEMPT_BYTES_MAX,
     BATCH_BYTES_MAX,
+    DEAD_LETTERS_PER_MOVE_MAX,
+    GROUP_BYTES_MAX,
     READ_AHEAD_MESSAGES_MAX,
     RECEIPTS_PER_CALL_MAX,
     RECORD_BYTES_MAX,
@@ -44,12 +53,16 @@ VISIBILITY_CHANGED = 3
 EXPIRED = 4
 PURGED = 5
 CONFIGURED = 6
+LEASED = 7
+DEAD_LETTERED = 8
 
 # Positions of the fields that all kinds have.
 KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
 
 # Messages that the commands of one control batch may name, per kind. More waits for the next group commit.
 COMMAND_ITEMS_MAX = 10_000
+# The same for leases of a FIFO queue, which name groups and attempts too.
+LEASED_ITEMS_MAX = 2_000
 # Messages that one batch may expire; what is left is expired by the batches that follow.
 EXPIRED_PER_COMMAND_MAX = 10_000
 # Purges and configurations in one control batch.
@@ -59,17 +72,21 @@ SINGLE_COMMANDS_PER_BATCH_MAX = 64
 # item limit by its own size.
 _ITEMS_MAX = COMMAND_ITEMS_MAX + RECEIPTS_PER_CALL_MAX
 _ACQUIRED_BYTES_MAX = _ITEMS_MAX * 54  # every message alone in a range, every range alone in a group
+# Every message alone in a lease: group and attempt, two times, offset and sent_ms, the arrays around them.
+_LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX + ATTEMPT_BYTES_MAX + 50)
+_DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * 9
 _DELETED_BYTES_MAX = _ITEMS_MAX * 18
 _CHANGED_BYTES_MAX = _ITEMS_MAX * 27
 _EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
 _BATCH_BYTES_MAX = (
-    _ACQUIRED_BYTES_MAX
+    max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX)
+    + _DEAD_LETTERED_BYTES_MAX
     + _DELETED_BYTES_MAX
     + _CHANGED_BYTES_MAX
     + _EXPIRED_BYTES_MAX
     + 100 * SINGLE_COMMANDS_PER_BATCH_MAX
 )
-assert max(_ACQUIRED_BYTES_MAX, _CHANGED_BYTES_MAX, _EXPIRED_BYTES_MAX) < RECORD_BYTES_MAX - 1_000
+assert max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX, _CHANGED_BYTES_MAX, _EXPIRED_BYTES_MAX) < RECORD_BYTES_MAX - 1_000
 assert _BATCH_BYTES_MAX < BATCH_BYTES_MAX - 1_000, "one control batch holds all that is taken at once"
 
 CONTROL_QUEUE_KEY = struct.pack(">hh", 0, 17)

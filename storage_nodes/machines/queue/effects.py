@@ -6,7 +6,7 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from storage_nodes.protocol.errors import ErrorCode
@@ -39,6 +39,10 @@ class FreshRange(NamedTuple):
     timestamp_ms: int
 
 
+Groups = Sequence[bytes]
+"""The message groups of a range's messages, in their order."""
+
+
 class Pick(NamedTuple):
     """One message handed out. `delivery` counts from 1; (offset, delivery) is the receipt."""
 
@@ -53,6 +57,28 @@ class Deliver(NamedTuple):
 
     token: Token
     picks: list[Pick]
+
+
+class Duplicated(NamedTuple):
+    """Of the messages just folded these repeat an id: (offset, offset of the original, which is committed)."""
+
+    pairs: list[tuple[int, int]]
+
+
+class Letter(NamedTuple):
+    """One message that was received too often."""
+
+    offset: int
+    receives: int
+    first_received_ms: int
+    sent_ms: int
+
+
+class DeadLetter(NamedTuple):
+    """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time."""
+
+    partition: int
+    letters: list[Letter]
 
 
 class Answer(NamedTuple):
@@ -72,7 +98,10 @@ class Refuse(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """Read headers of data batches from here on and call `fetched()`. One is outstanding at a time."""
+    """Read headers of data batches from here on and call `fetched()`. One is outstanding at a time.
+
+    A FIFO queue also needs the groups of their messages.
+    """
 
     from_offset: int
 
@@ -81,4 +110,4 @@ class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
-Effect = Deliver | Answer | Refuse | Fetch | Propose
+Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter

@@ -9,13 +9,25 @@ are promises to callers and use the wall clock alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterator, Sequence
 from itertools import repeat
+from typing import Any
 
-from storage_nodes.limits import PROPOSALS_PENDING_MAX, READ_AHEAD_MESSAGES_MAX, WAITERS_PER_PARTITION_MAX
+import msgspec
+
+from storage_nodes.limits import (
+    DEAD_LETTER_PAUSE_MS_MAX,
+    DEAD_LETTER_PAUSE_MS_MIN,
+    DEAD_LETTERS_PER_MOVE_MAX,
+    PROPOSALS_PENDING_MAX,
+    READ_AHEAD_MESSAGES_MAX,
+    WAITERS_PER_PARTITION_MAX,
+)
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
+    DEAD_LETTERED,
     DELETED,
     EXPIRED,
     FIRST_FIELD,
@@ -26,10 +38,13 @@ from storage_nodes.machines.queue.commands import (
 )
 from storage_nodes.machines.queue.effects import (
     Answer,
+    DeadLetter,
     Deliver,
     Effect,
     Fetch,
     FreshRange,
+    Groups,
+    Letter,
     Pick,
     Propose,
     Refuse,
@@ -37,8 +52,8 @@ from storage_nodes.machines.queue.effects import (
 )
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
-from storage_nodes.machines.queue.staging import Staging
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.staging import Staging, Taken
+from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.machines.queue.waiters import Waiters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
@@ -59,6 +74,9 @@ class Leader:
         "_fetch_again_ms",
         "_fetching",
         "_leases",
+        "_move_again_ms",
+        "_move_pause_ms",
+        "_moving",
         "_probes",
         "_retention_check_ms",
         "_staging",
@@ -71,7 +89,8 @@ class Leader:
     def __init__(self, state: QueueState, term: int) -> None:
         self._state = state
         self._time_ms = state.last_ms
-        self._leases = Leases(state.live)
+        config = state.config
+        self._leases = Leases(state.live, config.max_receives if config.dead_letter_partition else 0)
         self._window = Window(state.cursor)
         self._staging = Staging(term)
         self._waiters = Waiters()
@@ -79,12 +98,22 @@ class Leader:
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
+        self._moving: list[int] = []  # dead letters whose move is under way
+        self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
+        self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
 
     # --- requests ---------------------------------------------------------------------------------------------
 
     def acquire(
-        self, token: Token, messages_max: int, visibility_ms: int, wait_until_ms: int, now_ms: int
+        self,
+        token: Token,
+        messages_max: int,
+        visibility_ms: int,
+        wait_until_ms: int,
+        now_ms: int,
+        attempt: bytes = b"",
     ) -> list[Effect]:
+        """`attempt` is for FIFO queues."""
         time_ms = self._advance(now_ms)
         effects: list[Effect] = []
         if self._waiters:
@@ -94,15 +123,8 @@ class Leader:
             effects.append(Deliver(token, picks))
         elif wait_until_ms == 0 and self.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
-        elif wait_until_ms > now_ms or self._fetch_may_help:
-            if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
-                effects.append(Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages"))
-            else:
-                is_patient = wait_until_ms > now_ms
-                until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
-                self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient)
         else:
-            effects.append(Deliver(token, []))
+            effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
         return self._settle(effects, time_ms)
 
     def cancel(self, token: Token) -> list[Effect]:
@@ -112,7 +134,7 @@ class Leader:
 
     def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
         if self._is_overloaded:
-            return [_overloaded(token)]
+            return [overloaded(token)]
         count = len(receipts)
         if not receipts or max(receipts) < (self._window.head,):
             self._staging.deleted(receipts, Answer(token, [ErrorCode.OK] * count))
@@ -126,7 +148,7 @@ class Leader:
     ) -> list[Effect]:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
-            return [_overloaded(token)]
+            return [overloaded(token)]
         for offset, delivery, _ in changes:
             if delivery > 0:
                 self._leases.hold(offset)
@@ -137,11 +159,33 @@ class Leader:
         return self._single([PURGED], token, self._advance(now_ms))
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
-        return self._single([CONFIGURED, config.retention_ms, config.in_flight_max], token, self._time_ms)
+        return self._single([CONFIGURED, *msgspec.structs.astuple(config)], token, self._time_ms)
+
+    def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
+        """These dead letters stand in the other queue, committed."""
+        self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        if offsets:
+            self._staging.dead_lettered(offsets)
+        else:
+            self._moving = []  # purged meanwhile
+        return self._settle([], self._advance(now_ms))
+
+    def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:
+        """The move under way did not succeed. If it never will (there is no such queue), the messages may be received
+        again; else it is tried again after a pause, and they are not."""
+        time_ms = self._advance(now_ms)
+        moving, self._moving = self._moving, []
+        if is_final:
+            self._became_ready(self._leases.revive(moving))
+        self._move_again_ms = time_ms + self._move_pause_ms
+        self._move_pause_ms = min(2 * self._move_pause_ms, DEAD_LETTER_PAUSE_MS_MAX)
+        return self._settle([], time_ms)
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
 
-    def fetched(self, from_offset: int, ranges: Sequence[FreshRange], next_offset: int, now_ms: int) -> list[Effect]:
+    def fetched(
+        self, from_offset: int, ranges: Sequence[FreshRange], groups: Sequence[Groups], next_offset: int, now_ms: int
+    ) -> list[Effect]:
         time_ms = self._advance(now_ms)
         if from_offset != self._fetching:
             return []
@@ -154,7 +198,7 @@ class Leader:
             self._probes.fetched(from_offset, ranges, end)
             self._stage_probed()
         if from_offset == self._window.end or from_offset < self._window.end < end:
-            self._window.fetched(ranges, end, self._state)
+            self._window_fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
         if not self._fetch_may_help:
             effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
@@ -170,10 +214,13 @@ class Leader:
         return effects
 
     def next_tick_ms(self) -> int:
-        """Leases that run out are only waited for when somebody waits for messages; else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms]
+        """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
+        else the next acquire looks."""
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
         if self._waiters:
-            due_ms += [self._leases.next_deadline_ms(), self._waiters.next_deadline_ms()]
+            due_ms.append(self._waiters.next_deadline_ms())
+        if self._waiters or self._leases.receives_max:
+            due_ms.append(self._leases.next_deadline_ms())
         return min((ms for ms in due_ms if ms), default=0)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
@@ -184,11 +231,19 @@ class Leader:
         state, staging, leases = self._state, self._staging, self._leases
         fresh = max(0, state.fresh_count - staging.fresh_picked - staging.fresh_expired)
         first_ready = leases.first_ready()
-        oldest_ms = self._window.ranges[0].timestamp_ms if self._window.ranges else 0
+        oldest_ms = self._oldest_fresh_ms()
         if first_ready is not None:
             sent_ms = state.live[first_ready][3]
             oldest_ms = min(oldest_ms, sent_ms) if oldest_ms else sent_ms
-        return QueueStats(fresh + leases.ready_count, self.in_flight_count, leases.delayed, oldest_ms)
+        return QueueStats(
+            fresh + leases.ready_count,
+            self.in_flight_count,
+            leases.delayed,
+            oldest_ms,
+            *self._count_groups(),
+            state.duplicates,
+            state.dead_lettered,
+        )
 
     def start(self, now_ms: int) -> list[Effect]:
         return self._settle([], self._advance(now_ms))
@@ -205,10 +260,10 @@ class Leader:
     # --- the fold's hooks -------------------------------------------------------------------------------------
 
     def messages_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, delayed: Sequence[int], now_ms: int
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None, now_ms: int
     ) -> list[Effect]:
-        self._window.arrived(first, last, timestamp_ms, before, delayed)
-        for offset in delayed:
+        self._window_arrived(first, last, timestamp_ms, before, noted)
+        for offset in noted.delayed if noted is not None else ():
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
         if not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
@@ -224,24 +279,34 @@ class Leader:
             self._state.fold_acquired(command)
             self._follow_acquired(command)
         elif kind == DELETED:
-            ahead = self._state.fold_deleted(command)
-            self._leases.forget(command[FIRST_FIELD][::2])
-            if ahead:
-                self._window.cut(ahead)
+            self._fold_deleted(command, taken, effects)
         elif kind == VISIBILITY_CHANGED:
-            self._follow_visibility(command, self._state.fold_visibility(command), effects, taken.askers)
-        elif kind == EXPIRED:
+            codes = self._state.fold_visibility(command)
+            self._follow_visibility(command, codes, effects, taken.askers)
+        else:
+            self._fold_rare(command, offset, taken, effects)
+
+    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+        kind, state = command[KIND], self._state
+        if kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
-            self._state.fold_expired(command)
+            state.fold_expired(command)
         elif kind == PURGED:
-            result = self._state.fold_purged(command, offset)
+            result = state.fold_purged(command, offset)
             if result[0] == ErrorCode.OK:
                 self._leases.clear()
                 self._window.clear(offset)
             effects += [Answer(asker.token, result) for asker in taken.askers]
+        elif kind == DEAD_LETTERED:
+            state.fold_dead_lettered(command)
+            self._leases.forget(command[FIRST_FIELD])
+            self._moving = []
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
-            self._state.fold_configured(command)
+            state.fold_configured(command)
+            config = state.config
+            receives_max = config.max_receives if config.dead_letter_partition else 0
+            self._became_ready(self._leases.set_receives_max(receives_max))
             effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
@@ -281,11 +346,12 @@ class Leader:
         return time_ms
 
     def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
-        state, window, staging = self._state, self._window, self._staging
-        if window.ranges and window.ranges[0].timestamp_ms <= time_ms - state.config.retention_ms:
-            self._expire_fresh(time_ms)
+        state, staging = self._state, self._staging
+        self._expire_head(time_ms)
         if self._waiters:
             self._serve(effects, time_ms)
+        if self._leases.dead or self._move_again_ms:
+            self._move_dead(effects, time_ms)
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
         if self._fetching < 0 and not self._fetch_again_ms and (from_offset := self._wanted_offset()) >= 0:
@@ -336,6 +402,11 @@ class Leader:
             picks += map(Pick, range(first, last + 1), repeat(1), repeat(time_ms), repeat(sent_ms))
         return picks
 
+    def _expire_head(self, time_ms: int) -> None:
+        ranges = self._window.ranges
+        if ranges and ranges[0].timestamp_ms <= time_ms - self._state.config.retention_ms:
+            self._expire_fresh(time_ms)
+
     def _expire_fresh(self, time_ms: int) -> bool:
         """Drop what outlived its retention at the head of the window; False if no more may be staged now."""
         oldest_ms = time_ms - self._state.config.retention_ms
@@ -367,11 +438,63 @@ class Leader:
         for receipts, answer in self._probes.take_decided():
             self._staging.deleted(receipts, answer)
 
-    def _single(self, command: list[int], token: Token, time_ms: int) -> list[Effect]:
+    def _park(
+        self, token: Token, messages_max: int, visibility_ms: int, wait_until_ms: int, now_ms: int, attempt: bytes
+    ) -> list[Effect]:
+        """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
+        is_patient = wait_until_ms > now_ms
+        if not is_patient and not self._fetch_may_help:
+            return [Deliver(token, [])]
+        if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
+            return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
+        until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt)
+        return []
+
+    def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
+        if self._move_again_ms and time_ms >= self._move_again_ms:
+            self._move_again_ms = 0
+        dead = self._leases.dead
+        if self._moving or self._move_again_ms or not dead:
+            return
+        self._moving = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
+        letters = []
+        for offset in self._moving:
+            _, receives, first_received_ms, sent_ms = self._state.live[offset]
+            letters.append(Letter(offset, receives, first_received_ms, sent_ms))
+        effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
+
+    def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
         if self._is_overloaded:
-            return [_overloaded(token)]
+            return [overloaded(token)]
         self._staging.single(command, token)
         return self._settle([], time_ms)
+
+    # --- what is different for FIFO queues --------------------------------------------------------------------
+
+    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
+        self._window.arrived(first, last, timestamp_ms, before, noted.not_fresh() if noted is not None else ())
+
+    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Groups], end: int) -> None:
+        self._window.fetched(ranges, end, self._state)
+
+    def _became_ready(self, offsets: list[int]) -> None:
+        """These may be received again."""
+
+    def _oldest_fresh_ms(self) -> int:
+        return self._window.ranges[0].timestamp_ms if self._window.ranges else 0
+
+    def _count_groups(self) -> tuple[int, int]:
+        """Groups in view, and the locked ones among them."""
+        return 0, 0
+
+    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+        ahead = self._state.fold_deleted(command)
+        self._leases.forget(command[FIRST_FIELD][::2])
+        if ahead:
+            self._window.cut(ahead)
+
+    # --- following the fold -----------------------------------------------------------------------------------
 
     def _follow_acquired(self, command: Command) -> None:
         leases = self._leases
@@ -388,12 +511,17 @@ class Leader:
         for at in range(0, len(flat), 3):
             if flat[at + 1] > 0:
                 self._leases.release(flat[at])
-        at = 0
-        for token, count in askers:
-            if token is not None:
-                effects.append(Answer(token, codes[at : at + count]))
-            at += count
+        effects += answers_of(codes, askers)
 
 
-def _overloaded(token: Token) -> Refuse:
+def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
+    """To each asker its own share of a command's codes."""
+    at = 0
+    for token, count in askers:
+        if token is not None:
+            yield Answer(token, codes[at : at + count])
+        at += count
+
+
+def overloaded(token: Token) -> Refuse:
     return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

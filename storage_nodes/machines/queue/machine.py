@@ -21,24 +21,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from storage_nodes.limits import ACQUIRE_MESSAGES_MAX, IN_FLIGHT_MESSAGES_MAX, RETENTION_MS_MAX, RETENTION_MS_MIN
+from storage_nodes.limits import (
+    ACQUIRE_MESSAGES_MAX,
+    DEDUP_IDS_MAX,
+    DEDUP_WINDOW_MS_MAX,
+    IN_FLIGHT_MESSAGES_MAX,
+    RECEIVES_MAX,
+    RETENTION_MS_MAX,
+    RETENTION_MS_MIN,
+)
+from storage_nodes.machines.queue.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
+    DEAD_LETTERED,
     DELETED,
     EXPIRED,
     KIND,
+    LEASED,
     PURGED,
     TIME_MS,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
 )
-from storage_nodes.machines.queue.effects import BatchFacts, Effect, FreshRange, Refuse, Token
+from storage_nodes.machines.queue.effects import BatchFacts, Duplicated, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.machines.queue.fifo_leader import FifoLeader
+from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.state import QueueState, delay_of
+from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
@@ -49,7 +62,7 @@ class QueueMachine:
     __slots__ = ("_leader", "_term", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
-        self.state = QueueState(config or QueueConfig())
+        self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
         self._leader: Leader | None = None  # made when needed: an idle queue stays small
 
@@ -65,18 +78,29 @@ class QueueMachine:
         leader = self._desk() if self._term >= 0 else None
         last, timestamp_ms = header.last_offset, header.timestamp_ms
         self.state.fold_messages(last, timestamp_ms, header.record_count)
-        delayed: Sequence[int] = () if header.is_plain else self._fold_delays(records, timestamp_ms, last + 1)
+        noted: Noted | None = None
+        if not header.is_plain:
+            noted = self.state.fold_records(records(), timestamp_ms)
+            self.state.end_entry(last + 1)
         if leader is None:
             return []
-        return leader.messages_arrived(base, last, timestamp_ms, before, delayed, now_ms)
+        if noted is not None and noted.duplicates:
+            effects: list[Effect] = [Duplicated(noted.duplicates)]
+            return effects + leader.messages_arrived(base, last, timestamp_ms, before, noted, now_ms)
+        return leader.messages_arrived(base, last, timestamp_ms, before, noted, now_ms)
 
     def checkpoint(self) -> bytes:
         return self.state.checkpoint()
 
     def restore(self, blob: bytes) -> None:
-        """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`."""
+        """Continue from a checkpoint: the next entry to apply is the first one at or after `log_end`.
+
+        Raises CheckpointError.
+        """
         assert self._term == _NOT_LEADING, "a leader's state comes from its log"
-        self.state.restore(blob)
+        checkpoint = decode_checkpoint(blob)
+        self.state = _new_state(QueueConfig(fifo=checkpoint.is_fifo))
+        self.state.restore(checkpoint)
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         return self.state.is_live(base_offset, last_offset)
@@ -108,13 +132,19 @@ class QueueMachine:
     # --- leader: requests -------------------------------------------------------------------------------------
 
     def acquire(
-        self, token: Token, max_messages: int, visibility_ms: int, wait_until_ms: int, now_ms: int
+        self,
+        token: Token,
+        max_messages: int,
+        visibility_ms: int,
+        wait_until_ms: int,
+        now_ms: int,
+        attempt: bytes = b"",
     ) -> list[Effect]:
-        """Lease messages and deliver at once; wait_until_ms is on the clock of now_ms, 0 = do not wait."""
+        """Lease messages and deliver, FIFO after commit; wait_until_ms is on the clock of now_ms, 0 = do not wait."""
         if self._term < 0:
             return [_not_leader(token)]
         wanted = min(max_messages, ACQUIRE_MESSAGES_MAX)
-        return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms)
+        return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
 
     def cancel(self, token: Token) -> list[Effect]:
         """Give up a waiting acquire: refused with CANCELLED if it still waited, nothing otherwise."""
@@ -146,13 +176,39 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "retention_ms is out of range")]
         if not 1 <= config.in_flight_max <= IN_FLIGHT_MESSAGES_MAX:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "in_flight_max is out of range")]
+        if not 1 <= config.dedup_window_ms <= DEDUP_WINDOW_MS_MAX:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "dedup_window_ms is out of range")]
+        if not 0 <= config.max_receives <= RECEIVES_MAX or config.dead_letter_partition < 0:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
+        if config.fifo != self.state.config.fifo:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
         return self._desk().configure(token, config)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
-    def fetched(self, from_offset: int, ranges: Sequence[FreshRange], next_offset: int, now_ms: int) -> list[Effect]:
-        """Answer to Fetch: the data batches from there on, and where reading goes on (a gap at the end: log end)."""
-        return self._leader.fetched(from_offset, ranges, next_offset, now_ms) if self._leader is not None else []
+    def fetched(
+        self,
+        from_offset: int,
+        ranges: Sequence[FreshRange],
+        next_offset: int,
+        now_ms: int,
+        groups: Sequence[Groups] = (),
+    ) -> list[Effect]:
+        """Answer to Fetch: the data batches from there on, and where reading goes on (a gap at the end: log end).
+
+        For a FIFO queue with the groups of each range's messages.
+        """
+        if self._leader is None:
+            return []
+        return self._leader.fetched(from_offset, ranges, groups, next_offset, now_ms)
+
+    def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
+        """Answer to DeadLetter: these, the first of them, are committed in the dead-letter queue."""
+        return self._leader.moved(offsets, now_ms) if self._leader is not None else []
+
+    def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:
+        """Answer to DeadLetter: none of them was moved, and (is_final) none ever will be."""
+        return self._leader.move_failed(is_final, now_ms) if self._leader is not None else []
 
     def tick(self, now_ms: int) -> list[Effect]:
         return self._leader.tick(now_ms) if self._leader is not None else []
@@ -165,6 +221,29 @@ class QueueMachine:
         """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""
         return self._leader.take_commands(now_ms) if self._leader is not None else []
 
+    @property
+    def is_fifo(self) -> bool:
+        return self.state.config.fifo
+
+    def dedup_room(self, now_ms: int, uncommitted: int) -> int:
+        """How many messages with deduplication ids may be appended, when so many are on their way already."""
+        return DEDUP_IDS_MAX - self.state.dedup.count_at(max(now_ms, self.state.last_ms)) - uncommitted
+
+    def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
+        """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
+
+        As the state of this moment has it; nothing changes by looking. Meaningless for what is no message.
+        """
+        state = self.state
+        entry = state.live.get(offset)
+        if entry is None:
+            waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
+            return (MessageState.WAITING, 0, 0, 0) if waits else None
+        deadline_ms, delivery, _, sent_ms = entry
+        if deadline_ms <= now_ms:
+            return MessageState.WAITING, delivery, 0, sent_ms
+        return MessageState.IN_FLIGHT if delivery else MessageState.DELAYED, delivery, deadline_ms, sent_ms
+
     def stats(self, now_ms: int) -> QueueStats:
         if self._leader is not None:
             return self._leader.stats(now_ms)
@@ -172,24 +251,19 @@ class QueueMachine:
         ready = [entry[3] for entry in state.live.values() if entry[0] <= now_ms]
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
-        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, min(ready, default=0))
+        oldest_ms = min(ready, default=0)
+        return QueueStats(
+            state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, state.duplicates, state.dead_lettered
+        )
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _desk(self) -> Leader:
         if self._leader is None:
-            self._leader = Leader(self.state, self._term)
+            state = self.state
+            desk = FifoLeader(state, self._term) if isinstance(state, FifoState) else Leader(state, self._term)
+            self._leader = desk
         return self._leader
-
-    def _fold_delays(self, records: Records, timestamp_ms: int, end: int) -> list[int]:
-        delayed: list[int] = []
-        for offset, body in records():
-            delay_ms = delay_of(body)
-            if delay_ms > 0:
-                self.state.fold_delayed(offset, timestamp_ms + delay_ms, timestamp_ms)
-                delayed.append(offset)
-        self.state.end_entry(end)
-        return delayed
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
@@ -203,6 +277,8 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
+        if isinstance(state, FifoState):
+            state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
         if leader is None:
             return effects
@@ -224,9 +300,18 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_expired(command)
     elif kind == PURGED:
         state.fold_purged(command, offset)
+    elif kind == LEASED:
+        assert isinstance(state, FifoState), "a lease by group in a standard queue"
+        state.fold_leased(command)
+    elif kind == DEAD_LETTERED:
+        state.fold_dead_lettered(command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)
+
+
+def _new_state(config: QueueConfig) -> QueueState:
+    return FifoState(config) if config.fifo else QueueState(config)
 
 
 def _not_leader(token: Token) -> Refuse:

@@ -8,7 +8,8 @@ had to stop (READ_AHEAD_MESSAGES_MAX) the driver reads on.
 
 Leases. Timers are per range of messages acquired together, not per message. A timer is only a hint: `live` decides when
 it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not become
-ready, because the command may move the deadline; when it is folded their timer is set anew.
+ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were received
+`receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but *dead*.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Window:
             if first > last:
                 continue
             offsets = range(first, last + 1)
-            if live.keys().isdisjoint(offsets) and (not gone or gone.isdisjoint(offsets)):
+            if live.keys().isdisjoint(offsets) and (not gone or gone.is_disjoint(first, last + 1)):
                 self.extend(first, last, timestamp_ms, ())
             else:
                 self.extend(first, last, timestamp_ms, [o for o in offsets if o in live or o in gone])
@@ -104,10 +105,12 @@ class Window:
 class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
-    __slots__ = ("_held", "_live", "_order", "_ready", "_timers", "delayed")
+    __slots__ = ("_held", "_live", "_order", "_ready", "_timers", "dead", "delayed", "receives_max")
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: Live, receives_max: int) -> None:
         self._live = live
+        self.receives_max = receives_max  # 0 = messages may be received for ever
+        self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
         self._order: list[int] = []  # heap over _ready, may hold offsets that left it
         self._timers: list[tuple[int, int, int]] = []  # heap of (deadline_ms, first, last)
@@ -121,7 +124,7 @@ class Leases:
 
     @property
     def in_flight_count(self) -> int:
-        """Messages whose lease holds: all but the ready and the delayed."""
+        """Messages whose lease holds, and the dead: all but the ready and the delayed."""
         return len(self._live) - len(self._ready) - self.delayed
 
     def next_deadline_ms(self) -> int:
@@ -131,7 +134,7 @@ class Leases:
             deadline_ms, first, last = timers[0]
             for offset in range(first, last + 1):
                 entry = live.get(offset)
-                if entry is not None and entry[0] == deadline_ms and offset not in self._ready:
+                if entry is not None and entry[0] == deadline_ms and not self._is_due(offset):
                     return deadline_ms
             heapq.heappop(timers)
         return 0
@@ -141,19 +144,58 @@ class Leases:
         if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
             self._rebuild()
 
-    def advance(self, now_ms: int) -> None:
-        """Make ready what is due."""
+    def advance(self, now_ms: int) -> list[int]:
+        """Make ready what is due; what that is."""
         timers, live, ready = self._timers, self._live, self._ready
+        due: list[int] = []
         while timers and timers[0][0] <= now_ms:
             deadline_ms, first, last = heapq.heappop(timers)
             for offset in range(first, last + 1):
                 entry = live.get(offset)
                 if entry is None or entry[0] != deadline_ms or offset in ready or offset in self._held:
                     continue
+                if self.receives_max and entry[1] >= self.receives_max:
+                    self.dead.add(offset)
+                    continue
+                due.append(offset)
                 ready.add(offset)
                 heapq.heappush(self._order, offset)
                 if entry[1] == 0:
                     self.delayed -= 1
+        return due
+
+    def revive(self, offsets: Iterable[int]) -> list[int]:
+        """Dead messages that may be received once more, because they cannot be moved; those that still are here."""
+        revived = [offset for offset in offsets if offset in self.dead]
+        self.dead.difference_update(revived)
+        self._ready.update(revived)
+        for offset in revived:
+            heapq.heappush(self._order, offset)
+        return revived
+
+    def set_receives_max(self, receives_max: int) -> list[int]:
+        """The configuration changed; what is ready now and was not."""
+        self.receives_max = receives_max
+        live = self._live
+        revived = self.revive([o for o in self.dead if not receives_max or live[o][1] < receives_max])
+        if receives_max:
+            died = {offset for offset in self._ready if live[offset][1] >= receives_max}
+            self._ready -= died
+            self.dead |= died
+        return revived
+
+    def is_ready(self, offset: int) -> bool:
+        return offset in self._ready
+
+    def is_held(self, offset: int) -> bool:
+        return offset in self._held
+
+    def take_one(self, offset: int) -> None:
+        """Take a ready message, whatever stands before it; now held."""
+        self._ready.remove(offset)
+        self.hold(offset)
+        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
+            self._order = sorted(self._ready)
 
     def take(self, count_max: int) -> list[int]:
         """The first ready offsets, in order, now held."""
@@ -183,20 +225,23 @@ class Leases:
         else:
             del self._held[offset]
         entry = self._live.get(offset)
-        if entry is not None and offset not in self._ready:
+        if entry is not None and not self._is_due(offset):
             self.set_timer(entry[0], offset, offset)
 
     def expire(self, offsets: Iterable[int]) -> None:
         """These are about to leave `live`, whatever state they are in."""
         for offset in offsets:
             entry = self._live.get(offset)
+            self.dead.discard(offset)
             if offset in self._ready:
                 self._ready.remove(offset)
             elif entry is not None and entry[1] == 0 and offset not in self._held:
                 self.delayed -= 1
 
-    def forget(self, offsets: Iterable[int]) -> None:
+    def forget(self, offsets: Sequence[int]) -> None:
         """These may have left `live`."""
+        if self.dead:
+            self.dead.difference_update([offset for offset in offsets if offset not in self._live])
         if not self._ready:
             return
         self._ready.difference_update(offset for offset in offsets if offset not in self._live)
@@ -206,16 +251,20 @@ class Leases:
     def clear(self) -> None:
         """`live` was emptied."""
         self._ready.clear()
+        self.dead.clear()
         self._order.clear()
         self._timers.clear()
         self.delayed = 0
+
+    def _is_due(self, offset: int) -> bool:
+        return offset in self._ready or offset in self.dead
 
     def _rebuild(self) -> None:
         """Timers from `live`: neighbours that share a deadline share a timer."""
         timers: list[tuple[int, int, int]] = []
         first = end = deadline_ms = -1
         for offset, entry in self._live.items():
-            if offset in self._ready:
+            if self._is_due(offset):
                 continue
             if offset == end and entry[0] == deadline_ms:
                 end += 1

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     COMMAND_ITEMS_MAX,
+    DEAD_LETTERED,
     DELETED,
     EXPIRED,
     EXPIRED_PER_COMMAND_MAX,
+    LEASED,
+    LEASED_ITEMS_MAX,
     SEQUENCE,
     SINGLE_COMMANDS_PER_BATCH_MAX,
     TERM,
@@ -26,6 +29,7 @@ from storage_nodes.machines.queue.commands import (
     encode_command,
 )
 from storage_nodes.machines.queue.effects import Answer, FreshRange, Token
+from storage_nodes.machines.queue.groups import Group
 
 
 class Asker(NamedTuple):
@@ -33,6 +37,14 @@ class Asker(NamedTuple):
 
     token: Token
     items: int
+
+
+class StagedLease(NamedTuple):
+    """A lease of a FIFO queue, delivered when it is folded (R26): who waits for it, and the groups that it locks."""
+
+    token: Token
+    attempt: bytes
+    groups: list[Group]
 
 
 class Taken(NamedTuple):
@@ -44,6 +56,7 @@ class Taken(NamedTuple):
     fresh_picked: int = 0  # messages it takes out of the fresh ones, by a lease
     fresh_expired: int = 0  # ... and by expiry
     live_expired: int = 0  # messages in `live` that it expires
+    leases: Sequence[StagedLease] = ()
 
 
 class _Merged:
@@ -60,12 +73,15 @@ class _Merged:
 class Staging:
     __slots__ = (
         "_changes",
+        "_dead",
         "_deletes",
         "_expired_offsets",
         "_expired_ranges",
         "_fresh_expired_staged",
         "_fresh_picked_staged",
         "_groups",
+        "_leased",
+        "_leases",
         "_sequence",
         "_singles",
         "_taken",
@@ -74,6 +90,7 @@ class Staging:
         "expired_count",
         "fresh_expired",
         "fresh_picked",
+        "leased_count",
         "live_expired",
         "outstanding",
         "picked_count",
@@ -85,9 +102,13 @@ class Staging:
         self._groups: list[list[int | list[int]]] = []
         self._deletes: list[_Merged] = []
         self._changes: list[_Merged] = []
-        self._singles: deque[tuple[list[int], Asker]] = deque()  # [kind, fields...]
+        self._singles: deque[tuple[list[Any], Asker]] = deque()  # [kind, fields...]
         self._expired_ranges: list[int] = []
         self._expired_offsets: list[int] = []
+        self._leases: list[list[Any]] = []  # of LEASED, and in the same order who waits for them:
+        self._leased: list[StagedLease] = []
+        self.leased_count = 0  # messages in _leases
+        self._dead: list[int] = []
         self._taken: deque[Taken] = deque()
         self.announced = False  # the driver knows that something is staged
         self.picked_count = 0  # messages in _groups
@@ -121,6 +142,25 @@ class Staging:
         flat += offsets
         self.picked_count += len(offsets)
 
+    def leased(self, lease: list[Any], staged: StagedLease, fresh: int, again: int) -> None:
+        """`lease` as in the command LEASED, with so many fresh messages and others."""
+        self._leases.append(lease)
+        self._leased.append(staged)
+        self.leased_count += fresh + again
+        self._fresh_picked_staged += fresh
+        self.fresh_picked += fresh
+        self.outstanding += 1
+
+    def dead_lettered(self, offsets: list[int]) -> None:
+        self._dead += offsets
+
+    def receipts(self, receipts: Sequence[tuple[int, int]], token: Token) -> None:
+        """Deletes on which the fold decides."""
+        merged = _open(self._deletes, 2)
+        merged.items.extend(chain.from_iterable(receipts))
+        merged.askers.append(Asker(token, len(receipts)))
+        self.outstanding += 1
+
     def deleted(self, receipts: Iterable[tuple[int, int]], answer: Answer) -> None:
         merged = _open(self._deletes, 2)
         merged.items.extend(chain.from_iterable(receipts))
@@ -133,7 +173,7 @@ class Staging:
         merged.askers.append(Asker(token, len(changes)))
         self.outstanding += 1
 
-    def single(self, command: list[int], token: Token) -> None:
+    def single(self, command: list[Any], token: Token) -> None:
         self._singles.append((command, Asker(token, 1)))
         self.outstanding += 1
 
@@ -154,12 +194,17 @@ class Staging:
         return COMMAND_ITEMS_MAX - self.picked_count
 
     @property
+    def leased_room(self) -> int:
+        return LEASED_ITEMS_MAX - self.leased_count
+
+    @property
     def expired_room(self) -> int:
         return EXPIRED_PER_COMMAND_MAX - self.expired_count
 
     @property
     def is_empty(self) -> bool:
-        return not (self._groups or self._deletes or self._changes or self._singles or self.expired_count)
+        staged = self._groups or self._deletes or self._changes or self._singles or self.expired_count
+        return not (staged or self._leases or self._dead)
 
     @property
     def is_settled(self) -> bool:
@@ -188,6 +233,14 @@ class Staging:
             bodies.append(self._issue(command, fresh_picked=self._fresh_picked_staged))
             self._groups = []
             self.picked_count = self._fresh_picked_staged = 0
+        if self._leases:
+            fresh = self._fresh_picked_staged
+            bodies.append(self._issue([LEASED, time_ms, self._leases], fresh_picked=fresh, leases=self._leased))
+            self._leases, self._leased = [], []
+            self.leased_count = self._fresh_picked_staged = 0
+        if self._dead:
+            bodies.append(self._issue([DEAD_LETTERED, time_ms, self._dead]))
+            self._dead = []
         for kind, merged_list in ((DELETED, self._deletes), (VISIBILITY_CHANGED, self._changes)):
             if merged_list:
                 merged = merged_list.pop(0)
@@ -201,7 +254,7 @@ class Staging:
         """Who waits for a command that was just folded."""
         taken = self._taken.popleft()
         assert command[TERM] == self._term and command[SEQUENCE] == taken.sequence, "a command that was not ours"
-        self.outstanding -= len(taken.answers) + len(taken.askers)
+        self.outstanding -= len(taken.answers) + len(taken.askers) + len(taken.leases)
         self.fresh_picked -= taken.fresh_picked
         self.fresh_expired -= taken.fresh_expired
         self.live_expired -= taken.live_expired
@@ -211,6 +264,8 @@ class Staging:
         """Every request that is not answered yet, oldest first."""
         tokens: list[Token] = []
         parts: list[Taken | _Merged] = [*self._taken, *self._deletes, *self._changes]
+        tokens += [lease.token for taken in self._taken for lease in taken.leases]
+        tokens += [lease.token for lease in self._leased]
         for part in parts:
             tokens += [answer.token for answer in part.answers]
             tokens += [asker.token for asker in part.askers]
@@ -238,9 +293,11 @@ class Staging:
         fresh_picked: int = 0,
         fresh_expired: int = 0,
         live_expired: int = 0,
+        leases: Sequence[StagedLease] = (),
     ) -> bytes:
         self._sequence += 1
-        self._taken.append(Taken(self._sequence, answers, askers, fresh_picked, fresh_expired, live_expired))
+        taken = Taken(self._sequence, answers, askers, fresh_picked, fresh_expired, live_expired, leases)
+        self._taken.append(taken)
         return encode_command([command[0], self._term, self._sequence, *command[1:]])
 
 

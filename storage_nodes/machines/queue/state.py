@@ -6,28 +6,57 @@
     deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
                     they were delayed and overtook the cursor
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
+    dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
 
-So memory is O(in flight + delayed), whatever waits. Two rules keep the fold exact:
+So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids. Two rules keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
-Conservation, at the end of every entry: sent = fresh_count + len(live) + deleted + expired + purged.
+Conservation, at the end of every entry:
+    sent = fresh_count + len(live) + deleted + expired + purged + dead_lettered     (duplicates are not sent)
+
+`fifo_state.py` is the same for FIFO queues.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from storage_nodes.limits import DELAY_MS_MAX, PURGE_INTERVAL_MS
-from storage_nodes.machines.queue.checkpoint import Entry, Live, decode_checkpoint, encode_checkpoint
+import msgspec
+
+from storage_nodes.limits import DEAD_LETTERS_BY_AGE_MAX, DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
+from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
+from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_DELAY_MS, RecordError, decode_body
+from storage_nodes.protocol.messages import DeadSource, QueueConfig
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    RecordError,
+    read_headers,
+)
 
-_NOTHING_AHEAD: frozenset[int] = frozenset()
-_SCALARS = 12
+_decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
+
+
+class Noted:
+    """What the fold read in the headers of one data batch, by offset."""
+
+    __slots__ = ("delayed", "duplicates", "groups")
+
+    def __init__(self) -> None:
+        self.delayed: list[int] = []
+        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original)
+        self.groups: dict[int, bytes] = {}  # of all but the duplicates
+
+    def not_fresh(self) -> list[int]:
+        return sorted([*self.delayed, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:
@@ -36,8 +65,11 @@ class QueueState:
     __slots__ = (
         "config",
         "cursor",
+        "dead_lettered",
+        "dedup",
         "deleted",
         "deleted_ahead",
+        "duplicates",
         "expired",
         "fresh_count",
         "last_ms",
@@ -55,11 +87,13 @@ class QueueState:
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
         self.live: Live = {}
-        self.deleted_ahead: set[int] | frozenset[int] = _NOTHING_AHEAD  # all >= cursor, none in live
+        self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
+        self.dedup = DedupWindow(config.dedup_window_ms)
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = -PURGE_INTERVAL_MS
         # Totals since the partition was made, in messages; `received` counts deliveries.
         self.sent = self.received = self.deleted = self.expired = self.purged = 0
+        self.duplicates = self.dead_lettered = 0
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -71,8 +105,49 @@ class QueueState:
         if timestamp_ms > self.last_ms:
             self.last_ms = timestamp_ms
 
-    def fold_delayed(self, offset: int, due_ms: int, sent_ms: int) -> None:
-        """One message of the batch just folded is delayed."""
+    def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> Noted:
+        """What the headers of the batch just folded say: duplicates go, delayed messages wait in `live`."""
+        noted = Noted()
+        time_ms = self.last_ms
+        dedup = None
+        for offset, body in records:
+            delay_ms, group, dedup_id, dead_source = machine_headers(body)
+            if dedup_id:
+                if dedup is None:
+                    dedup = self.dedup
+                    dedup.begin(offset, time_ms)
+                original = dedup.original(dedup_id, offset, time_ms)
+                if original != NOT_SEEN:
+                    self._fold_duplicate(offset)
+                    noted.duplicates.append((offset, original))
+                    continue
+            if delay_ms:
+                self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
+                noted.delayed.append(offset)
+            elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
+                noted.delayed.append(offset)
+            noted.groups[offset] = group
+        return noted
+
+    def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
+        """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
+        once. Beyond a bound its age counts from its arrival."""
+        if len(self.live) >= DEAD_LETTERS_BY_AGE_MAX:
+            return False
+        try:
+            source = _decode_dead_source(dead_source)
+        except msgspec.DecodeError:
+            return False
+        self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
+        return True
+
+    def _fold_duplicate(self, offset: int) -> None:
+        self.sent -= 1
+        self.duplicates += 1
+        self.fresh_count -= 1
+        self.deleted_ahead.add(offset, offset + 1)
+
+    def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
@@ -118,9 +193,9 @@ class QueueState:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:
-                        self._remember_ahead(offset)
+                        self.deleted_ahead.add(offset, offset + 1)
             elif self.cursor <= offset < self.log_end and offset not in self.deleted_ahead:
-                self._remember_ahead(offset)
+                self.deleted_ahead.add(offset, offset + 1)
                 self.fresh_count -= 1
                 deleted += 1
                 ahead.append(offset)
@@ -154,7 +229,7 @@ class QueueState:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
-                    self._remember_ahead(offset)
+                    self.deleted_ahead.add(offset, offset + 1)
         self.expired += expired
         self._move_cursor(cursor)
 
@@ -172,8 +247,20 @@ class QueueState:
         return ErrorCode.OK, count
 
     def fold_configured(self, command: Command) -> None:
-        retention_ms, in_flight_max = command[FIRST_FIELD : FIRST_FIELD + 2]
-        self.config = QueueConfig(retention_ms, in_flight_max)
+        # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
+        fields = command[FIRST_FIELD:]
+        config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
+        self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
+        self.dedup.window_ms = config.dedup_window_ms
+
+    def fold_dead_lettered(self, command: Command) -> list[int]:
+        """These stand in the dead-letter queue now; returns those that were still here."""
+        moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
+        for offset in moved:
+            if offset >= self.cursor:
+                self.deleted_ahead.add(offset, offset + 1)
+        self.dead_lettered += len(moved)
+        return moved
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -181,7 +268,7 @@ class QueueState:
         """May any offset of the range still hold a message? O(length of the range) at most."""
         if last_offset >= self.cursor:
             ahead = self.deleted_ahead
-            if not ahead or not ahead.issuperset(range(max(base_offset, self.cursor), last_offset + 1)):
+            if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
         return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
 
@@ -195,20 +282,36 @@ class QueueState:
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             config.retention_ms, config.in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
+            int(config.fifo), config.dedup_window_ms, config.max_receives, config.dead_letter_partition,
+            self.duplicates, self.dead_lettered,
         ]  # fmt: skip
-        assert len(scalars) == _SCALARS
-        return encode_checkpoint(scalars, self.live, self.deleted_ahead)
+        return encode_checkpoint(
+            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups())
+        )
 
-    def restore(self, blob: bytes) -> None:
-        """Raises CheckpointError."""
-        scalars, self.live, ahead = decode_checkpoint(blob, _SCALARS)
-        self.deleted_ahead = ahead or _NOTHING_AHEAD
+    def restore(self, checkpoint: Checkpoint) -> None:
+        self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             retention_ms, in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-        ) = scalars  # fmt: skip
-        self.config = QueueConfig(retention_ms, in_flight_max)
+            fifo, dedup_window_ms, max_receives, dead_letter_partition,
+            self.duplicates, self.dead_lettered,
+        ) = checkpoint.scalars  # fmt: skip
+        self.config = QueueConfig(
+            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition
+        )
+        self.dedup.window_ms = dedup_window_ms
+        self.dedup.unpack(checkpoint.dedup)
+        self._unpack_groups(checkpoint.groups)
+
+    # --- what FIFO queues add ---------------------------------------------------------------------------------
+
+    def _pack_groups(self) -> list[Any]:
+        return []
+
+    def _unpack_groups(self, packed: list[Any]) -> None:
+        assert not packed, "a standard queue has no groups"
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -227,12 +330,8 @@ class QueueState:
         offsets = range(max(first, self.cursor), last + 1)
         if not self.deleted_ahead:
             return offsets
-        return [offset for offset in offsets if offset not in self.deleted_ahead]
-
-    def _remember_ahead(self, offset: int) -> None:
-        if isinstance(self.deleted_ahead, frozenset):
-            self.deleted_ahead = set()
-        self.deleted_ahead.add(offset)
+        gaps = self.deleted_ahead.gaps(offsets.start, offsets.stop)
+        return [offset for first, end in gaps for offset in range(first, end)]
 
     def _move_cursor(self, cursor: int) -> None:
         if cursor <= self.cursor:
@@ -240,19 +339,31 @@ class QueueState:
         assert cursor <= self.log_end or self.fresh_count == 0, "the cursor passed messages that were not folded"
         self.cursor = cursor
         if self.deleted_ahead:
-            self.deleted_ahead = {offset for offset in self.deleted_ahead if offset >= cursor} or _NOTHING_AHEAD
+            self.deleted_ahead.drop_below(cursor)
 
 
-def delay_of(body: bytes) -> int:
-    """Milliseconds by which a message asks to be delayed; 0 where the header is absent or makes no sense."""
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter), empty where absent or senseless."""
+    delay_ms = 0
+    group = dedup_id = dead_source = b""
     try:
-        headers = decode_body(body).headers
+        headers = read_headers(body)
     except RecordError:
-        return 0
+        return 0, b"", b"", b""
     for name, content in headers:
-        if name == HEADER_DELAY_MS:
-            return min(int(content), DELAY_MS_MAX) if _is_number(content) else 0
-    return 0
+        if name == HEADER_GROUP:
+            group = content[:GROUP_BYTES_MAX]
+        elif name == HEADER_DEDUP:
+            dedup_id = content
+        elif name == HEADER_DELAY_MS and _is_number(content):
+            delay_ms = min(int(content), DELAY_MS_MAX)
+        elif name == HEADER_DEAD_SOURCE:
+            dead_source = content
+    return delay_ms, group, dedup_id, dead_source
+
+
+def group_of(body: bytes) -> bytes:
+    return machine_headers(body)[1]
 
 
 def _is_number(content: bytes) -> bool:

@@ -22,6 +22,7 @@ class Waiter(NamedTuple):
     until_ms: int
     number: int
     is_patient: bool  # False: a short poll that waits only for a read of the log that is under way
+    attempt: bytes
 
 
 class Waiters:
@@ -36,10 +37,12 @@ class Waiters:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def park(self, token: Token, messages_max: int, visibility_ms: int, until_ms: int, is_patient: bool) -> None:
+    def park(
+        self, token: Token, messages_max: int, visibility_ms: int, until_ms: int, is_patient: bool, attempt: bytes
+    ) -> None:
         assert token not in self._waiting, "two requests with one token"
         self._next_number += 1
-        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_patient)
+        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_patient, attempt)
         self._waiting[token] = waiter
         heapq.heappush(self._deadlines, (until_ms, waiter.number, token))
         if not is_patient:

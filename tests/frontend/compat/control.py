@@ -1,4 +1,8 @@
-"""A control plane for the compatibility suite: its own rules (`api/queues`, the pure parts), over a dictionary."""
+"""A control plane for the compatibility suite: its own rules (`api/queues`, the pure parts), over a dictionary.
+
+What it does with rows (move tasks, dead-letter relations) is done here in few words, with the same refusals; the real
+thing is tested in `tests/api` and `tests/workers`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from api.queues.attributes import QueueArn, QueueProblem
 from api.queues.permissions import check_label, check_permission, with_permission, without_permission
 from tests.support.frontend_plane import REGION, Installation
 
-_STATUS = {"OverLimit": 403}
+_STATUS = {"OverLimit": 403, "ResourceNotFoundException": 404}
 
 
 class ControlPlaneInMemory:
@@ -23,6 +27,7 @@ class ControlPlaneInMemory:
         self._front = front
         self.deleted: set[tuple[str, str]] = set()
         self.tags: dict[tuple[str, str], dict[str, str]] = {}
+        self.tasks: dict[str, dict[str, Any]] = {}
         front.control_answer = self.answer
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
@@ -37,7 +42,7 @@ class ControlPlaneInMemory:
 
     def _CreateQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
         name = rules.check_name(params.get("QueueName"))
-        asked = rules.check_new(params.get("Attributes"))
+        asked = rules.check_new(params.get("Attributes"), name)
         tags = rules.check_tags(params.get("tags"))
         queue = (account_id, name)
         if queue in self.deleted:
@@ -47,13 +52,16 @@ class ControlPlaneInMemory:
             if different is not None:
                 raise QueueProblem("QueueNameExists", f"A different value for attribute {different}")
             return {"name": name}
-        self._store(account_id, name, rules.merged(rules.DEFAULTS, asked))
+        self._check_redrive(account_id, name, asked)
+        self._store(account_id, name, rules.merged(rules.defaults_of(name), asked))
         self.tags[queue] = tags
         return {"name": name}
 
     def _SetQueueAttributes(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
-        change = rules.check_change(params.get("Attributes"))
         name = params["QueueName"]
+        change = rules.check_change(params.get("Attributes"), name)
+        rules.check_together(rules.merged(self._attributes(account_id, name), change))
+        self._check_redrive(account_id, name, change)
         self._store(account_id, name, rules.merged(self._attributes(account_id, name), change))
         return {}
 
@@ -68,12 +76,7 @@ class ControlPlaneInMemory:
         return self._page([name for name in self._names(account_id) if name.startswith(prefix)], params)
 
     def _ListDeadLetterSourceQueues(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
-        found = []
-        for name in self._names(account_id):
-            redrive = rules.redrive_of(self._attributes(account_id, name))
-            if redrive is not None and redrive.target == QueueArn(REGION, account_id, params["QueueName"]):
-                found.append(name)
-        return self._page(found, params)
+        return self._page(self._sources(account_id, params["QueueName"]), params)
 
     def _TagQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
         queue = (account_id, params["QueueName"])
@@ -103,19 +106,87 @@ class ControlPlaneInMemory:
         self._store(account_id, name, rules.merged(attributes, {"Policy": policy}))
         return {}
 
+    # --- move tasks ---
+
+    def _StartMessageMoveTask(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
+        source = self._named(account_id, params, "SourceArn")
+        if not self._sources(account_id, source):
+            raise _invalid("Source queue must be configured as a Dead Letter Queue.")
+        if "DestinationArn" in params and self._named(account_id, params, "DestinationArn") == source:
+            raise _invalid("Source queue arn and destination queue arn must be different.")
+        if any(task["SourceArn"] == params["SourceArn"] for task in self._running()):
+            raise _invalid("There is already a task running.")
+        handle = f"task-{len(self.tasks)}"
+        self.tasks[handle] = {
+            **params,
+            "TaskHandle": handle,
+            "Status": "RUNNING",
+            "ApproximateNumberOfMessagesMoved": 0,
+            "StartedTimestamp": 1_700_000_000_000,
+        }
+        return {"TaskHandle": handle}
+
+    def _ListMessageMoveTasks(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
+        self._named(account_id, params, "SourceArn")
+        found = [task for task in self.tasks.values() if task["SourceArn"] == params["SourceArn"]]
+        return {"Results": found[::-1][: params.get("MaxResults", 1)]}
+
+    def _CancelMessageMoveTask(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
+        if not params["TaskHandle"].startswith("task-"):
+            raise _invalid("Value for parameter TaskHandle is invalid.")
+        task = self.tasks.get(params["TaskHandle"])
+        if task is None:
+            raise QueueProblem("ResourceNotFoundException", "Task does not exist.")
+        if task not in self._running():
+            raise _invalid("Only active tasks can be cancelled")
+        task["Status"] = "CANCELLING"
+        return {"ApproximateNumberOfMessagesMoved": 0}
+
+    def _running(self) -> list[dict[str, Any]]:
+        return [task for task in self.tasks.values() if task["Status"] == "RUNNING"]
+
+    def _named(self, account_id: str, params: dict[str, Any], parameter: str) -> str:
+        arn = rules.parse_arn(params[parameter])
+        if arn is None or arn[:2] != (REGION, account_id) or arn.name not in self._names(account_id):
+            raise QueueProblem("ResourceNotFoundException", f"The resource for {parameter} doesn't exist.")
+        return arn.name
+
     # --- what is stored ---
 
     def _names(self, account_id: str) -> list[str]:
         return sorted(name for owner, name in self._front.metadata.queues if owner == account_id)
 
+    def _sources(self, account_id: str, target: str) -> list[str]:
+        found = []
+        for name in self._names(account_id):
+            redrive = rules.redrive_of(self._attributes(account_id, name))
+            if redrive is not None and redrive.target == QueueArn(REGION, account_id, target):
+                found.append(name)
+        return found
+
+    def _check_redrive(self, account_id: str, name: str, change: dict[str, str]) -> None:
+        redrive = rules.redrive_of(change)
+        if redrive is None:
+            return
+        target = redrive.target
+        there = target[:2] == (REGION, account_id) and target.name in self._names(account_id)
+        if not there or rules.is_fifo(target.name) != rules.is_fifo(name):
+            raise QueueProblem("InvalidAttributeValue", "Dead letter target does not exist.")
+        source_arn = rules.format_arn(REGION, account_id, name)
+        if not rules.allows_source(self._attributes(account_id, target.name), source_arn):
+            raise QueueProblem("InvalidAttributeValue", "The dead letter target does not allow this source.")
+
     def _attributes(self, account_id: str, name: str) -> dict[str, str]:
         record = self._front.metadata.queues.get((account_id, name))
         if record is None:
             raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
-        return {**rules.DEFAULTS, **record.attributes}
+        return {**rules.defaults_of(name), **record.attributes}
 
     def _store(self, account_id: str, name: str, attributes: dict[str, str]) -> None:
-        self._front.add_queue(name, account_id=account_id, attributes=attributes)
+        record = self._front.metadata.queues.get((account_id, name))
+        fresh = (max(self._front.storage.logs) + 1,) if rules.is_fifo(name) else (1,)
+        partitions = fresh if record is None else tuple(record.partitions)
+        self._front.add_queue(name, partitions, account_id=account_id, attributes=attributes)
 
     def _page(self, names: list[str], params: dict[str, Any]) -> dict[str, Any]:
         most, token = params.get("MaxResults"), params.get("NextToken")
@@ -128,6 +199,10 @@ class ControlPlaneInMemory:
         if most is not None and len(names) > len(page):
             result["NextToken"] = base64.b64encode(page[-1].encode()).decode()
         return result
+
+
+def _invalid(message: str) -> QueueProblem:
+    return QueueProblem("InvalidParameterValueException", message)
 
 
 def _after(token: str) -> str:

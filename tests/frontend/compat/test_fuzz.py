@@ -1,4 +1,6 @@
-"""Whatever fits the model's shapes, nearly fits them, or is only bytes: an answer of the protocol, never a 500."""
+"""Whatever fits the model's shapes, nearly fits them, or is only bytes: an answer of the protocol, never a 500.
+
+And nothing of another tenant's, who has a queue and a message in the same installation."""
 
 from __future__ import annotations
 
@@ -13,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.frontend.compat.cases import GRANTABLE, POLICY, REDRIVE, url_of
+from tests.frontend.compat.cases import GRANTABLE, POLICY, REDRIVE, arn_of, url_of
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.frontend.compat.query_model import json_model
 from tests.frontend.compat.wire import FORM, form_fields, speak
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation, Reply, sign
 
 ANSWER_S_MAX = 5.0
+SECRET = "what another tenant has sent"
 SHAPES: dict[str, Any] = json_model()["shapes"]
 OPERATIONS: dict[str, Any] = json_model()["operations"]
 # No shrinking: a failure is told as it is found, within the time that the tests have.
@@ -35,7 +38,9 @@ bounded = settings(
 _PLAUSIBLE = (
     "", "x", "a b", "0", "1", "-1", "99999999999", "true", "null", "orders", "new", "old.fifo", "All", ".*", "String",
     "Number", "Binary", "AWSTraceHeader", "DelaySeconds", "VisibilityTimeout", "Policy", "RedrivePolicy", "QueueArn",
-    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
+    url_of("orders"), url_of("secret", OTHER_ACCOUNT), url_of("old.fifo"), url_of("line.fifo"), arn_of("dead"),
+    "FifoQueue", "DeduplicationScope", "messageGroup", "ContentBasedDeduplication", "RedriveAllowPolicy", "task-0", "g",
+    OTHER_ACCOUNT, ACCOUNT, POLICY, REDRIVE,
     "{", "[]", "\x00", "\r", "<&>]]>", "\ufffe", "𝄞", "x" * 300, *GRANTABLE,
 )  # fmt: skip
 texts = st.sampled_from(_PLAUSIBLE) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -54,7 +59,7 @@ def of_shape(name: str) -> st.SearchStrategy[Any]:
     if kind == "structure":
         members = {member: of_shape(one["shape"]) for member, one in shape["members"].items()}
         if "QueueUrl" in members:
-            members["QueueUrl"] = st.just(url_of("orders")) | members["QueueUrl"]
+            members["QueueUrl"] = st.sampled_from((url_of("orders"), url_of("line.fifo"))) | members["QueueUrl"]
         return st.fixed_dictionaries({}, optional=members)
     if kind == "list":
         return st.lists(of_shape(shape["member"]["shape"]), max_size=12)
@@ -83,12 +88,16 @@ class Endurance:
         front = Installation()
         ControlPlaneInMemory(front)
         front.plane.drain()  # polls answer at once
+        secret = {"QueueUrl": url_of("secret", OTHER_ACCOUNT), "MessageBody": SECRET}
+        assert (await front.sqs("SendMessage", secret, key=front.other_key)).status == 200
         return front
 
     def answers(self, ask: Callable[[Installation], Awaitable[Reply]]) -> Reply:
         async def run() -> Reply:
             # Whatever was changed or deleted: every question finds the same.
-            self.front.add_queue("orders")
+            self.front.add_queue("orders", attributes={"RedrivePolicy": REDRIVE})
+            self.front.add_queue("line.fifo", (2,), attributes={"ContentBasedDeduplication": "true"})
+            self.front.add_queue("dead", (3,))
             async with asyncio.timeout(ANSWER_S_MAX):
                 return await ask(self.front)
 
@@ -96,6 +105,8 @@ class Endurance:
         self.front.clock.now_s += 1
         reply = self.runner.run(run())
         assert reply.status in (200, 400, 403, 404, 413, 415), reply
+        assert SECRET not in reply.body.decode()
+        assert [one is not None and one.delivery for one in self.front.storage.logs[50]] == [0], "another's queue"
         if reply.headers["content-type"] == "text/xml":
             ElementTree.fromstring(reply.body)
         else:

@@ -15,9 +15,12 @@ from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameD
 from storage_nodes.protocol.messages import (
     AcquireReply,
     Cancel,
+    ClusterInfo,
     ErrorReply,
     Hello,
+    NodeInfo,
     Opcode,
+    PartitionInfo,
     SendReply,
     SendRequest,
     encode_message,
@@ -188,3 +191,82 @@ def test_calls_that_fail_together_turn_the_guess_once() -> None:
         assert [len(node.frames) for node in nodes] == [3, 3, 0]
 
     run([refuse, lambda frame: encode_message(AcquireReply(1, [])), refuse], scenario)
+
+
+# --- nodes that come and go ---------------------------------------------------------------------------------
+
+
+def describing(nodes: list[NodeAddress], partition: PartitionInfo, manager: int = 1) -> Answer:
+    """A node that leads nothing, and knows the cluster."""
+    infos = [NodeInfo(*node) for node in nodes]
+    described = encode_message(ClusterInfo("c", manager, infos, [partition]))
+    return lambda frame: described if frame.opcode == Opcode.DESCRIBE_CLUSTER else None
+
+
+def with_a_node_it_was_not_given(
+    refusal: StorageError, scenario: Callable[[StorageClient, ScriptedNode, ScriptedNode], Awaitable[None]]
+) -> None:
+    """The client is given node 1, which refuses; node 4 has the partition."""
+
+    async def main() -> None:
+        new = ScriptedNode(4, accept)
+        there = await new.start()
+        old = ScriptedNode(1, lambda frame: refusal)
+        here = await old.start()
+        describe = describing([here, there], PartitionInfo(3, 1, [4], "t"))
+        old.script = lambda frame: describe(frame) or refusal
+        client = StorageClient("c", [here], timeout_s=5.0)
+        await client.start()
+        await scenario(client, old, new)
+        await client.close()
+        for node in (old, new):
+            assert node.server is not None
+            node.server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+@pytest.mark.parametrize(
+    "refusal", [StorageError(ErrorCode.NOT_LEADER, "", 4), StorageError(ErrorCode.UNKNOWN_PARTITION)]
+)
+def test_node_that_joined_later_is_found_and_remembered(refusal: StorageError) -> None:
+    async def scenario(client: StorageClient, old: ScriptedNode, new: ScriptedNode) -> None:
+        for _ in range(3):
+            await client.send(3, [b"x"])
+        assert len(new.frames) == 3
+        assert [frame.opcode for frame in old.frames].count(Opcode.DESCRIBE_CLUSTER) <= 2
+
+    with_a_node_it_was_not_given(refusal, scenario)
+
+
+def test_node_that_is_gone_is_asked_no_more_and_an_old_word_removes_nobody() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        links = client._links
+        addresses = [links._nodes[node.node_id] for node in nodes]
+        partition = PartitionInfo(3, 1, [1], "t")
+        nodes[0].script = describing(addresses[:1], partition, manager=0)  # type: ignore[assignment]
+        await client.describe()
+        assert links._order == [1, 2]
+        nodes[0].script = describing(addresses[:1], partition)  # type: ignore[assignment]
+        await client.describe()
+        assert links._order == [1]
+
+    run([accept, accept], scenario)
+
+
+def test_answer_of_a_node_that_knows_nothing_yet_does_not_count() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        addresses = [client._links._nodes[node.node_id] for node in nodes]
+        nodes[0].script = describing([], PartitionInfo(3, 1, [1], "t"), manager=0)  # type: ignore[assignment]
+        nodes[1].script = describing(addresses, PartitionInfo(3, 1, [2], "t"))  # type: ignore[assignment]
+        assert (await client.describe()).partitions[0].replicas == [2]
+
+    run([accept, accept], scenario)
+
+
+def test_node_nobody_knows_is_unreachable() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        with pytest.raises(StorageError, match="node 9 is not known"):
+            await client.describe_node(9)
+
+    run([accept], scenario)

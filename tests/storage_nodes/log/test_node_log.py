@@ -311,6 +311,10 @@ def test_partition_created_again_after_a_drop_starts_empty(log: NodeLog) -> None
     commit(log)
     log.drop(1)
     commit(log)
+    plan = log.plan_forget(1)
+    assert plan is not None
+    log.run_forget(plan)
+    log.forget_done()
     log.create(1, 2, "second")
     batch = append(log, 1, epoch=4)
     commit(log)

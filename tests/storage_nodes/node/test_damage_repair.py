@@ -122,12 +122,14 @@ class Bench:
     def __init__(self, role: Role, peer_match: int, others_up: bool = True, leader: int = 2) -> None:
         peers = [SimpleNamespace(up=True, match=peer_match)]
         raft = SimpleNamespace(role=role, leader=leader, commit=10, status=lambda: SimpleNamespace(peers=peers))
-        log = SimpleNamespace(partition=7, tag='{"tag":"t","replicas":[1,2,3]}', suspect=False)
+        tag = '{"tag":"t","replicas":[1,2,3]}'
+        log = SimpleNamespace(partition=7, tag=tag, suspect=False, committed_configuration=lambda: None)
         self.closed = self.reset = self.opened = 0
         self.now_ms = 0
         replica = SimpleNamespace(raft=raft, log=log, close=self._close)
         self.others_up = others_up
         self.node: Any = SimpleNamespace(
+            node_id=1,
             replicas={7: replica},
             links=SimpleNamespace(is_up=lambda peer: peer != 1 and self.others_up),
             clock=SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms),

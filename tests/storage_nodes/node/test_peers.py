@@ -12,8 +12,10 @@ from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import BEAT_AGAIN_MS, PeerLinks
-from storage_nodes.protocol.messages import Heartbeat, PeerHello
+from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, encode_frame
+from storage_nodes.protocol.messages import ErrorReply, Heartbeat, Opcode, PeerHello, encode_message
 
+OWN = NodeAddress(1, "127.0.0.1", 9, "a")
 PEER = NodeAddress(2, "127.0.0.1", 1, "b")
 
 
@@ -37,16 +39,19 @@ class Wire:
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def abort(self) -> None:
+        pass
+
 
 class Rig:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.clock = HandClock()
         self.changes: list[tuple[int, bool]] = []
-        self.links = PeerLinks(loop, self.clock, "c", 1, 7, [PEER], lambda peer, up: self.changes.append((peer, up)))
+        self.links = PeerLinks(loop, self.clock, "c", OWN, 7, [PEER], lambda peer, up: self.changes.append((peer, up)))
         self.link = self.links._links[2]
         self.wire = Wire()
         self.link.connection_made(cast(Any, self.wire))
-        assert self.links.greeted(PeerHello("c", 2, 3))
+        assert self.links.greeted(PeerHello("c", 2, 3)) == ""
 
     def hear(self, echo: int, seq: int = 1, incarnation: int = 3, own_incarnation: int = 7) -> None:
         self.links.heard(Heartbeat(2, incarnation, seq, echo, own_incarnation))
@@ -86,19 +91,19 @@ def test_beat_of_an_earlier_incarnation_of_the_peer_counts_for_nothing(rig: Rig)
 
 def test_restarted_peer_goes_down_and_comes_up_anew(rig: Rig) -> None:
     rig.hear(echo=rig.clock.now_ms)
-    assert rig.links.greeted(PeerHello("c", 2, 4))
+    assert rig.links.greeted(PeerHello("c", 2, 4)) == ""
     rig.hear(echo=rig.clock.now_ms, incarnation=4)
     assert rig.changes == [(2, True), (2, False), (2, True)]
 
 
 def test_older_incarnation_is_turned_away(rig: Rig) -> None:
-    assert rig.links.greeted(PeerHello("c", 2, 4))
-    assert not rig.links.greeted(PeerHello("c", 2, 3))
+    assert rig.links.greeted(PeerHello("c", 2, 4)) == ""
+    assert "started again" in rig.links.greeted(PeerHello("c", 2, 3))
 
 
 def test_messages_of_an_older_incarnation_count_until_a_newer_one_greets(rig: Rig) -> None:
     assert rig.links.is_newest(2, 3)
-    assert rig.links.greeted(PeerHello("c", 2, 4))
+    assert rig.links.greeted(PeerHello("c", 2, 4)) == ""
     assert not rig.links.is_newest(2, 3)
     assert rig.links.is_newest(2, 4)
 
@@ -145,3 +150,76 @@ def test_peer_silent_while_this_node_has_its_turns_is_down_in_time(rig: Rig) -> 
         rig.clock.now_ms += HEARTBEAT_INTERVAL_MS
         rig.links.beat_all()
     assert rig.clock.now_ms - began_ms <= PEER_TIMEOUT_MS + HEARTBEAT_INTERVAL_MS
+
+
+# --- nodes that come, move and go ---------------------------------------------------------------------------
+
+
+def test_stranger_is_let_in_once_the_cluster_log_names_it(rig: Rig) -> None:
+    assert "not registered" in rig.links.greeted(PeerHello("c", 3, 1))
+    rig.links.admit(NodeAddress(3, "127.0.0.1", 3, "c"))
+    assert rig.links.greeted(PeerHello("c", 3, 1)) == ""
+
+
+def test_greeting_meant_for_another_node_is_refused(rig: Rig) -> None:
+    assert rig.links.greeted(PeerHello("c", 2, 3, to=8)) == "this is node 1, not node 8"
+    assert rig.links.greeted(PeerHello("c", 2, 3, to=1)) == ""
+
+
+def test_expelled_node_goes_down_and_is_never_let_in_again(rig: Rig) -> None:
+    rig.hear(echo=rig.clock.now_ms)
+    rig.links.expel(2)
+    assert rig.changes == [(2, True), (2, False)] and not rig.links.is_up(2)
+    assert "was decommissioned" in rig.links.greeted(PeerHello("c", 2, 9))
+
+
+def test_own_word_of_a_peer_about_its_address_is_tried_first_then_the_one_before(rig: Rig) -> None:
+    rig.links.greeted(PeerHello("c", 2, 3, 1, "127.0.0.1", 2, "b"))
+    moved = NodeAddress(2, "127.0.0.1", 2, "b")
+    assert rig.link.addresses == [moved, PEER] and rig.links.claims() == [moved]
+    rig.links.admit(NodeAddress(2, "127.0.0.1", 3, "b"))
+    assert [address.port for address in rig.link.addresses] == [3, 2], "two are remembered"
+
+
+class Listener:
+    """A port that takes connections, counts the greetings, and may answer them."""
+
+    def __init__(self, answer: bytes = b"") -> None:
+        self.greetings = 0
+        self.answer = answer
+
+    async def start(self) -> int:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.greetings += bool(await reader.read(1))
+        writer.write(self.answer)
+        await reader.read()
+        writer.close()
+
+
+async def test_peer_that_moved_is_found_at_its_other_address() -> None:
+    listener = Listener()
+    port = await listener.start()
+    links = PeerLinks(asyncio.get_running_loop(), NodeClock(), "c", OWN, 7, [PEER], lambda peer, up: None)
+    links.admit(NodeAddress(2, "127.0.0.1", port, "b"))
+    links.admit(PEER)  # the last word is wrong: nobody listens there
+    links.start()
+    async with asyncio.timeout(5):
+        while not listener.greetings:
+            await asyncio.sleep(0.01)
+    await links.close()
+
+
+async def test_node_that_is_refused_says_why_once_and_keeps_asking(capsys: pytest.CaptureFixture[str]) -> None:
+    payload = encode_message(ErrorReply(1, "node 1 was decommissioned"))
+    listener = Listener(encode_frame(Opcode.PEER_HELLO, FLAG_ANSWER | FLAG_ERROR, 0, payload))
+    peer = NodeAddress(2, "127.0.0.1", await listener.start(), "b")
+    links = PeerLinks(asyncio.get_running_loop(), NodeClock(), "c", OWN, 7, [peer], lambda peer, up: None)
+    links.start()
+    async with asyncio.timeout(10):
+        while listener.greetings < 2:
+            await asyncio.sleep(0.01)
+    await links.close()
+    assert capsys.readouterr().out.count("node 1 was decommissioned") == 1

@@ -14,6 +14,7 @@ from storage_nodes.log.record_batch import (
     CONTROL_QUEUE,
     HEADER_BYTES,
     BatchError,
+    body_spans,
     build_batch,
     control_key,
     control_kind,
@@ -21,7 +22,14 @@ from storage_nodes.log.record_batch import (
     read_header,
     verify_batch,
 )
-from storage_nodes.protocol.records import RecordError, decode_body, decode_varint, encode_body, encode_varint
+from storage_nodes.protocol.records import (
+    RecordError,
+    decode_body,
+    decode_varint,
+    encode_body,
+    encode_varint,
+    read_headers,
+)
 
 Message = tuple[bytes | None, bytes, list[tuple[bytes, bytes]]]
 
@@ -160,3 +168,35 @@ def test_records_of_a_damaged_batch_raise_nothing_but_batch_error(messages: list
 def test_control_key_that_is_none_is_refused(key: bytes | None) -> None:
     with pytest.raises(BatchError):
         control_kind(key)
+
+
+def headers_or_refusal(read: object, body: bytes) -> object:
+    try:
+        return read(body)  # type: ignore[operator]
+    except RecordError:
+        return RecordError
+
+
+@settings(max_examples=400, deadline=None)
+@given(messages, st.lists(st.tuples(st.integers(0, 20), st.integers(0, 255)), max_size=2), st.integers(0, 5))
+def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
+    message: Message, changes: list[tuple[int, int]], cut: int
+) -> None:
+    value, key, headers = message[1], message[0], message[2]
+    body = bytearray(encode_body(value, key, headers))
+    for at, byte in changes:
+        body[at % len(body)] = byte
+    damaged = bytes(body[: len(body) - cut])
+    expected = headers_or_refusal(lambda body: list(decode_body(body).headers), damaged)
+    assert headers_or_refusal(read_headers, damaged) == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=140))
+def test_spans_are_where_the_bodies_stand(messages: list[Message]) -> None:
+    bodies = bodies_of(messages)
+    batch = build_batch(7, 0, 1, bodies)
+    starts, ends = body_spans(batch)
+    assert [batch[start:end] for start, end in zip(starts, ends, strict=True)] == bodies
+    with pytest.raises(BatchError):
+        body_spans(batch[:-1])

@@ -6,8 +6,7 @@ from collections import Counter
 
 import pytest
 
-from storage_nodes.machines.cluster.machine import (
-    ClusterMachine,
+from storage_nodes.machines.cluster.commands import (
     Command,
     CreatePartition,
     DeletePartition,
@@ -18,6 +17,7 @@ from storage_nodes.machines.cluster.machine import (
     RegisterNode,
     encode_command,
 )
+from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig

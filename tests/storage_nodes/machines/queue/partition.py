@@ -16,10 +16,22 @@ from storage_nodes.log.record_batch import (
     iterate_bodies,
     read_header,
 )
-from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, Fetch, FreshRange, Pick, Propose, Refuse
+from storage_nodes.machines.queue.effects import (
+    Answer,
+    DeadLetter,
+    Deliver,
+    Duplicated,
+    Effect,
+    Fetch,
+    FreshRange,
+    Pick,
+    Propose,
+    Refuse,
+)
 from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.state import group_of
 from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_DELAY_MS, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, encode_body
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
@@ -38,6 +50,8 @@ class Partition:
         self.answers: dict[Hashable, object] = {}
         self.delivered: dict[Hashable, list[Pick]] = {}
         self.refused: dict[Hashable, Refuse] = {}
+        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
+        self.moves: list[DeadLetter] = []  # under way
         self.fetches: list[Fetch] = []
         self.holds_fetches = False
         self.is_proposed = False
@@ -75,6 +89,24 @@ class Partition:
         headers = [(HEADER_DELAY_MS, b"%d" % delay_ms)] if delay_ms else ()
         return self.append([encode_body(b"body", headers=headers)] * count, plain=not delay_ms)
 
+    def send_keyed(self, *messages: tuple[bytes, bytes], delay_ms: int = 0) -> range:
+        """Messages as (group, deduplication id), empty where there is none."""
+        bodies = []
+        for group, dedup_id in messages:
+            headers = [(HEADER_GROUP, group)] if group else []
+            headers += [(HEADER_DEDUP, dedup_id)] if dedup_id else []
+            headers += [(HEADER_DELAY_MS, b"%d" % delay_ms)] if delay_ms else []
+            bodies.append(encode_body(b"body", headers=headers))
+        return self.append(bodies, plain=False)
+
+    def rebuild_follower(self, checkpoint: bytes, entries: int) -> None:
+        """The follower starts over from a checkpoint that was made when the log had so many entries."""
+        machine = QueueMachine(self.config)
+        machine.restore(checkpoint)
+        for header, batch in self.log[entries:]:
+            assert machine.apply(header, lambda batch=batch: list(iterate_bodies(batch)), self.now_ms) == []
+        self.machines[1 - self.leader_index] = machine
+
     def commit(self) -> None:
         """Take what is staged through the log, until nothing is."""
         while self.is_proposed:
@@ -94,6 +126,7 @@ class Partition:
     def fail_over(self) -> None:
         """The other replica leads; what was staged and not committed is lost."""
         self.fetches.clear()
+        self.moves.clear()
         self.perform(self.leader.follow())
         self.is_proposed = False
         self.leader_index = 1 - self.leader_index
@@ -115,6 +148,12 @@ class Partition:
             elif isinstance(effect, Answer):
                 self._answered(effect.token)
                 self.answers[effect.token] = effect.result
+            elif isinstance(effect, Duplicated):
+                assert not self.duplicates.keys() & dict(effect.pairs).keys()
+                self.duplicates.update(effect.pairs)
+            elif isinstance(effect, DeadLetter):
+                assert not self.moves, "one move at a time"
+                self.moves.append(effect)
             elif isinstance(effect, Refuse):
                 self._answered(effect.token)
                 self.refused[effect.token] = effect
@@ -128,10 +167,12 @@ class Partition:
     def run_fetches(self) -> None:
         while self.fetches:
             from_offset = self.fetches.pop().from_offset
-            found = [h for h, _ in self.log if h.last_offset >= from_offset][: self.fetch_batches_max]
-            ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h in found if not h.is_control]
-            next_offset = found[-1].end_offset if found else self.end
-            self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms))
+            found = [entry for entry in self.log if entry[0].last_offset >= from_offset][: self.fetch_batches_max]
+            data = [entry for entry in found if not entry[0].is_control]
+            ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h, _ in data]
+            groups = [[group_of(body) for _, body in iterate_bodies(batch)] for _, batch in data]
+            next_offset = found[-1][0].end_offset if found else self.end
+            self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms, groups))
 
     def tick(self) -> None:
         self.perform(self.leader.tick(self.now_ms))
@@ -152,11 +193,16 @@ class Partition:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def acquire(
-        self, token: Hashable, count: int = 10, visibility_ms: int = VISIBILITY_MS, wait_ms: int = 0
+        self,
+        token: Hashable,
+        count: int = 10,
+        visibility_ms: int = VISIBILITY_MS,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
     ) -> list[Pick] | None:
-        """The picks, or None when it waits or was refused."""
+        """The picks, or None when it waits (FIFO: for its commit, too) or was refused."""
         until_ms = self.now_ms + wait_ms if wait_ms else 0
-        self.perform(self.leader.acquire(token, count, visibility_ms, until_ms, self.now_ms))
+        self.perform(self.leader.acquire(token, count, visibility_ms, until_ms, self.now_ms, attempt))
         return self.delivered.get(token)
 
     def delete(self, token: Hashable, receipts: list[tuple[int, int]]) -> None:
@@ -178,10 +224,11 @@ class Partition:
         checkpoint = self.leader.checkpoint()
         assert checkpoint == self.follower.checkpoint()
         state = self.leader.state
-        gone = state.deleted + state.expired + state.purged
+        gone = state.deleted + state.expired + state.purged + state.dead_lettered
         assert state.sent == state.fresh_count + len(state.live) + gone
         assert state.cursor <= state.log_end == self.end
-        assert not any(offset in state.live or offset < state.cursor for offset in state.deleted_ahead)
+        assert not any(offset < state.cursor for offset in state.deleted_ahead)
+        assert self.leader.is_fifo or not any(offset in state.live for offset in state.deleted_ahead)
         restored = QueueMachine()
         restored.restore(checkpoint)
         assert restored.checkpoint() == checkpoint

@@ -357,7 +357,7 @@ def test_removed_leader_to_whom_nobody_listens_steps_down_and_stays_down() -> No
     commit_all(bench)
     assert bench.machine.transferee in (2, 3)
     effects = bench.tick_at(bench.now_ms + ELECTION_TIMEOUT_MS)
-    assert effects == [SteppedDown(0, "was removed from the group")]
+    assert effects == [SteppedDown(0, "node 1 was removed from the group")]
     assert bench.machine.next_tick_ms() == 0
 
 

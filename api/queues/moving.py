@@ -1,0 +1,179 @@
+"""Claiming move tasks and noting their progress: the database half. The storage half is `workers/moves`.
+
+    claim     the task is active, its time has come -> the row names who works on it, for MOVE_CLAIM_LEASE_MS
+    progress  conditional on the claim: adds to `moved`, renews the lease; tells of a cancel
+    release   conditional on the claim: the slice is over, somebody goes on after a pause
+    end       conditional on the claim: COMPLETED, CANCELLED or FAILED
+
+A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done.
+What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives
+nothing is not taken for an empty one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+from django.utils import timezone
+
+from api import limits
+from api.audit.actions import LIFECYCLE, record
+from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
+from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
+
+
+class MoveClaim(NamedTuple):
+    """A task to be worked on, as it was when it was claimed. `destination` None: back to where each came from."""
+
+    claim: uuid.UUID
+    task_id: int
+    account_id: str
+    source: QueueRecord | None
+    destination: QueueRecord | None
+    sources_only: bool
+    messages_per_s: int
+    # How many it may still move; None = all.
+    left: int | None
+    counted: bool
+    steady: bool
+
+
+@transaction.atomic
+def claim_move(task_id: int) -> MoveClaim | None:
+    """None: nothing is owed now, somebody is at it, or the task has just ended."""
+    now = timezone.now()
+    rows = MessageMoveTask.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
+    task = rows.filter(pk=task_id, status__in=ACTIVE_MOVES, next_attempt_at__lte=now).first()
+    if task is None:
+        return None
+    if task.claim is not None:
+        task.steady_at = _steady_after(now)
+    if task.status == MoveStatus.CANCELLING:
+        _end(task, MoveStatus.CANCELLED, "")
+        return None
+    if now - task.started_at > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
+        _end(task, MoveStatus.FAILED, f"The task has run for {limits.MOVE_TASK_HOURS_MAX} hours.")
+        return None
+    task.claim = uuid.uuid4()
+    task.next_attempt_at = now + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
+    task.save(update_fields=["claim", "next_attempt_at", "steady_at"])
+    return MoveClaim(
+        task.claim,
+        task.pk,
+        task.account_id,
+        record_of(task.source),
+        None if task.destination is None else record_of(task.destination),
+        not task.destination_arn,
+        task.messages_per_s or limits.MOVE_MESSAGES_PER_S_MAX,
+        None if task.messages_max is None else max(0, task.messages_max - task.moved),
+        task.to_move is not None,
+        now >= task.steady_at,
+    )
+
+
+@transaction.atomic
+def note_count(claim: MoveClaim, to_move: int) -> None:
+    MessageMoveTask.objects.filter(pk=claim.task_id, claim=claim.claim).update(to_move=to_move)
+
+
+@transaction.atomic
+def note_progress(claim: MoveClaim, moved: int) -> bool:
+    """False: stop here, because the task was cancelled (it ends now) or the claim was lost."""
+    task = _claimed(claim)
+    if task is None:
+        return False
+    task.moved += moved
+    task.failures = 0
+    task.next_attempt_at = timezone.now() + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
+    task.save(update_fields=["moved", "failures", "next_attempt_at"])
+    if task.status == MoveStatus.CANCELLING:
+        _end(task, MoveStatus.CANCELLED, "")
+        return False
+    return True
+
+
+@transaction.atomic
+def release_move(claim: MoveClaim, pause_ms: int, failed: bool = False) -> None:
+    """The slice is over. After too many failures in a row the task has failed."""
+    task = _claimed(claim)
+    if task is None:
+        return
+    now = timezone.now()
+    if failed:
+        task.failures += 1
+        task.steady_at = _steady_after(now)
+    if task.failures > limits.MOVE_FAILURES_MAX:
+        _end(task, MoveStatus.FAILED, "The message store does not answer.")
+        return
+    task.claim = None
+    task.next_attempt_at = now + timedelta(milliseconds=pause_ms)
+    task.save(update_fields=["claim", "failures", "next_attempt_at", "steady_at"])
+
+
+@transaction.atomic
+def end_move(claim: MoveClaim, status: MoveStatus, reason: str = "") -> None:
+    task = _claimed(claim)
+    if task is not None:
+        _end(task, status, reason)
+
+
+def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
+    """Tasks that stand still: due for longer than age_ms."""
+    due = timezone.now() - timedelta(milliseconds=age_ms)
+    rows = MessageMoveTask.objects.filter(status__in=ACTIVE_MOVES, next_attempt_at__lte=due)
+    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RECONCILE_HINTS_MAX])
+
+
+def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
+    """The account's queue that this partition belongs to, if it is still there."""
+    rows = Queue.objects.filter(account_id=account_id, partitions__contains=[partition])
+    queue = rows.filter(state=QueueState.ACTIVE).first()
+    return None if queue is None else record_of(queue)
+
+
+def record_of(queue: Queue) -> QueueRecord | None:
+    """As the metadata service tells it to front ends. None where the queue cannot be used."""
+    if queue.state != QueueState.ACTIVE:
+        return None
+    keys = [DataKey(key.version, bytes(key.wrapped)) for key in queue.data_keys.order_by("version")]
+    borrowed = [
+        BorrowedKey(key.version, bytes(key.wrapped), key.owner_uuid.bytes, key.owner_name)
+        for key in queue.borrowed_keys.order_by("pk")
+    ]
+    return QueueRecord(
+        queue.account_id,
+        queue.name,
+        queue.uuid.bytes,
+        list(queue.partitions),
+        queue.state,
+        queue.attributes,
+        queue.fifo,
+        bytes(queue.account.account_key_wrapped),
+        keys,
+        int(queue.created_at.timestamp() * 1000),
+        int(queue.modified_at.timestamp() * 1000),
+        queue.version,
+        borrowed,
+    )
+
+
+def _claimed(claim: MoveClaim) -> MessageMoveTask | None:
+    rows = MessageMoveTask.objects.select_for_update(of=("self",)).select_related("source")
+    return rows.filter(pk=claim.task_id, claim=claim.claim).first()
+
+
+def _steady_after(now: datetime) -> datetime:
+    return now + timedelta(milliseconds=limits.MOVE_VISIBILITY_MS)
+
+
+def _end(task: MessageMoveTask, status: MoveStatus, reason: str) -> None:
+    task.status = status
+    task.failure_reason = reason[: limits.MOVE_FAILURE_CHARACTERS_MAX]
+    task.claim = None
+    task.ended_at = timezone.now()
+    task.save()
+    details = {"task": str(task.uuid), "moved": task.moved, "reason": task.failure_reason}
+    record(LIFECYCLE, task.account_id, f"queue.move.{status.lower()}", f"queue:{task.source.name}", **details)

@@ -1,0 +1,75 @@
+"""A stored record made readable: decoded, its key found, its envelope opened.
+
+A dead letter stays as it was sealed, under a data key of the queue it was sent to. That queue has lent its keys to the
+dead-letter queue (`borrowed_keys` of the record), and they stay there when it is deleted. Versions of data keys are
+unique in an installation (but for the first ones ever made), so the version in the envelope names the queue too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+import msgspec
+
+from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
+from frontend.routing.queues import QueueView
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_GROUP, RecordError, decode_body
+
+_decode_source = msgspec.msgpack.Decoder(DeadSource).decode
+
+
+class Letter(NamedTuple):
+    """`lender` is the queue whose key opened it, None where it was the queue's own."""
+
+    opened: Opened
+    group: str | None
+    dead: DeadSource | None
+    lender: str | None
+
+
+class KeyNotLent(EnvelopeError):
+    """A dead letter that no key opens which this view of the queue knows: a newer one may."""
+
+
+def open_record(queue: QueueView, body: bytes) -> Letter:
+    """Raises EnvelopeError, RecordError."""
+    record = decode_body(body)
+    if not record.headers:
+        return Letter(_open_own(queue, record.value), None, None, None)
+    # Of a header that is there twice the first counts: where a letter died first.
+    headers = dict(reversed(record.headers))
+    raw_group = headers.get(HEADER_GROUP)
+    try:
+        group = None if raw_group is None else raw_group.decode("ascii")
+    except UnicodeDecodeError:
+        raise RecordError("a group id that is not ASCII") from None
+    raw_source = headers.get(HEADER_DEAD_SOURCE)
+    if raw_source is None:
+        return Letter(_open_own(queue, record.value), group, None, None)
+    opened, lender = _open_dead(queue, record.value)
+    try:
+        return Letter(opened, group, _decode_source(raw_source), lender)
+    except msgspec.DecodeError:
+        raise RecordError("the source of a dead letter does not parse") from None
+
+
+def _open_own(queue: QueueView, envelope: bytes) -> Opened:
+    key = queue.opening_key(key_version(envelope))
+    if key is None:
+        raise EnvelopeError("the queue has no such data key")
+    return open_envelope(key, envelope)
+
+
+def _open_dead(queue: QueueView, envelope: bytes) -> tuple[Opened, str | None]:
+    version = key_version(envelope)
+    for borrowed in queue.borrowed_keys(version):
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(borrowed.key, envelope), borrowed.owner_name
+    # Back where it was sent: two queues may be each other's dead-letter queue.
+    own = queue.opening_key(version)
+    if own is not None:
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(own, envelope), None
+    raise KeyNotLent("no known key opens this dead letter")

@@ -1,0 +1,266 @@
+"""What the leader of a FIFO queue can hand out: the messages it knows of, by group, and which groups are free.
+
+Derived from the replicated state and the log, thrown away with the leadership.
+
+    back    the group's messages in `live`, in order: leased, ready again, delayed, dead. Those that were delivered are
+            the first of the group: leases are taken from the front while nothing is in flight
+    fresh   its messages that were never delivered, as far as the window reaches; eight bytes each
+    offers  heap of the groups that may have something to hand out, by their first message. An entry is only a hint:
+            `run` decides. A group that is locked leaves the heap and is offered again when something of it changes
+
+The window is the stretch [.., end) of the log in which every waiting message is known here. New messages extend it
+while it reaches to the log's end and holds fewer than FIFO_READ_AHEAD_MESSAGES_MAX; the rest is read from the log when
+needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+
+from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
+from storage_nodes.machines.queue.effects import FreshRange, Groups
+from storage_nodes.machines.queue.fifo_state import FifoState
+from storage_nodes.machines.queue.ready import Leases
+
+# Handed-out offsets at the front of an array before it is cut.
+_HEAD_MAX = 256
+_TIMES_GARBAGE_MAX = 1_024
+_NOT_OFFERED = -1
+_NOTHING = (0, 0)
+
+
+class Group:
+    __slots__ = ("back", "fresh", "head", "key", "leases_under_way", "offered")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.back: list[int] = []
+        self.fresh = array("q")
+        self.head = 0  # fresh[head:] wait
+        self.leases_under_way = 0  # leases of ours that are not folded yet: 0 or 1
+        self.offered = _NOT_OFFERED
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.back and self.head == len(self.fresh) and not self.leases_under_way
+
+    def first(self) -> int:
+        """Offset of the first message, which must exist."""
+        if self.head == len(self.fresh):
+            return self.back[0]
+        return min(self.back[0], self.fresh[self.head]) if self.back else self.fresh[self.head]
+
+    def take_fresh(self, count: int) -> array[int]:
+        head = self.head
+        taken = self.fresh[head : head + count]
+        self.head = head + count
+        if self.head == len(self.fresh):
+            self.fresh = array("q")
+            self.head = 0
+        elif self.head > _HEAD_MAX and 2 * self.head > len(self.fresh):
+            del self.fresh[: self.head]
+            self.head = 0
+        return taken
+
+
+class GroupWindow:
+    __slots__ = ("_bases", "_leases", "_offers", "_state", "_times_ms", "count", "end", "groups")
+
+    def __init__(self, state: FifoState, leases: Leases) -> None:
+        self._state = state
+        self._leases = leases
+        self.groups: dict[bytes, Group] = {}
+        self.count = 0  # fresh messages known
+        self.end = state.cursor
+        self._offers: list[tuple[int, bytes]] = []
+        # Fresh messages from _bases[i] on were appended at _times_ms[i].
+        self._bases = array("q")
+        self._times_ms = array("q")
+        for offset in sorted(state.group_of):
+            self._group(state.group_of[offset]).back.append(offset)
+
+    # --- messages come ----------------------------------------------------------------------------------------
+
+    def arrived(
+        self, base: int, last: int, timestamp_ms: int, before: int, groups: dict[int, bytes], delayed: Sequence[int]
+    ) -> None:
+        """A data batch was folded when the log ended at `before`; `groups` leaves out the duplicates in it."""
+        for offset in delayed:
+            self.came_live(offset)
+        if self.end < before or self.count + last + 1 - base > FIFO_READ_AHEAD_MESSAGES_MAX:
+            return
+        self._note_time(base, timestamp_ms)
+        not_fresh = set(delayed)
+        for offset, key in groups.items():
+            if offset not in not_fresh:
+                self._add_fresh(offset, key)
+        self.end = last + 1
+
+    def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
+        """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
+        taken, group_of, before = self._state.deleted_ahead, self._state.group_of, self.end
+        for (first, last, timestamp_ms), keys in ranges:
+            gaps = taken.gaps(max(first, self.end), min(last, end - 1) + 1)
+            if gaps:
+                self._note_time(gaps[0][0], timestamp_ms)
+            for start, stop in gaps:
+                for offset in range(start, stop):
+                    self._add_fresh(offset, keys[offset - first])
+        self.end = max(self.end, end)
+        if group_of:  # what became due beyond the window had to wait until all in front of it was known
+            for offset in range(before, self.end):
+                if offset in group_of:
+                    self.offer(self.groups[group_of[offset]])
+
+    def came_live(self, offset: int) -> None:
+        """A message came into `live`: a delayed one as it arrived, or a fresh one as its lease was folded."""
+        insort(self._group(self._state.group_of[offset]).back, offset)
+
+    # --- messages go ------------------------------------------------------------------------------------------
+
+    def left_live(self, offset: int, key: bytes) -> None:
+        group = self.groups.get(key)
+        if group is None:
+            return
+        at = bisect_left(group.back, offset)
+        if at < len(group.back) and group.back[at] == offset:
+            del group.back[at]
+        self.offer(group)
+
+    def clear(self, end: int) -> None:
+        """Nothing below `end` waits or is in `live`."""
+        self.groups.clear()
+        self._offers.clear()
+        self.count = 0
+        self.end = max(self.end, end)
+
+    def take_expired(self, oldest_ms: int, room: int) -> list[int]:
+        """Take up to `room` fresh messages that were sent at or before `oldest_ms`."""
+        at = bisect_right(self._times_ms, oldest_ms)
+        boundary = self._bases[at] if at < len(self._bases) else self.end
+        expired: list[int] = []
+        if not at or self._state.cursor >= boundary:
+            return expired
+        for group in list(self.groups.values()):
+            count = min(bisect_left(group.fresh, boundary, group.head) - group.head, room - len(expired))
+            if count > 0:
+                expired += group.take_fresh(count)
+                self.count -= count
+                self.offer(group)
+        return expired
+
+    # --- what may be handed out -------------------------------------------------------------------------------
+
+    @property
+    def has_offers(self) -> bool:
+        """May some group have something? Drops offers that mean nothing any more."""
+        while self._offers:
+            first, key = self._offers[0]
+            group = self.groups.get(key)
+            if group is not None and group.offered == first and self.run(group, 1) != _NOTHING:
+                return True
+            self._withdraw_first()
+        return False
+
+    def take_offer(self) -> Group | None:
+        """The group with the oldest message, out of the heap; None when every group is locked or empty."""
+        if not self.has_offers:
+            return None
+        group = self.groups[self._offers[0][1]]
+        self._withdraw_first()
+        return group
+
+    def run(self, group: Group, room: int) -> tuple[int, int]:
+        """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
+
+        None while any of its messages is in flight (R26) or dead; none from a delayed one on.
+        """
+        assert not group.leases_under_way, "locked groups are not offered"
+        live, leases = self._state.live, self._leases
+        again = 0
+        for offset in group.back:
+            delivery = live[offset][1]
+            if not leases.is_ready(offset):
+                if delivery > 0:
+                    return _NOTHING
+                break
+            if delivery == 0 and offset >= self.end:
+                break  # messages in front of it may not have been read yet
+            again += 1
+        waits_for_delay = again < len(group.back)
+        end = group.back[again] if waits_for_delay else self.end
+        fresh = bisect_left(group.fresh, end, group.head) - group.head if waits_for_delay else (
+            len(group.fresh) - group.head
+        )  # fmt: skip
+        if not again or not fresh or group.fresh[group.head] > group.back[again - 1]:
+            again = min(again, room)
+            return again, min(fresh, room - again)
+        # A fresh message stands among those in `back` (they were delayed longer than it): what is before it goes first.
+        before = bisect_left(group.back, group.fresh[group.head])
+        if before:
+            return min(before, room), 0
+        return 0, min(bisect_left(group.fresh, group.back[0], group.head) - group.head, room)
+
+    def offer(self, group: Group) -> None:
+        """Something of the group changed: it may have messages to hand out."""
+        if group.is_empty:
+            self.groups.pop(group.key, None)
+            return
+        if group.leases_under_way or (not group.back and group.head == len(group.fresh)):
+            return
+        first = group.first()
+        if group.offered != first:
+            group.offered = first
+            heapq.heappush(self._offers, (first, group.key))
+
+    def became_ready(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self.offer(self.groups[self._state.group_of[offset]])
+
+    def sent_ms(self, offset: int) -> int:
+        """Append time of a fresh message in the window."""
+        return self._times_ms[bisect_right(self._bases, offset) - 1]
+
+    @property
+    def oldest_ms(self) -> int:
+        """Append time of the first waiting message; 0 where none is known to wait."""
+        return self.sent_ms(max(self._state.cursor, self._bases[0])) if self.count and self._bases else 0
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _group(self, key: bytes) -> Group:
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key)
+        return group
+
+    def _add_fresh(self, offset: int, key: bytes) -> None:
+        group = self.groups.get(key)
+        if group is None:
+            group = self.groups[key] = Group(key)
+        group.fresh.append(offset)
+        self.count += 1
+        if len(group.fresh) - group.head == 1:
+            self.offer(group)
+
+    def _note_time(self, base: int, timestamp_ms: int) -> None:
+        times_ms = self._times_ms
+        if times_ms:
+            timestamp_ms = max(timestamp_ms, times_ms[-1])
+            if timestamp_ms == times_ms[-1]:
+                return
+        self._bases.append(base)
+        times_ms.append(timestamp_ms)
+        if len(times_ms) > _TIMES_GARBAGE_MAX:
+            passed = bisect_right(self._bases, self._state.cursor) - 1
+            if 2 * passed > len(times_ms):
+                del self._bases[:passed], times_ms[:passed]
+
+    def _withdraw_first(self) -> None:
+        first, key = heapq.heappop(self._offers)
+        group = self.groups.get(key)
+        if group is not None and group.offered == first:
+            group.offered = _NOT_OFFERED

@@ -1,0 +1,55 @@
+"""What queues of this node send to other queues: dead letters. The node is a client of the cluster like any other, so
+it does not matter where the other queue is led."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from storage_nodes.client import StorageClient
+from storage_nodes.model import NodeAddress
+from storage_nodes.protocol.errors import StorageError
+
+# How long the leader of the other queue is looked for before the sender hears that there is none.
+FORWARD_TIMEOUT_S = 3.0
+
+
+class Forwards:
+    """One per node; its client is made when first needed."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str
+    ) -> None:
+        self._loop = loop
+        self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S)
+        self._client: StorageClient | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+        """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
+        went wrong."""
+        task = self._loop.create_task(self._send(partition, bodies, done))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        for task in list(self._under_way):
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+    async def _send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+        error: StorageError | None = None
+        try:
+            if self._client is None:
+                self._client = self._make_client()
+                await self._client.start()
+            await self._client.send(partition, bodies, plain=False)
+        except StorageError as refused:
+            error = refused
+        done(error)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.result()  # our bug, if anything: for the loop's exception handler

@@ -1,0 +1,155 @@
+"""What the cluster log says that a node holds, and with whom it talks, carried out as it is folded.
+
+A replica is made when a partition is created here or begins to move here, and dropped when the partition is deleted or
+the end of its move away is committed, and for no other reason (R23). One that comes by a move is a learner: it is fed,
+and has no say until its group gives it one.
+
+**A restart folds again what was folded before**: all of the cluster log since the last checkpoint. Then no replica may
+be made that was dropped since, empty and without memory of its votes, nor one be dropped that came back by a later
+move. So while old entries are folded (`ClusterReplica.refolding`) nothing is made: what is still to be held at their
+end is there, or is made then. And every replica knows the number of the move it came by: the end of an earlier one does
+not concern it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from storage_nodes.machines.cluster.commands import (
+    Effect,
+    MoveBegun,
+    MoveEnded,
+    NodeChanged,
+    PartitionCreated,
+    PartitionDeleted,
+    PartitionPlan,
+)
+from storage_nodes.model import NodeState
+from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.replica import PartitionMeta
+
+if TYPE_CHECKING:
+    from storage_nodes.node.node import StorageNode
+
+FORGET_RETRY_S = 0.01
+
+
+class Holdings:
+    """Of one node. On the event loop."""
+
+    def __init__(self, node: StorageNode, early: EarlyMessages) -> None:
+        self._node = node
+        self._early = early
+        # Partitions to be made here again, whose earlier logs must leave the manifest first.
+        self.forgetting: set[int] = set()
+
+    def changed(self, effect: Effect) -> None:
+        """The cluster log says something, committed."""
+        if isinstance(effect, PartitionCreated | MoveBegun):
+            self._create(effect.plan)
+        elif isinstance(effect, PartitionDeleted):
+            self._drop(effect.plan.partition)
+        elif isinstance(effect, MoveEnded):
+            if effect.dropped == self._node.node_id and self._came_by(effect.plan.partition) <= effect.number:
+                self._drop(effect.plan.partition)
+        elif isinstance(effect, NodeChanged):
+            self._adopt_node(effect.node_id)
+        self._node.moves.poke()
+
+    def replaced(self, before: dict[int, PartitionPlan]) -> None:
+        """A snapshot took the place of the cluster log: make and drop what the state that was skipped over made and
+        dropped. Ids are never reused, so what is held no more was given up by a committed command (R23). A replica that
+        was to go and come back meanwhile stays: an old log and its votes are no worse than none."""
+        own, partitions = self._node.node_id, self._node.cluster.machine.partitions
+        for partition, plan in before.items():
+            after = partitions.get(partition)
+            if own in plan.holders() and (after is None or own not in after.holders()):
+                self._drop(partition)
+        self.catch_up()
+        self._node.moves.poke()
+
+    def catch_up(self) -> None:
+        """Make what the folded cluster log says is here, and let in who it says belongs to the cluster."""
+        machine = self._node.cluster.machine
+        for node_id in machine.nodes:
+            self._adopt_node(node_id)
+        for plan in list(machine.partitions.values()):
+            self._create(plan)
+
+    def _adopt_node(self, node_id: int) -> None:
+        """Let it in, or, once it is gone, not any more."""
+        machine = self._node.cluster.machine
+        if machine.state_of(node_id) is not NodeState.GONE:
+            self._node.links.admit(machine.nodes[node_id])
+        elif node_id != self._node.node_id:
+            self._node.links.expel(node_id)
+            self._node.hang_up(node_id)
+
+    def _create(self, plan: PartitionPlan) -> None:
+        """The cluster log says that this partition exists, or that a replica of it is to come here."""
+        if self._node.node_id not in plan.holders() or self._node.cluster.refolding:
+            return
+        if plan.partition in self._node.log.partitions:
+            move = plan.move
+            if move is None or move.target != self._node.node_id or self._came_by(plan.partition) >= move.number:
+                return
+            self._drop(plan.partition)  # from before it was moved away: the end of that was skipped over
+        if self._node.log.is_dropping(plan.partition):
+            if plan.partition not in self.forgetting:
+                self.forgetting.add(plan.partition)
+                self._forget(plan.partition)
+            return
+        suspect = self._node.cluster.log.suspect
+        # Made while this node still learns what it once knew: it may have held this replica before, as a voter.
+        is_learner = self._node.node_id not in plan.replicas and not suspect
+        members = plan.holders() if suspect else plan.replicas
+        meta = PartitionMeta(plan.tag, members, plan.config, is_learner, self._came_with(plan))
+        log = self._node.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
+        if suspect:
+            self._node.log.set_suspect(plan.partition, True)
+        self._node.committer.wake()
+        replica = self._node.open_replica(log, meta)
+        replica.start(campaign=plan.replicas[0] == self._node.node_id)
+        for sender, message in self._early.take(plan.partition):
+            replica.receive(sender, message)
+
+    def _came_with(self, plan: PartitionPlan) -> int:
+        """The last move that may have brought a replica that is made now: only ends of later ones concern it."""
+        move = plan.move
+        if move is None:
+            return self._node.cluster.machine.last_move
+        return move.number if move.target == self._node.node_id else move.number - 1
+
+    def _came_by(self, partition: int) -> int:
+        log = self._node.log.partitions.get(partition)
+        return 0 if log is None else msgspec.json.decode(log.tag, type=PartitionMeta).move
+
+    def _forget(self, partition: int) -> None:
+        """It was held here before and is to be held again: first its earlier log leaves the manifest."""
+        plan = self._node.log.plan_forget(partition) if self._node.log.is_dropping(partition) else None
+        if plan is not None:
+            forget = plan
+            self._node.run_cold(lambda: self._node.log.run_forget(forget), lambda _: self._forgotten(partition, True))
+        elif self._node.log.is_dropping(partition):
+            self._node.loop.call_later(FORGET_RETRY_S, self._forget, partition)
+        else:
+            self._forgotten(partition, False)  # a flush came first
+
+    def _forgotten(self, partition: int, here: bool) -> None:
+        if here:
+            self._node.log.forget_done()
+        self.forgetting.discard(partition)
+        now_planned = self._node.cluster.machine.partitions.get(partition)
+        if now_planned is not None:
+            self._create(now_planned)
+
+    def _drop(self, partition: int) -> None:
+        """The cluster log says, committed, that this partition is not, or no longer, held here (R23)."""
+        replica = self._node.replicas.pop(partition, None)
+        if replica is not None:
+            replica.close()
+        if partition in self._node.log.partitions:
+            self._node.log.drop(partition)
+            self._node.committer.wake()

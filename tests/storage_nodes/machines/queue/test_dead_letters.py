@@ -1,0 +1,137 @@
+"""Dead letters: what was received too often is moved, and delivered no more while it is (R30)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX, RETENTION_MS_MIN
+from storage_nodes.machines.queue.effects import DeadLetter, Letter
+from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
+from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, encode_body
+from tests.storage_nodes.machines.queue.partition import Partition, offsets_of
+
+TARGET = 9
+
+
+@pytest.fixture(params=[False, True], ids=["standard", "fifo"])
+def partition(request: pytest.FixtureRequest) -> Partition:
+    return Partition(QueueConfig(fifo=request.param, max_receives=2, dead_letter_partition=TARGET))
+
+
+def receive(partition: Partition, token: str, count: int = 10) -> list[int]:
+    """Receive, and let the lease run out."""
+    partition.acquire(token, count, 1_000)
+    partition.commit()
+    partition.pass_ms(1_000)
+    return offsets_of(partition.delivered[token])
+
+
+def kill_letters(partition: Partition, count: int = 1) -> list[int]:
+    offsets = list(partition.send_keyed(*[(b"g", b"")] * count))
+    assert receive(partition, "first", 1_000) == receive(partition, "second", 1_000) == offsets
+    return offsets
+
+
+def test_message_received_too_often_is_handed_to_the_mover_with_its_life(partition: Partition) -> None:
+    sent_ms = partition.now_ms
+    (offset,) = kill_letters(partition)
+    assert partition.moves == [DeadLetter(TARGET, [Letter(offset, 2, sent_ms, sent_ms)])]
+    assert receive(partition, "third") == []
+
+
+def test_message_that_was_moved_is_gone_from_the_source(partition: Partition) -> None:
+    offsets = kill_letters(partition)
+    partition.perform(partition.leader.moved(offsets, partition.now_ms))
+    partition.moves.clear()
+    partition.commit()
+    assert partition.counts() == (0, 0, 0)
+    assert partition.leader.stats(partition.now_ms).dead_lettered == 1
+    partition.check()
+
+
+def test_new_leader_moves_again_what_the_old_one_may_have_moved(partition: Partition) -> None:
+    (offset,) = kill_letters(partition)
+    partition.perform(partition.leader.moved([offset], partition.now_ms))  # staged, never committed
+    partition.fail_over()
+    assert [letter.offset for letter in partition.moves[0].letters] == [offset]
+    assert receive(partition, "third") == []
+
+
+def test_move_that_failed_is_tried_again_after_a_pause_and_the_message_is_not_received(partition: Partition) -> None:
+    (offset,) = kill_letters(partition)
+    partition.moves.clear()
+    partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    assert not partition.moves
+    partition.pass_ms(DEAD_LETTER_PAUSE_MS_MIN)
+    assert [letter.offset for letter in partition.moves[0].letters] == [offset]
+    assert receive(partition, "third") == []
+
+
+def test_message_that_cannot_be_moved_at_all_is_received_again(partition: Partition) -> None:
+    offsets = kill_letters(partition)
+    partition.moves.clear()
+    assert receive(partition, "meanwhile") == []
+    partition.perform(partition.leader.move_failed(True, partition.now_ms))
+    assert receive(partition, "third") == offsets
+    partition.pass_ms(60_000)
+    assert partition.moves, "and the move is tried again after that"
+
+
+def test_many_dead_letters_move_in_order_a_share_at_a_time(partition: Partition) -> None:
+    offsets = kill_letters(partition, DEAD_LETTERS_PER_MOVE_MAX + 20)
+    moved = []
+    while partition.moves:
+        letters = [letter.offset for letter in partition.moves.pop().letters]
+        moved += letters[:70]
+        partition.perform(partition.leader.moved(letters[:70], partition.now_ms))
+        partition.commit()
+    assert moved == offsets
+    partition.check()
+
+
+def test_group_goes_on_when_its_dead_letter_is_moved() -> None:
+    partition = Partition(QueueConfig(fifo=True, max_receives=1, dead_letter_partition=TARGET))
+    first, second = partition.send_keyed((b"g", b""), (b"g", b""))
+    assert receive(partition, "one", 1) == [first]
+    assert receive(partition, "two") == [], "the order within the group holds for its dead letters as well"
+    partition.moves.clear()
+    partition.perform(partition.leader.moved([first], partition.now_ms))
+    partition.commit()
+    assert receive(partition, "three") == [second]
+
+
+def test_more_receives_allowed_give_the_message_back(partition: Partition) -> None:
+    offsets = kill_letters(partition)
+    partition.moves.clear()
+    partition.perform(partition.leader.move_failed(False, partition.now_ms))
+    assert receive(partition, "meanwhile") == []
+    config = QueueConfig(fifo=partition.leader.is_fifo, max_receives=0)
+    partition.perform(partition.leader.configure("c", config))
+    partition.commit()
+    assert receive(partition, "third") == offsets
+
+
+def test_purge_takes_dead_letters_too(partition: Partition) -> None:
+    offsets = kill_letters(partition)
+    partition.purge("p")
+    partition.commit()
+    partition.moves.clear()
+    partition.perform(partition.leader.moved(offsets, partition.now_ms))
+    partition.commit()
+    assert partition.counts() == (0, 0, 0) and partition.leader.state.dead_lettered == 0
+    partition.check()
+
+
+def test_dead_letter_in_a_standard_queue_is_as_old_as_it_was_in_its_source() -> None:
+    partition = Partition(QueueConfig(retention_ms=RETENTION_MS_MIN))
+    sent_ms = partition.now_ms - RETENTION_MS_MIN // 2
+    source = encode_message(DeadSource(3, 5, sent_ms, sent_ms + 1, 4))
+    bodies = [encode_body(b"dead", None, [(HEADER_DEAD_SOURCE, source)]), encode_body(b"new")]
+    dead, new = partition.append(bodies, plain=False)
+    picks = partition.acquire("a", visibility_ms=0)
+    assert picks is not None and {pick.offset: pick.sent_ms for pick in picks} == {dead: sent_ms, new: partition.now_ms}
+    partition.commit()
+    partition.pass_ms(RETENTION_MS_MIN // 2 + 2_000)
+    partition.commit()
+    assert not partition.leader.is_live(dead, dead) and partition.leader.is_live(new, new)
+    partition.check()

@@ -1,0 +1,353 @@
+"""FIFO delivery: groups, locks, order, receipts, attempts (R25, R26, I9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_nodes.limits import ATTEMPT_MS_MAX, PURGE_INTERVAL_MS, RETENTION_MS_MIN
+from storage_nodes.machines.queue.effects import Pick
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueConfig
+from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
+
+
+@pytest.fixture
+def partition() -> Partition:
+    return Partition(QueueConfig(fifo=True))
+
+
+def send(partition: Partition, groups: str, delay_ms: int = 0) -> list[int]:
+    return list(partition.send_keyed(*[(group.encode(), b"") for group in groups], delay_ms=delay_ms))
+
+
+def take(partition: Partition, token: str, count: int = 10, **how: int) -> list[Pick]:
+    partition.acquire(token, count, **how)
+    partition.commit()
+    return partition.delivered[token]
+
+
+def test_lease_is_committed_before_anything_is_delivered(partition: Partition) -> None:
+    send(partition, "a")
+    assert partition.acquire("early") is None and "early" not in partition.delivered
+    partition.commit()
+    assert len(partition.delivered["early"]) == 1
+
+
+def test_leader_lost_before_the_lease_is_committed_delivered_nothing(partition: Partition) -> None:
+    (offset,) = send(partition, "a")
+    partition.acquire("lost")
+    partition.fail_over()
+    assert partition.refused["lost"].code is ErrorCode.OUTCOME_UNKNOWN
+    assert take(partition, "next") == [Pick(offset, 1, partition.now_ms, partition.now_ms)]
+
+
+def test_group_in_flight_is_locked_for_others_and_other_groups_are_not(partition: Partition) -> None:
+    a1, b1, a2, b2 = send(partition, "abab")
+    assert offsets_of(take(partition, "one", 1)) == [a1]
+    assert offsets_of(take(partition, "two")) == [b1, b2]
+    assert take(partition, "three") == []
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "four")) == [a2]
+
+
+def test_lock_holds_across_a_failover_until_it_runs_out(partition: Partition) -> None:
+    a1, a2 = send(partition, "aa")
+    take(partition, "one", 1)
+    partition.fail_over()
+    assert take(partition, "two") == []
+    partition.pass_ms(VISIBILITY_MS)
+    assert [(pick.offset, pick.delivery) for pick in take(partition, "three")] == [(a1, 2), (a2, 1)]
+
+
+def test_one_acquire_takes_as_many_of_a_group_as_it_may(partition: Partition) -> None:
+    offsets = send(partition, "abcaabca")
+    assert offsets_of(take(partition, "one", 3)) == [offsets[0], offsets[3], offsets[4]]
+    assert offsets_of(take(partition, "two", 3)) == [offsets[1], offsets[5], offsets[2]]
+
+
+def test_group_stays_locked_while_one_of_its_messages_is_in_flight(partition: Partition) -> None:
+    a1, a2, a3, a4 = send(partition, "aaaa")
+    take(partition, "one", 3)
+    partition.delete("d", [(a1, 1), (a3, 1)])
+    partition.commit()
+    assert take(partition, "two") == []
+    partition.change("c", [(a2, 1, 0)])
+    partition.commit()
+    assert [(pick.offset, pick.delivery) for pick in take(partition, "three")] == [(a2, 2), (a4, 1)]
+
+
+def test_message_that_is_visible_again_waits_for_the_others_of_its_lease(partition: Partition) -> None:
+    a1, a2 = send(partition, "aa")
+    take(partition, "one")
+    partition.change("c", [(a1, 1, 0)])
+    partition.commit()
+    assert take(partition, "two") == [], "a2 is in flight"
+    partition.delete("d", [(a2, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [a1]
+
+
+def test_second_lease_on_a_group_is_not_staged_while_the_first_is_on_its_way(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    partition.acquire("one", 1)
+    (a2,) = send(partition, "a")
+    partition.acquire("two", 1)
+    partition.commit()
+    assert offsets_of(partition.delivered["one"]) == [a1] and partition.delivered["two"] == []
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [a2]
+
+
+def test_delayed_message_keeps_its_place_between_others_that_are_not(partition: Partition) -> None:
+    """The delay of the queue was changed meanwhile."""
+    (a1,) = send(partition, "a")
+    (a2,) = send(partition, "a", delay_ms=1_000)
+    (a3,) = send(partition, "a")
+    partition.pass_ms(1_000)
+    order = []
+    for number in range(3):
+        picks = take(partition, f"t{number}")
+        order += offsets_of(picks)
+        partition.delete(f"d{number}", receipts_of(picks))
+        partition.commit()
+    assert order == [a1, a2, a3]
+
+
+def test_delayed_message_holds_back_what_follows_it_in_its_group(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    (a2,) = send(partition, "a", delay_ms=5_000)
+    a3, b1 = send(partition, "ab")
+    assert offsets_of(take(partition, "one")) == [a1, b1]
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert take(partition, "two") == []
+    partition.pass_ms(5_000)
+    assert offsets_of(take(partition, "three")) == [a2, a3]
+
+
+def test_receipt_of_a_lease_that_ran_out_deletes_nothing(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    take(partition, "one")
+    partition.pass_ms(VISIBILITY_MS)
+    partition.delete("late", [(a1, 1)])
+    partition.change("later", [(a1, 1, 1_000)])
+    partition.commit()
+    assert partition.answers["late"] == partition.answers["later"] == [ErrorCode.RECEIPT_STALE]
+    assert take(partition, "two")[0].delivery == 2
+    partition.delete("old", [(a1, 1)])
+    partition.delete("new", [(a1, 2)])
+    partition.commit()
+    assert partition.answers["old"] == [ErrorCode.RECEIPT_STALE]
+    assert partition.answers["new"] == [ErrorCode.OK]
+    partition.delete("again", [(a1, 2)])
+    partition.commit()
+    assert partition.answers["again"] == [ErrorCode.OK], "gone is gone"
+
+
+def test_receipt_of_a_message_that_waits_is_made_up(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert partition.answers["d"] == [ErrorCode.UNKNOWN_RECORD]
+
+
+def test_waiting_receives_are_served_as_groups_become_free(partition: Partition) -> None:
+    a1, a2 = send(partition, "aa")
+    take(partition, "one", 1)
+    partition.acquire("waits", wait_ms=20_000)
+    partition.commit()
+    assert "waits" not in partition.delivered
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert offsets_of(partition.delivered["waits"]) == [a2]
+
+
+def test_limit_of_messages_in_flight_answers_with_nothing() -> None:
+    partition = Partition(QueueConfig(fifo=True, in_flight_max=2))
+    offsets = send(partition, "abc")
+    assert offsets_of(take(partition, "one")) == offsets[:2]
+    assert take(partition, "two") == [], "no error, as on SQS"
+    partition.delete("d", [(offsets[0], 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [offsets[2]]
+
+
+def test_same_attempt_gets_the_same_messages_with_their_visibility_anew(partition: Partition) -> None:
+    send(partition, "aab")
+    partition.acquire("one", attempt=b"try")
+    partition.commit()
+    first = partition.delivered["one"]
+    partition.pass_ms(VISIBILITY_MS - 1)
+    partition.fail_over()
+    partition.acquire("two", attempt=b"try")
+    partition.commit()
+    assert partition.delivered["two"] == first and len(first) == 3
+    partition.pass_ms(VISIBILITY_MS - 1)
+    assert take(partition, "three") == []
+    partition.check()
+
+
+def test_attempt_whose_messages_changed_is_a_receive_like_any_other(partition: Partition) -> None:
+    offsets = send(partition, "abc")
+    partition.acquire("one", 2, attempt=b"try")
+    partition.commit()
+    partition.delete("d", [(offsets[0], 1)])
+    partition.commit()
+    partition.acquire("two", attempt=b"try")
+    partition.commit()
+    assert offsets_of(partition.delivered["two"]) == [offsets[2]]
+
+
+def test_attempt_of_which_a_visibility_change_is_on_its_way_is_not_renewed(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    partition.acquire("one", attempt=b"try")
+    partition.commit()
+    partition.change("c", [(a1, 1, 0)])
+    partition.acquire("two", attempt=b"try")
+    partition.commit()
+    assert partition.delivered["two"] == [] and partition.answers["c"] == [ErrorCode.OK]
+    assert [pick.delivery for pick in take(partition, "three")] == [2]
+
+
+def test_attempt_is_forgotten_after_five_minutes(partition: Partition) -> None:
+    send(partition, "a")
+    partition.acquire("one", visibility_ms=2 * ATTEMPT_MS_MAX, attempt=b"try")
+    partition.commit()
+    partition.pass_ms(ATTEMPT_MS_MAX)
+    partition.acquire("two", attempt=b"try")
+    partition.commit()
+    assert partition.delivered["two"] == []
+    send(partition, "b")
+    partition.acquire("three", attempt=b"next")
+    partition.commit()
+    assert list(partition.leader.state.attempts) == [b"next"]  # type: ignore[attr-defined]
+
+
+def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX", 2)
+    send(partition, "abc")
+    for name in ("x", "y", "z"):
+        partition.acquire(name, 1, attempt=name.encode())
+        partition.commit()
+    assert list(partition.leader.state.attempts) == [b"y", b"z"]  # type: ignore[attr-defined]
+
+
+def test_attempt_that_is_on_its_way_is_told_to_come_again(partition: Partition) -> None:
+    send(partition, "ab")
+    partition.acquire("one", 1, attempt=b"try")
+    partition.acquire("two", 1, attempt=b"try")
+    assert partition.refused["two"].code is ErrorCode.OVERLOADED
+
+
+def test_purge_takes_waiting_and_locked_messages(partition: Partition) -> None:
+    send(partition, "aab")
+    take(partition, "one", 1)
+    partition.purge("p")
+    partition.commit()
+    assert partition.answers["p"] == (ErrorCode.OK, 3)
+    offsets = send(partition, "ab")
+    assert offsets_of(take(partition, "two")) == offsets
+    partition.now_ms += PURGE_INTERVAL_MS
+    partition.check()
+
+
+def test_messages_of_locked_groups_expire_too() -> None:
+    partition = Partition(QueueConfig(RETENTION_MS_MIN, fifo=True))
+    send(partition, "aaab")
+    take(partition, "one", 1, visibility_ms=10 * RETENTION_MS_MIN)
+    partition.pass_ms(2 * RETENTION_MS_MIN)
+    partition.commit()
+    assert partition.counts() == (0, 0, 0) and partition.leader.state.expired == 4
+    (offset,) = send(partition, "a")
+    assert offsets_of(take(partition, "two")) == [offset]
+    partition.check()
+
+
+def test_what_was_taken_behind_a_locked_group_is_one_range_however_much_it_is(partition: Partition) -> None:
+    """A group that is locked for long must not make the queue remember every message that passes it."""
+    (blocked, *_) = send(partition, "a" * 2)
+    take(partition, "locked", 1, visibility_ms=43_200_000)
+    for number in range(300):
+        send(partition, "bc")
+        picks = take(partition, f"t{number}")
+        partition.delete(f"d{number}", receipts_of(picks))
+        partition.commit()
+    state = partition.leader.state
+    assert state.cursor == blocked + 1 and len(state.deleted_ahead) == 1
+    assert len(partition.leader.checkpoint()) < 400
+    partition.check()
+
+
+def test_group_beyond_the_read_ahead_is_found_when_it_is_asked_for(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 20)
+    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.READ_AHEAD_MESSAGES_MAX", 4)
+    send(partition, "a" * 15)
+    send(partition, "b" * 3)
+    (far,) = send(partition, "c" * 30)[-1:]
+    take(partition, "one", 1)
+    assert len(take(partition, "two", 10)) == 3, "the b's"
+    window = partition.leader._leader._window  # type: ignore[union-attr]
+    assert window.count <= 20 + 30 and window.end <= far + 20, "what does not fit is not read"
+    assert partition.leader.state.fresh_count == 44
+
+
+def read_little_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 4)
+    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.READ_AHEAD_MESSAGES_MAX", 2)
+
+
+def test_delayed_message_beyond_the_read_ahead_waits_for_what_stands_in_front_of_it(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_little_ahead(monkeypatch)
+    send(partition, "aaaa")
+    (b1,) = send(partition, "b")
+    (b2,) = send(partition, "b", delay_ms=1_000)
+    take(partition, "one", 1)
+    partition.holds_fetches = True
+    partition.pass_ms(1_000)
+    partition.acquire("two")
+    partition.commit()
+    assert not partition.delivered.get("two"), "b1 has not been read yet"
+    partition.holds_fetches = False
+    partition.run_fetches()
+    partition.commit()
+    assert offsets_of(partition.delivered["two"]) == [b1]
+    partition.delete("d", [(b1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [b2]
+
+
+def test_delayed_message_beyond_the_read_ahead_is_found_when_that_gets_there(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_little_ahead(monkeypatch)
+    send(partition, "aaaa")
+    c1, c2 = send(partition, "cc")
+    (b1,) = send(partition, "b", delay_ms=1_000)
+    take(partition, "one", 1)
+    partition.pass_ms(1_000)
+    found = offsets_of(take(partition, "two")) + offsets_of(take(partition, "three"))
+    assert sorted(found) == [c1, c2, b1]
+
+
+def test_whether_a_queue_is_fifo_cannot_be_changed(partition: Partition) -> None:
+    partition.perform(partition.leader.configure("c", QueueConfig(fifo=False)))
+    assert partition.refused["c"].code is ErrorCode.INVALID_REQUEST
+
+
+def test_statistics_count_groups_and_locks(partition: Partition) -> None:
+    send(partition, "aabbc")
+    take(partition, "one", 3)
+    partition.pass_ms(5)
+    stats = partition.leader.stats(partition.now_ms)
+    assert (stats.waiting, stats.in_flight, stats.groups, stats.locked_groups) == (2, 3, 3, 2)
+    assert stats.oldest_sent_ms == partition.now_ms - 5

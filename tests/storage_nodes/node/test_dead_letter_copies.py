@@ -1,0 +1,50 @@
+"""The copy of a dead letter: what it keeps, what it says of its source, and the id that stops a second one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from storage_nodes.machines.queue.effects import Letter
+from storage_nodes.node.dead_letters import dead_letter_copy, dead_letter_id
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+    encode_body,
+)
+
+LETTER = Letter(70, 4, 2_000, 1_000)
+
+
+def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
+    headers = [(HEADER_GROUP, b"g"), (HEADER_DELAY_MS, b"5000"), (HEADER_DEDUP, b"theirs"), (b"other", b"kept")]
+    copy = decode_body(dead_letter_copy(3, LETTER, encode_body(b"value", b"key", headers)))
+    assert (copy.key, copy.value) == (b"key", b"value")
+    named = dict(copy.headers)
+    assert len(named) == len(copy.headers) and named.keys() == {
+        HEADER_GROUP, HEADER_DEDUP, HEADER_DEAD_SOURCE, b"other",
+    }  # fmt: skip
+    assert named[HEADER_DEDUP] == dead_letter_id(3, 70)
+    source = msgspec.msgpack.decode(named[HEADER_DEAD_SOURCE], type=DeadSource)
+    assert source == DeadSource(3, 70, 1_000, 2_000, 4)
+
+
+def test_second_copy_of_a_message_has_the_id_of_the_first_and_no_other_message_has_it() -> None:
+    body = encode_body(b"x")
+    assert dead_letter_copy(3, LETTER, body) == dead_letter_copy(3, LETTER, body)
+    ids = {dead_letter_id(partition, offset) for partition in range(30) for offset in range(300)}
+    assert len(ids) == 30 * 300
+
+
+def test_copy_of_a_copy_says_where_it_stood_last() -> None:
+    twice = decode_body(dead_letter_copy(9, LETTER, dead_letter_copy(3, LETTER, encode_body(b"x"))))
+    sources = [content for name, content in twice.headers if name == HEADER_DEAD_SOURCE]
+    assert [msgspec.msgpack.decode(content, type=DeadSource).partition for content in sources] == [9]
+
+
+def test_record_that_does_not_parse_is_kept_as_it_is() -> None:
+    copy = decode_body(dead_letter_copy(3, LETTER, b"\xff\xff"))
+    assert copy.value == b"\xff\xff"

@@ -1,0 +1,236 @@
+"""FIFO queues, deduplication and dead letters on three real nodes, whose leaders are killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+
+import msgspec
+import pytest
+
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.limits import ATTEMPT_BYTES_MAX, DEDUP_ID_BYTES_MAX, GROUP_BYTES_MAX
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import DeadSource, MessageState, QueueConfig
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+    encode_body,
+)
+
+FIFO = QueueConfig(fifo=True)
+
+
+def run(work: object) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))  # type: ignore[arg-type]
+
+
+def keyed(value: bytes, group: bytes = b"g", dedup_id: bytes = b"") -> bytes:
+    headers = [(HEADER_GROUP, group)] + ([(HEADER_DEDUP, dedup_id)] if dedup_id else [])
+    return encode_body(value, None, headers)
+
+
+async def create(cluster: StorageCluster, client: StorageClient, tag: str, config: QueueConfig) -> int:
+    await cluster.create_partition(client, PartitionKind.QUEUE, "first")  # waits for the cluster
+    info = await client.create_partition(PartitionKind.QUEUE, tag, config)
+    await client.stats(info.partition)
+    return info.partition
+
+
+async def leader_of(client: StorageClient, partition: int) -> int:
+    return (await client.describe([partition])).partitions[0].leader
+
+
+def test_order_within_groups_holds_for_two_consumers_while_the_leader_is_killed(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "fifo", FIFO)
+        groups, count = [b"a", b"b", b"c", b"d", b"e"], 60
+        acknowledged: dict[bytes, list[int]] = defaultdict(list)
+
+        async def produce(group: bytes) -> None:
+            for number in range(count):
+                # The client sends again what it has no answer for; the id makes it one message.
+                await client.send(partition, [keyed(b"%d" % number, group, b"%b-%d" % (group, number))], plain=False)
+
+        async def consume() -> None:
+            while sum(map(len, acknowledged.values())) < len(groups) * count:
+                reply = await client.acquire(partition, 4, 30_000, 200, attempt=os.urandom(16))
+                for message in reply.messages:
+                    record = decode_body(message.body)
+                    group = dict(record.headers)[HEADER_GROUP]
+                    assert int(record.value) not in acknowledged[group], "delivered after its delete was acknowledged"
+                    assert await client.delete(partition, [(message.offset, message.delivery)]) == [ErrorCode.OK]
+                    acknowledged[group].append(int(record.value))
+
+        producers = [asyncio.create_task(produce(group)) for group in groups]
+        consumers = [asyncio.create_task(consume()) for _ in range(2)]
+        while sum(map(len, acknowledged.values())) < 40:
+            await asyncio.sleep(0.005)
+        killed = await leader_of(client, partition)
+        cluster.kill(killed)
+        await asyncio.gather(*producers, *consumers)
+        assert acknowledged == {group: list(range(count)) for group in groups}
+        stats = await client.stats(partition)
+        assert (stats.waiting, stats.in_flight) == (0, 0)
+        cluster.start(killed)
+        await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("config", [QueueConfig(), FIFO], ids=["standard", "fifo"])
+def test_message_sent_again_after_a_failover_is_answered_with_the_original(
+    cluster: StorageCluster, config: QueueConfig
+) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "ids", config)
+        first = await client.send(partition, [keyed(b"x", dedup_id=b"id"), keyed(b"y")], plain=False)
+        assert first.duplicates == []
+        cluster.kill(await leader_of(client, partition))
+        sends = [client.send(partition, [keyed(b"z"), keyed(b"x", dedup_id=b"id")], plain=False) for _ in range(3)]
+        for again in await asyncio.gather(*sends):
+            assert again.duplicates == [(1, first.first_offset)]
+        stats = await client.stats(partition)
+        assert (stats.waiting, stats.duplicates) == (5, 3)
+        await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_leader_killed_in_the_middle_of_a_move_every_dead_letter_arrives_once(
+    cluster: StorageCluster, is_fifo: bool
+) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        target = await create(cluster, client, "dead", QueueConfig(fifo=is_fifo))
+        config = QueueConfig(fifo=is_fifo, max_receives=1, dead_letter_partition=target)
+        source = await create(cluster, client, "source", config)
+        count = 600
+        for start in range(0, count, 100):
+            bodies = [keyed(b"%d" % number, b"g%d" % (number % 7)) for number in range(start, start + 100)]
+            await client.send(source, bodies, plain=False)
+        received = 0
+        while received < count:
+            received += len((await client.acquire(source, 100, 1, 1_000)).messages)
+        while (await client.stats(target)).waiting == 0:
+            await asyncio.sleep(0.002)
+        killed = await leader_of(client, source)
+        cluster.kill(killed)
+        await wait_until_empty(client, source)
+        values: list[int] = []
+        while len(values) < count:
+            reply = await client.acquire(target, 100, 30_000, 1_000)
+            assert reply.messages, f"{count - len(values)} dead letters are nowhere"
+            for message in reply.messages:
+                record = decode_body(message.body)
+                values.append(int(record.value))
+                origin = msgspec.msgpack.decode(dict(record.headers)[HEADER_DEAD_SOURCE], type=DeadSource)
+                assert (origin.partition, origin.receives) == (source, 1) and origin.sent_ms <= origin.first_received_ms
+            await client.delete(target, [(message.offset, message.delivery) for message in reply.messages])
+        stats = await client.stats(target)
+        assert sorted(values) == list(range(count)) and (stats.waiting, stats.in_flight) == (0, 0)
+        if is_fifo:
+            for group in range(7):
+                assert [value for value in values if value % 7 == group] == list(range(group, count, 7))
+        cluster.start(killed)
+        await client.close()
+
+    run(scenario())
+
+
+async def wait_until_empty(client: StorageClient, partition: int) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        stats = await client.stats(partition)
+        if stats.waiting == stats.in_flight == stats.delayed == 0:
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError(f"the queue does not become empty: {stats}")
+
+
+def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        source = await create(cluster, client, "source", QueueConfig(max_receives=1, dead_letter_partition=9_999))
+        await client.send(source, [encode_body(b"x")])
+        (first,) = (await client.acquire(source, 1, 1)).messages
+        (second,) = (await client.acquire(source, 1, 30_000, 20_000)).messages
+        assert (first.delivery, second.delivery, second.body) == (1, 2, first.body)
+        assert await client.delete(source, [(second.offset, 2)]) == [ErrorCode.OK]
+        await client.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_messages_are_browsed_in_every_state_and_stay_as_they_are(cluster: StorageCluster, is_fifo: bool) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "browsed", QueueConfig(fifo=is_fifo))
+        sent = await client.send(partition, [keyed(b"%d" % n, b"g%d" % n) for n in range(40)], plain=False)
+        delayed = encode_body(b"later", None, [(HEADER_GROUP, b"x"), (HEADER_DELAY_MS, b"60000")])
+        await client.send(partition, [delayed], plain=False)
+        leased = (await client.acquire(partition, 10, 30_000)).messages
+        await client.delete(partition, [(message.offset, message.delivery) for message in leased[:4]])
+        first = await client.browse(partition, 0, 7)
+        found, offset = list(first.messages), first.next_offset
+        while offset < first.log_end:
+            page = await client.browse(partition, offset, 7)
+            found += page.messages
+            offset = page.next_offset
+        by_state = {state: [m for m in found if m.state == state] for state in MessageState}
+        in_flight = [(m.offset, m.delivery, m.body) for m in by_state[MessageState.IN_FLIGHT]]
+        assert in_flight == [(m.offset, m.delivery, m.body) for m in leased[4:]]
+        assert [m.body for m in by_state[MessageState.DELAYED]] == [delayed]
+        assert [decode_body(m.body).value for m in by_state[MessageState.WAITING]] == [b"%d" % n for n in range(10, 40)]
+        assert {m.sent_ms for m in by_state[MessageState.WAITING]} == {sent.timestamp_ms}
+        only = await client.browse(partition, 0, 100, MessageState.DELAYED)
+        assert [m.body for m in only.messages] == [delayed]
+        stats = await client.stats(partition)
+        assert (stats.waiting, stats.in_flight, stats.delayed) == (30, 6, 1)
+        for wrong in ((0, 0), (0, 1_001), (-1, 1)):
+            with pytest.raises(StorageError) as error:
+                await client.browse(partition, *wrong)
+            assert error.value.code is ErrorCode.INVALID_REQUEST
+        await client.close()
+
+    run(scenario())
+
+
+def test_sends_and_configurations_that_do_not_fit_the_queue_are_refused(cluster: StorageCluster) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "fifo", FIFO)
+        refused = [
+            ([encode_body(b"x")], True),
+            ([encode_body(b"x")], False),
+            ([keyed(b"x", b"")], False),
+            ([keyed(b"x", b"g" * (GROUP_BYTES_MAX + 1))], False),
+            ([keyed(b"x", dedup_id=b"i" * (DEDUP_ID_BYTES_MAX + 1))], False),
+            ([b"\x01\x02"], False),
+        ]
+        for bodies, plain in refused:
+            with pytest.raises(StorageError) as error:
+                await client.send(partition, bodies, plain)
+            assert error.value.code is ErrorCode.INVALID_REQUEST
+        for config in (QueueConfig(), QueueConfig(fifo=True, max_receives=3, dead_letter_partition=partition)):
+            with pytest.raises(StorageError) as error:
+                await client.configure(partition, config)
+            assert error.value.code is ErrorCode.INVALID_REQUEST
+        with pytest.raises(StorageError) as error:
+            await client.acquire(partition, 1, 1_000, attempt=b"a" * (ATTEMPT_BYTES_MAX + 1))
+        assert error.value.code is ErrorCode.INVALID_REQUEST
+        assert (await client.send(partition, [keyed(b"x")], plain=False)).duplicates == []
+        await client.close()
+
+    run(scenario())

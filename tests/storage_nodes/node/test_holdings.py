@@ -1,0 +1,165 @@
+"""What a node holds follows the cluster log, and folding it again after a restart neither makes nor drops anything."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from storage_nodes.log.node_log import NodeLog, PartitionLog
+from storage_nodes.machines.cluster.commands import (
+    BeginMove,
+    Command,
+    CreatePartition,
+    DeletePartition,
+    EndMove,
+    RegisterNode,
+    SetNodeState,
+    encode_command,
+)
+from storage_nodes.machines.cluster.machine import ClusterMachine
+from storage_nodes.model import NodeState
+from storage_nodes.node.early import EarlyMessages
+from storage_nodes.node.holdings import Holdings
+from storage_nodes.node.replica import PartitionMeta
+from storage_nodes.protocol.messages import QueueConfig
+from tests.storage_nodes.log.faulty_disk import FaultyDisk
+from tests.storage_nodes.log.writing import SMALL, append, commit
+
+START: list[Command] = [RegisterNode(node, "h", node, f"z{node}") for node in (1, 2, 3, 4)]
+CREATED: list[Command] = [*START, CreatePartition(1, "q", QueueConfig(), 3, 3)]
+
+
+class FakeNode:
+    """Node 1, with a real log; its replicas only say that they were made."""
+
+    node_id = 1
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        self.log = NodeLog.open("/node", SMALL, disk)
+        self.disk = disk
+        self.made: list[int] = []
+        self.replicas: dict[int, Any] = {}
+        self.cluster = SimpleNamespace(machine=ClusterMachine(), log=SimpleNamespace(suspect=False), refolding=False)
+        self.admitted: set[int] = set()
+        self.links = SimpleNamespace(
+            admit=lambda address: self.admitted.add(address.node_id), expel=self.admitted.discard
+        )
+        self.hung_up: list[int] = []
+        self.hang_up = self.hung_up.append
+        self.moves = SimpleNamespace(poke=lambda: None)
+        self.committer = SimpleNamespace(wake=lambda: None)
+        self.loop = SimpleNamespace(call_later=lambda delay, call, *args: None)
+        self.holdings = Holdings(self, EarlyMessages())  # type: ignore[arg-type]
+
+    def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
+        self.made.append(log.partition)
+        replica = SimpleNamespace(start=lambda campaign: None, receive=None, close=lambda: None)
+        self.replicas[log.partition] = replica
+        return replica
+
+    def run_cold(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        done(work())
+
+    def fold(self, commands: list[Command]) -> None:
+        for command in commands:
+            for effect in self.cluster.machine.apply(encode_command(command))[1]:
+                self.holdings.changed(effect)
+            if self.log.staged_bytes:
+                commit(self.log)
+
+    def restarted(self, commands: list[Command]) -> FakeNode:
+        """As after kill -9: the whole cluster log is folded again, then it ends."""
+        again = FakeNode(self.disk.as_killed())
+        for log in again.log.partitions.values():
+            again.open_replica(log)
+        again.made.clear()
+        again.cluster.refolding = True
+        again.holdings.catch_up()
+        again.fold(commands)
+        again.cluster.refolding = False
+        again.holdings.replaced({})
+        return again
+
+    def meta(self, partition: int = 1) -> PartitionMeta:
+        return msgspec.json.decode(self.log.partitions[partition].tag, type=PartitionMeta)
+
+
+@pytest.fixture
+def node() -> FakeNode:
+    return FakeNode(FaultyDisk(random.Random(1)))
+
+
+def test_replica_is_made_as_a_voter_and_dropped_when_its_move_away_has_ended(node: FakeNode) -> None:
+    node.fold([*CREATED, BeginMove(1, 1, 4)])
+    assert node.made == [1] and not node.meta().learner
+    node.fold([EndMove(1, 1, True)])
+    assert 1 not in node.log.partitions and node.replicas == {}
+
+
+def test_replica_that_comes_by_a_move_is_a_learner(node: FakeNode) -> None:
+    away: list[Command] = [BeginMove(1, 1, 4), EndMove(1, 1, True)]
+    node.fold([*CREATED, *away, BeginMove(1, 2, 1)])
+    meta = node.meta()
+    assert meta.learner and meta.replicas == (4, 2, 3) and meta.move == 2
+
+
+def test_move_that_was_undone_takes_the_learner_away_again(node: FakeNode) -> None:
+    node.fold([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)])
+    node.fold([EndMove(1, 2, False)])
+    assert 1 not in node.log.partitions
+
+
+def test_restart_makes_nothing_that_was_moved_away(node: FakeNode) -> None:
+    history: list[Command] = [*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True)]
+    node.fold(history)
+    again = node.restarted(history)
+    assert again.made == [] and 1 not in again.log.partitions
+
+
+def test_restart_keeps_what_came_back_by_a_later_move(node: FakeNode) -> None:
+    history: list[Command] = [
+        *CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 4, 1), EndMove(1, 2, True),
+    ]  # fmt: skip
+    node.fold(history[:-1])
+    entry = append(node.log, 1)
+    commit(node.log)
+    node.fold(history[-1:])
+    again = node.restarted(history)
+    assert again.made == [] and again.log.partitions[1].read_cold(0, 1_000) == [entry]
+
+
+def test_restart_makes_what_was_not_durable(node: FakeNode) -> None:
+    assert node.restarted(CREATED).made == [1]
+
+
+def test_restart_in_mid_move_keeps_the_learner(node: FakeNode) -> None:
+    history: list[Command] = [*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)]
+    node.fold(history)
+    again = node.restarted(history)
+    assert again.made == [] and again.meta().learner and again.meta().move == 2
+
+
+def test_partition_deleted_goes_whatever_moved(node: FakeNode) -> None:
+    node.fold([*CREATED, BeginMove(1, 2, 4), DeletePartition(1, "q")])
+    assert 1 not in node.log.partitions
+
+
+def test_snapshot_of_the_cluster_log_drops_what_it_no_longer_names(node: FakeNode) -> None:
+    node.fold([*CREATED, CreatePartition(1, "r", QueueConfig(), 3, 3)])
+    before = dict(node.cluster.machine.partitions)
+    node.cluster.machine = ClusterMachine()
+    history: list[Command] = [*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True)]
+    for command in history:
+        node.cluster.machine.apply(encode_command(command))
+    node.holdings.replaced(before)
+    assert 1 not in node.log.partitions and 2 not in node.log.partitions
+
+
+def test_nodes_are_let_in_and_sent_away(node: FakeNode) -> None:
+    node.fold([*START, SetNodeState(3, NodeState.LEAVING), SetNodeState(3, NodeState.GONE)])
+    assert node.admitted == {1, 2, 4} and node.hung_up == [3]

@@ -1,0 +1,146 @@
+"""A control plane with queues on a fake storage, for the tests of dead letters and move tasks.
+
+Lifecycle hints are taken at once; what the lifecycle configures is what the fake storage enforces. A front end over
+the same storage and the control plane's own records sends and receives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from api.queues import moving
+from api.queues.models import Queue
+from api.secrets import keyring, receipt_key
+from frontend.authn.principal import Principal
+from frontend.control import ControlPlane
+from frontend.plane import Plane
+from frontend.receive import ReceiveAsk, Received, delete_messages, receive_messages
+from frontend.routing.queues import Address
+from frontend.send import Sent, send_message
+from frontend.sqs.asks import MessageFields
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
+from tests.support.control_plane import Caller
+from tests.support.fake_storage import FakeMetadata, FakeStorage
+from tests.support.frontend_plane import Clock
+
+
+class StorageCluster(FakeStorage):
+    """The fake storage with the calls of the lifecycle."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock, ())
+        self.tags: dict[str, int] = {}
+        self._created = 0
+        # Called before each step of a worker with its name; may raise.
+        self.before: Callable[[str, int], None] = lambda call, partition: None
+
+    def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(timeout_s):
+                return await work(self)
+
+        return asyncio.run(bounded())
+
+    async def create_partition(
+        self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
+    ) -> PartitionInfo:
+        assert kind == PartitionKind.QUEUE
+        if tag not in self.tags:
+            self._created += 1
+            self.tags[tag] = self._created
+            self.logs[self.tags[tag]] = []
+            self.configs[self.tags[tag]] = config or QueueConfig()
+        return PartitionInfo(self.tags[tag], kind, [1, 2, 3], tag, 1, 1)
+
+    async def delete_partition(self, partition: int, tag: str) -> None:
+        if self.tags.pop(tag, None) is not None:
+            del self.logs[partition]
+
+    async def configure(self, partition: int, config: QueueConfig) -> None:
+        self._log("configure", partition)
+        self.configs[partition] = config
+
+    def _log(self, call: str, partition: int) -> Any:
+        self.before(call, partition)
+        return super()._log(call, partition)
+
+
+class Scene(NamedTuple):
+    caller: Caller
+    storage: StorageCluster
+    clock: Clock
+
+    def create(self, name: str, **attributes: str) -> Queue:
+        if name.endswith(".fifo"):
+            attributes["FifoQueue"] = "true"
+        answer = self.caller.sqs("CreateQueue", QueueName=name, Attributes=attributes)
+        assert answer.status_code == 200, answer.json()
+        return Queue.objects.get(name=name, state="active", account_id=self.caller.account_id)
+
+    def arn(self, name: str) -> str:
+        return f"arn:aws:sqs:us-east-1:{self.caller.account_id}:{name}"
+
+    def redrive(self, target: str, receives: int = 1) -> str:
+        return json.dumps({"deadLetterTargetArn": self.arn(target), "maxReceiveCount": receives})
+
+    def config(self, name: str) -> QueueConfig:
+        queue = Queue.objects.get(name=name, state="active", account_id=self.caller.account_id)
+        return self.storage.configs[queue.partitions[0]]
+
+    def send(self, name: str, body: str, **fields: Any) -> Sent:
+        return self._in_front(
+            lambda plane, caller, address: send_message(
+                plane, caller, address, MessageFields(message_body=body, **fields)
+            ),
+            name,
+        )
+
+    def receive(self, name: str, count: int = 10, visibility_s: int = 30) -> list[Received]:
+        ask = ReceiveAsk(count, visibility_s, 0)
+        return self._in_front(
+            lambda plane, caller, address: receive_messages(plane, caller, address, ask, _stays), name
+        )
+
+    def delete(self, name: str, handles: list[str]) -> list[Any]:
+        return self._in_front(lambda plane, caller, address: delete_messages(plane, caller, address, handles), name)
+
+    def fail(self, name: str, times: int = 1) -> None:
+        """Everything in the queue is received that often and never deleted; the storage then moves what is due."""
+        for _ in range(times):
+            self.receive(name, visibility_s=1)
+            self.clock.now_s += 2
+        assert self.receive(name) == []
+
+    def _in_front(self, call: Callable[[Plane, Principal, Address], Awaitable[Any]], name: str) -> Any:
+        queue = Queue.objects.get(name=name, state="active", account_id=self.caller.account_id)
+        record = moving.record_of(queue)
+        assert record is not None
+
+        async def run() -> Any:
+            metadata = FakeMetadata()
+            metadata.queues[(queue.account_id, name)] = record
+            plane = Plane(
+                region="us-east-1",
+                storage=self.storage,
+                metadata=metadata,
+                control=ControlPlane("control.test:80", b"i" * 32),
+                keyring=keyring(),
+                pepper=b"p" * 32,
+                receipt_key=receipt_key(),
+                now_s=self.clock,
+            )
+            try:
+                return await call(plane, Principal(*self.caller), Address(queue.account_id, name))
+            finally:
+                await plane.control.close()
+
+        return asyncio.run(run())
+
+
+async def _stays() -> None:
+    """The client does not leave."""
+    await asyncio.Event().wait()

@@ -1,0 +1,491 @@
+"""Dead letters and move tasks: from the redrive policy to the message that is back where it belongs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from api import limits
+from api.queues import actions, moving, redrive
+from api.queues.models import MessageMoveTask, Queue
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import QueueConfig
+from tests.support.control_plane import Caller, new_caller
+from tests.support.frontend_plane import Clock
+from tests.support.move_scene import Scene, StorageCluster
+from workers.lifecycle.settling import reconcile, settle
+from workers.moves.slices import move_slice
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Killed(BaseException):
+    """The worker dies here: nothing after it runs."""
+
+
+@pytest.fixture
+def caller(transactional_db: None) -> Caller:
+    return new_caller()
+
+
+@pytest.fixture
+def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    clock = Clock()
+    storage = StorageCluster(clock)
+    for module in (actions, redrive):
+        monkeypatch.setattr(module, "send_hint", lambda hint, queue_id: settle(queue_id, storage))
+    return Scene(caller, storage, clock)
+
+
+def start(scene: Scene, source: str = "dead", **params: Any) -> MessageMoveTask:
+    answer = scene.caller.sqs("StartMessageMoveTask", SourceArn=scene.arn(source), **params)
+    assert answer.status_code == 200, answer.json()
+    return MessageMoveTask.objects.latest("pk")
+
+
+def run(scene: Scene, task: MessageMoveTask) -> MessageMoveTask:
+    """Slices until the task has ended."""
+    for _ in range(100):
+        MessageMoveTask.objects.filter(pk=task.pk).update(next_attempt_at=timezone.now())
+        if move_slice(task.pk, scene.storage, sleep=lambda _: None) is None:
+            break
+    task.refresh_from_db()
+    return task
+
+
+def listed(scene: Scene, source: str = "dead", **params: Any) -> Any:
+    answer = scene.caller.sqs("ListMessageMoveTasks", SourceArn=scene.arn(source), **params)
+    assert answer.status_code == 200, answer.json()
+    return answer.json()["Results"]
+
+
+def dead_letters(scene: Scene, suffix: str = "", count: int = 3) -> None:
+    """`orders` with `count` messages that have failed into `dead`."""
+    scene.create("dead" + suffix)
+    scene.create("orders" + suffix, RedrivePolicy=scene.redrive("dead" + suffix))
+    for number in range(count):
+        fields = {"message_group_id": "g", "message_deduplication_id": f"d{number}"} if suffix else {}
+        scene.send("orders" + suffix, f"m{number}", **fields)
+    for _ in range(count if suffix else 1):
+        scene.receive("orders" + suffix, visibility_s=1)
+        scene.clock.now_s += 2
+    assert scene.receive("orders" + suffix) == []
+
+
+# --- redrive policies reach the storage ---
+
+
+def test_redrive_policy_tells_storage_where_to_move(scene: Scene) -> None:
+    dead = scene.create("dead")
+    scene.create("orders", RedrivePolicy=scene.redrive("dead", 3))
+    expected = QueueConfig(retention_ms=345_600_000, max_receives=3, dead_letter_partition=dead.partitions[0])
+    assert scene.config("orders") == expected
+    scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": scene.redrive("dead", 5)})
+    assert scene.config("orders").max_receives == 5
+    scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": ""})
+    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000)
+
+
+def test_fifo_queue_has_a_fifo_partition(scene: Scene) -> None:
+    scene.create("orders.fifo")
+    assert scene.config("orders.fifo") == QueueConfig(retention_ms=345_600_000, fifo=True)
+    assert Queue.objects.get(name="orders.fifo").fifo
+
+
+def test_dead_letter_queue_deleted_and_made_again_is_told_to_its_sources(scene: Scene) -> None:
+    scene.create("dead")
+    scene.create("orders", RedrivePolicy=scene.redrive("dead"))
+    scene.caller.sqs("DeleteQueue", QueueName="dead")
+    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000)
+    Queue.objects.filter(name="dead").update(deleted_at=timezone.now() - timedelta(minutes=2))
+    again = scene.create("dead")
+    assert scene.config("orders").dead_letter_partition == again.partitions[0]
+    scene.send("orders", "late")
+    scene.fail("orders")
+    assert [message.content.body for message in scene.receive("dead")] == ["late"]
+
+
+@pytest.mark.parametrize(("name", "target"), [("a.fifo", "dead"), ("a", "dead.fifo"), ("a", "a"), ("a", "nowhere")])
+def test_dead_letter_queue_of_another_type_or_itself_is_refused(scene: Scene, name: str, target: str) -> None:
+    for existing in ("dead", "dead.fifo", name):
+        scene.create(existing)
+    attributes = {"RedrivePolicy": scene.redrive(target)}
+    answer = scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes=attributes)
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidAttributeValue")
+
+
+def test_dead_letter_queue_of_another_account_is_refused(scene: Scene) -> None:
+    other = new_caller("other")
+    Scene(other, scene.storage, scene.clock).create("dead")
+    arn = scene.arn("dead").replace(scene.caller.account_id, other.account_id)
+    policy = scene.redrive("dead").replace(scene.arn("dead"), arn)
+    answer = scene.caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy})
+    assert answer.json()["code"] == "InvalidAttributeValue"
+
+
+# --- dead letters are read ---
+
+
+def test_dead_letter_shows_where_it_came_from(scene: Scene) -> None:
+    scene.create("dead")
+    scene.create("orders", RedrivePolicy=scene.redrive("dead", 2))
+    sent = scene.send("orders", "hello")
+    sent_ms = int(scene.clock.now_s * 1000)
+    scene.fail("orders", 2)
+    (letter,) = scene.receive("dead")
+    assert (letter.message_id, letter.content.body, letter.sent_ms) == (sent.message_id, "hello", sent_ms)
+    assert (letter.dead_letter_source, letter.delivery) == (scene.arn("orders"), 3)
+    assert scene.delete("dead", [letter.receipt_handle]) == [None]
+
+
+def test_dead_letter_is_read_after_its_source_was_deleted(scene: Scene) -> None:
+    dead_letters(scene)
+    scene.caller.sqs("DeleteQueue", QueueName="orders")
+    assert [message.content.body for message in scene.receive("dead")] == ["m0", "m1", "m2"]
+
+
+@pytest.mark.parametrize("first", ["middle", "orders"])
+def test_dead_letter_of_a_dead_letter_queue_is_read(scene: Scene, first: str) -> None:
+    """In whichever order the chain is made, its end can read what its start sealed."""
+    for name in ("end", "middle", "orders"):
+        scene.create(name)
+    for name in (first, "orders" if first == "middle" else "middle"):
+        policy = scene.redrive("end" if name == "middle" else "middle")
+        scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes={"RedrivePolicy": policy})
+    scene.send("orders", "hello")
+    scene.fail("orders")
+    scene.fail("middle")
+    assert [message.content.body for message in scene.receive("end")] == ["hello"]
+
+
+def test_two_queues_that_are_each_others_dead_letter_queue_lend_and_end(scene: Scene) -> None:
+    for name in ("a", "b"):
+        scene.create(name)
+    for name, target in (("a", "b"), ("b", "a")):
+        scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes={"RedrivePolicy": scene.redrive(target)})
+    scene.send("a", "hello")
+    scene.fail("a")
+    assert [message.content.body for message in scene.receive("b", visibility_s=1)] == ["hello"]
+
+
+def test_keys_of_queues_long_gone_are_forgotten_and_their_number_is_bounded(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BORROWED_KEYS_MAX", 2)
+    dead = scene.create("dead")
+    for name in ("a", "b"):
+        scene.create(name, RedrivePolicy=scene.redrive("dead"))
+        scene.caller.sqs("DeleteQueue", QueueName=name)
+    attributes = {"RedrivePolicy": scene.redrive("dead")}
+    refused = scene.caller.sqs("CreateQueue", QueueName="c", Attributes=attributes)
+    assert (refused.status_code, refused.json()["code"]) == (403, "OverLimit")
+    assert not Queue.objects.filter(name="c").exists()
+    Queue.objects.filter(name="a").update(deleted_at=timezone.now() - timedelta(days=61))
+    scene.create("c", **attributes)
+    assert set(dead.borrowed_keys.values_list("owner_name", flat=True)) == {"b", "c"}
+
+
+# --- move tasks ---
+
+
+def test_move_task_takes_letters_back_to_their_source(scene: Scene) -> None:
+    dead_letters(scene)
+    task = run(scene, start(scene))
+    assert (task.status, task.moved, task.to_move) == ("COMPLETED", 3, 3)
+    back = scene.receive("orders")
+    assert [message.content.body for message in back] == ["m0", "m1", "m2"]
+    assert all(message.dead_letter_source is None and message.delivery == 1 for message in back)
+    assert scene.receive("dead") == []
+    (shown,) = listed(scene)
+    assert "TaskHandle" not in shown and "DestinationArn" not in shown
+    assert (shown["Status"], shown["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
+
+
+def test_move_task_to_another_queue_gives_new_ids(scene: Scene) -> None:
+    dead_letters(scene)
+    before = {message.message_id for message in scene.receive("dead", visibility_s=1)}
+    scene.clock.now_s += 2
+    scene.create("elsewhere")
+    task = run(scene, start(scene, DestinationArn=scene.arn("elsewhere")))
+    assert task.status == "COMPLETED"
+    moved = scene.receive("elsewhere")
+    assert [message.content.body for message in moved] == ["m0", "m1", "m2"]
+    assert before.isdisjoint(message.message_id for message in moved)
+    assert listed(scene)[0]["DestinationArn"] == scene.arn("elsewhere")
+
+
+def test_fifo_move_keeps_the_group_its_order_and_the_old_id(scene: Scene) -> None:
+    dead_letters(scene, ".fifo")
+    ids = [message.message_id for message in scene.receive("dead.fifo", visibility_s=1)]
+    scene.clock.now_s += 2
+    assert run(scene, start(scene, "dead.fifo")).status == "COMPLETED"
+    back = scene.receive("orders.fifo")
+    assert [(message.content.body, message.group) for message in back] == [("m0", "g"), ("m1", "g"), ("m2", "g")]
+    assert [message.content.dedup_id for message in back] == ids
+
+
+@pytest.mark.parametrize("dies_at", ["send", "delete"])
+def test_worker_killed_in_the_middle_of_a_batch_loses_nothing_and_fifo_doubles_nothing(
+    scene: Scene, dies_at: str
+) -> None:
+    dead_letters(scene, ".fifo")
+    task = start(scene, "dead.fifo")
+
+    def die(call: str, partition: int) -> None:
+        if call == dies_at:
+            raise Killed
+
+    scene.storage.before = die
+    with pytest.raises(Killed):
+        move_slice(task.pk, scene.storage)
+    scene.storage.before = lambda call, partition: None
+    assert move_slice(task.pk, scene.storage) is None, "the claim of the dead worker still holds"
+    MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+    assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS, "its leases hold too: not empty yet"
+    task.refresh_from_db()
+    assert task.status == "RUNNING"
+    scene.clock.now_s += 31
+    assert run(scene, task).status == "COMPLETED"
+    assert [message.content.body for message in scene.receive("orders.fifo")] == ["m0", "m1", "m2"]
+    assert scene.receive("dead.fifo") == []
+
+
+@pytest.mark.parametrize(("away_s", "copies"), [(31, 1), (301, 2)])
+def test_letter_sent_again_to_a_standard_queue_is_dropped_or_shows_it_by_its_id(
+    scene: Scene, away_s: int, copies: int
+) -> None:
+    """The worker came back within the five minutes that ids are remembered, or later."""
+    dead_letters(scene, count=1)
+    task = start(scene)
+
+    def die(call: str, partition: int) -> None:
+        if call == "delete":
+            raise Killed
+
+    scene.storage.before = die
+    with pytest.raises(Killed):
+        move_slice(task.pk, scene.storage)
+    scene.storage.before = lambda call, partition: None
+    scene.clock.now_s += away_s
+    assert run(scene, task).status == "COMPLETED"
+    found = scene.receive("orders")
+    assert len(found) == copies and len({message.message_id for message in found}) == 1
+
+
+def test_worker_that_lost_its_claim_notes_nothing(scene: Scene) -> None:
+    dead_letters(scene)
+    task = start(scene)
+    late = moving.claim_move(task.pk)
+    MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+    quick = moving.claim_move(task.pk)
+    assert late is not None and quick is not None and not quick.steady
+    assert not moving.note_progress(late, 5)
+    moving.end_move(late, moving.MoveStatus.COMPLETED)
+    assert moving.note_progress(quick, 2)
+    task.refresh_from_db()
+    assert (task.moved, task.status) == (2, "RUNNING")
+
+
+def test_rate_is_kept(scene: Scene) -> None:
+    dead_letters(scene, count=7)
+    task = start(scene, MaxNumberOfMessagesPerSecond=3)
+    pauses = []
+    while (pause_ms := move_slice(task.pk, scene.storage, monotonic=lambda: 0.0)) is not None:
+        pauses.append(pause_ms)
+        task.refresh_from_db()
+        assert task.next_attempt_at > timezone.now() + timedelta(milliseconds=pause_ms - 200)
+        MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+    assert pauses == [1000, 1000, 333]
+    assert listed(scene)[0]["MaxNumberOfMessagesPerSecond"] == 3
+
+
+def test_task_with_a_maximum_moves_a_sample(scene: Scene) -> None:
+    dead_letters(scene, count=5)
+    made = scene.caller.request("POST", "/v1/queues/dead/moves", {"messages_max": 2, "messages_per_second": 1})
+    assert (made.status_code, made.json()["messages_max"]) == (201, 2)
+    task = run(scene, MessageMoveTask.objects.get())
+    assert (task.status, task.moved, task.to_move) == ("COMPLETED", 2, 2)
+    assert len(scene.receive("orders")) == 2 and len(scene.receive("dead")) == 3
+    for bad in (0, 1_000_000_001, "x"):
+        answer = scene.caller.request("POST", "/v1/queues/dead/moves", {"messages_max": bad})
+        assert answer.json()["errors"][0]["pointer"] == "/messages_max"
+
+
+def test_cancelled_task_stops_and_leaves_the_rest(scene: Scene) -> None:
+    dead_letters(scene, count=5)
+    task = start(scene, MaxNumberOfMessagesPerSecond=2)
+    move_slice(task.pk, scene.storage, monotonic=lambda: 0.0)
+    (shown,) = listed(scene)
+    answer = scene.caller.sqs("CancelMessageMoveTask", TaskHandle=shown["TaskHandle"])
+    assert answer.json() == {"ApproximateNumberOfMessagesMoved": 2}
+    assert [one["Status"] for one in listed(scene)] == ["CANCELLING"]
+    assert run(scene, task).status == "CANCELLED"
+    assert len(scene.receive("orders")) == 2 and len(scene.receive("dead")) == 3
+    again = scene.caller.sqs("CancelMessageMoveTask", TaskHandle=shown["TaskHandle"])
+    assert (again.status_code, again.json()["code"]) == (400, "InvalidParameterValueException")
+
+
+def test_cancel_between_two_batches_is_heard_at_the_next(scene: Scene) -> None:
+    dead_letters(scene, count=4)
+    task = start(scene, MaxNumberOfMessagesPerSecond=2)
+    handle = listed(scene)[0]["TaskHandle"]
+    claim = moving.claim_move(task.pk)
+    assert claim is not None
+    scene.caller.sqs("CancelMessageMoveTask", TaskHandle=handle)
+    assert not moving.note_progress(claim, 2)
+    task.refresh_from_db()
+    assert (task.status, task.moved) == ("CANCELLED", 2)
+
+
+def test_letter_whose_source_is_gone_fails_the_task_and_stays(scene: Scene) -> None:
+    dead_letters(scene)
+    scene.create("others", RedrivePolicy=scene.redrive("dead"))
+    scene.caller.sqs("DeleteQueue", QueueName="orders")
+    task = run(scene, start(scene))
+    assert (task.status, task.failure_reason) == ("FAILED", "AWS.SimpleQueueService.NonExistentQueue")
+    assert len(scene.receive("dead")) == 3, "given back at once"
+    assert listed(scene)[0]["FailureReason"] == task.failure_reason
+
+
+def test_message_sent_to_the_dead_letter_queue_itself_fails_the_task(scene: Scene) -> None:
+    dead_letters(scene, count=1)
+    scene.send("dead", "direct")
+    task = run(scene, start(scene))
+    assert (task.status, task.failure_reason, task.moved) == ("FAILED", "CouldNotDetermineMessageSource", 1)
+    assert [message.content.body for message in scene.receive("dead")] == ["direct"]
+
+
+def test_storage_that_does_not_answer_is_tried_again_and_given_up_in_the_end(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead_letters(scene)
+    task = start(scene)
+    monkeypatch.setattr(limits, "MOVE_FAILURES_MAX", 2)
+
+    def refuse(call: str, partition: int) -> None:
+        raise StorageError(ErrorCode.NO_QUORUM)
+
+    scene.storage.before = refuse
+    for status in ("RUNNING", "RUNNING", "FAILED"):
+        MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+        assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS
+        task.refresh_from_db()
+        assert task.status == status
+
+
+@pytest.mark.parametrize("call", ["send", "delete"])
+def test_storage_that_fails_in_the_middle_of_a_batch_ends_in_no_early_completion(scene: Scene, call: str) -> None:
+    dead_letters(scene)
+    task = start(scene)
+
+    def refuse(made: str, partition: int) -> None:
+        if made == call:
+            raise StorageError(ErrorCode.NO_QUORUM)
+
+    scene.storage.before = refuse
+    assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS
+    scene.storage.before = lambda made, partition: None
+    MessageMoveTask.objects.update(next_attempt_at=timezone.now())
+    assert move_slice(task.pk, scene.storage) == limits.MOVE_RETRY_MS, "what it leased is still invisible"
+    scene.clock.now_s += 31
+    assert run(scene, task).status == "COMPLETED"
+    assert [message.content.body for message in scene.receive("orders")] == ["m0", "m1", "m2"]
+    assert scene.receive("dead") == []
+
+
+@pytest.mark.parametrize("gone", ["dead", "elsewhere"])
+def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str) -> None:
+    dead_letters(scene)
+    scene.create("elsewhere")
+    task = start(scene, DestinationArn=scene.arn("elsewhere"))
+    scene.caller.sqs("DeleteQueue", QueueName=gone)
+    assert run(scene, task).status == "FAILED"
+    assert "does not exist any more" in task.failure_reason
+
+
+def test_task_of_more_than_its_hours_fails(scene: Scene) -> None:
+    dead_letters(scene)
+    task = start(scene)
+    MessageMoveTask.objects.update(started_at=timezone.now() - timedelta(hours=36, seconds=1))
+    assert run(scene, task).status == "FAILED"
+
+
+def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead_letters(scene)
+    task = start(scene)
+    sent: list[int] = []
+    monkeypatch.setattr("workers.lifecycle.settling.send_hint", lambda hint, pk: bool(sent.append(pk)) or True)
+    assert reconcile() == 0, "young: its own hint is under way"
+    MessageMoveTask.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=6))
+    assert (reconcile(), sent) == (1, [task.pk])
+
+
+# --- what is refused ---
+
+
+def refused(scene: Scene, action: str, **params: Any) -> tuple[int, str]:
+    answer = scene.caller.sqs(action, **params)
+    return answer.status_code, answer.json()["code"]
+
+
+NOT_FOUND = (404, "ResourceNotFoundException")
+INVALID = (400, "InvalidParameterValueException")
+
+
+def test_start_is_refused_for_what_is_no_dead_letter_queue(scene: Scene) -> None:
+    dead_letters(scene)
+    scene.create("dead.fifo")
+    for params, expected in (
+        ({"SourceArn": scene.arn("nowhere")}, NOT_FOUND),
+        ({"SourceArn": "x"}, NOT_FOUND),
+        ({"SourceArn": scene.arn("orders")}, INVALID),
+        ({"SourceArn": scene.arn("dead"), "DestinationArn": scene.arn("nowhere")}, NOT_FOUND),
+        ({"SourceArn": scene.arn("dead"), "DestinationArn": scene.arn("dead")}, INVALID),
+        ({"SourceArn": scene.arn("dead"), "DestinationArn": scene.arn("dead.fifo")}, INVALID),
+        ({"SourceArn": scene.arn("dead"), "MaxNumberOfMessagesPerSecond": 0}, INVALID),
+        ({"SourceArn": scene.arn("dead"), "MaxNumberOfMessagesPerSecond": 501}, INVALID),
+    ):
+        assert refused(scene, "StartMessageMoveTask", **params) == expected, params
+    start(scene, MaxNumberOfMessagesPerSecond=500)
+    assert refused(scene, "StartMessageMoveTask", SourceArn=scene.arn("dead")) == INVALID, "one runs already"
+
+
+def test_tasks_of_another_account_are_not_there(scene: Scene) -> None:
+    dead_letters(scene)
+    start(scene)
+    handle = listed(scene)[0]["TaskHandle"]
+    other = Scene(new_caller("other"), scene.storage, scene.clock)
+    assert refused(other, "CancelMessageMoveTask", TaskHandle=handle) == NOT_FOUND
+    for action in ("ListMessageMoveTasks", "StartMessageMoveTask"):
+        assert refused(other, action, SourceArn=scene.arn("dead")) == NOT_FOUND
+    mine = other.caller._replace(account_id=other.caller.account_id)
+    assert mine.sqs("ListMessageMoveTasks", SourceArn=other.arn("dead")).status_code == 404
+    assert MessageMoveTask.objects.get().status == "RUNNING"
+
+
+@pytest.mark.parametrize("handle", ["x", "", "e30=", "W10=", "bnVsbA==", "A" * 600, 7, None])
+def test_handle_that_is_none_is_refused(scene: Scene, handle: object) -> None:
+    assert refused(scene, "CancelMessageMoveTask", TaskHandle=handle) == INVALID
+
+
+def test_account_has_so_many_active_tasks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOVE_TASKS_ACTIVE_PER_ACCOUNT_MAX", 1)
+    dead_letters(scene)
+    scene.create("dead2")
+    scene.create("orders2", RedrivePolicy=scene.redrive("dead2"))
+    start(scene)
+    assert refused(scene, "StartMessageMoveTask", SourceArn=scene.arn("dead2")) == (403, "OverLimit")
+
+
+def test_list_shows_the_newest_ten_at_most(scene: Scene) -> None:
+    dead_letters(scene, count=0)
+    tasks = [run(scene, start(scene)) for _ in range(12)]
+    assert len(listed(scene)) == 1
+    shown = [one["StartedTimestamp"] for one in listed(scene, MaxResults=10)]
+    assert shown == sorted(shown, reverse=True) and len(shown) == 10
+    assert MessageMoveTask.objects.count() == 10 and MessageMoveTask.objects.filter(pk=tasks[-1].pk).exists()
+    for bad in (0, 11, "1"):
+        assert refused(scene, "ListMessageMoveTasks", SourceArn=scene.arn("dead"), MaxResults=bad) == INVALID
