@@ -7,6 +7,7 @@ import { createRequire } from "node:module";
 import * as sdk from "@aws-sdk/client-sqs";
 
 import { newName, runChecks } from "./checks.mjs";
+import { SDK_CHECKS } from "./fifo.mjs";
 
 const { version } = createRequire(import.meta.url)("@aws-sdk/client-sqs/package.json");
 const sqs = new sdk.SQSClient({});
@@ -216,4 +217,5 @@ await runChecks("JavaScript SDK v3 (@aws-sdk/client-sqs)", version, [
   ["paginateListQueues walks all pages", paginators],
   ["A long poll that is aborted takes no message with it", abortedPoll],
   ["200 sends at once, three consumers: each message once", manyAtOnce],
+  ...SDK_CHECKS,
 ]);

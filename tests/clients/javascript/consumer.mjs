@@ -7,6 +7,7 @@ import { CreateQueueCommand, GetQueueAttributesCommand, SendMessageBatchCommand,
 import { Consumer } from "sqs-consumer";
 
 import { newName, runChecks, sleep, until } from "./checks.mjs";
+import { CONSUMER_CHECKS } from "./fifo.mjs";
 
 const MESSAGES = 500;
 // The library's package.json is not among its exports, so it is read from beside its entry point.
@@ -181,4 +182,5 @@ await runChecks("sqs-consumer (npm)", version, [
   ["The heartbeat in batch mode", heartbeatInBatches],
   ["A message whose handler fails comes again at once (terminateVisibilityTimeout)", failedMessageComesAgain],
   ["A batch of which a part is acknowledged: the rest comes again", partialBatch],
+  ...CONSUMER_CHECKS,
 ]);

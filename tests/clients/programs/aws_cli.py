@@ -16,7 +16,7 @@ import sys
 import time
 from typing import Any, NamedTuple
 
-from tests.clients.programs.checks import Check, new_name, run_checks
+from tests.clients.programs.checks import Check, new_name, run_checks, wait_until
 
 PROGRAM = os.environ.get("AWS_PROGRAM", "aws")
 COMMAND_TIMEOUT_S = 60
@@ -176,6 +176,42 @@ def check_output_formats(shell: Shell) -> None:
     assert (answer.code, answer.output) == (0, url + "\n"), answer
 
 
+def check_fifo(shell: Shell) -> None:
+    """FIFO: create-queue, send-message with group and deduplication id, receive-message in order."""
+    asked = ("--attributes", "FifoQueue=true,ContentBasedDeduplication=true")
+    url = shell.sqs("create-queue", "--queue-name", new_name("cli") + ".fifo", *asked)["QueueUrl"]
+    sent = [
+        shell.sqs("send-message", "--queue-url", url, "--message-group-id", "g", "--message-body", body)
+        for body in ("one", "two", "two")
+    ]
+    assert sent[1]["MessageId"] == sent[2]["MessageId"] and int(sent[0]["SequenceNumber"])
+    options = ("--max-number-of-messages", "10", "--attribute-names", "All", "--wait-time-seconds", "5")
+    messages = shell.sqs("receive-message", "--queue-url", url, *options)["Messages"]
+    assert [(one["Body"], one["Attributes"]["MessageGroupId"]) for one in messages] == [("one", "g"), ("two", "g")]
+    assert "MissingParameter" in shell.refused("send-message", "--queue-url", url, "--message-body", "x")
+
+
+def check_dead_letters_and_move_task(shell: Shell) -> None:
+    """A redrive policy, list-dead-letter-source-queues, start-message-move-task, list-message-move-tasks."""
+    target = shell.queue()
+    asked = ("--queue-url", target, "--attribute-names", "QueueArn")
+    arn = shell.sqs("get-queue-attributes", *asked)["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    source = shell.queue("--attributes", json.dumps({"RedrivePolicy": policy, "VisibilityTimeout": "0"}))
+    assert shell.sqs("list-dead-letter-source-queues", "--queue-url", target)["queueUrls"] == [source]
+    shell.sqs("send-message", "--queue-url", source, "--message-body", "poison")
+    receive = ("--queue-url", source, "--wait-time-seconds", "2")
+    assert len(shell.sqs("receive-message", *receive)["Messages"]) == 1
+    assert shell.sqs("receive-message", *receive) is None
+    assert shell.sqs("start-message-move-task", "--source-arn", arn)["TaskHandle"]
+
+    def status() -> str:
+        return str(shell.sqs("list-message-move-tasks", "--source-arn", arn)["Results"][0]["Status"])
+
+    wait_until(lambda: status() == "COMPLETED", "the move is over", timeout_s=60)
+    assert [one["Body"] for one in shell.sqs("receive-message", *receive)["Messages"]] == ["poison"]
+
+
 CHECKS: list[Check] = [
     check_queue_commands,
     check_attributes_and_tags,
@@ -186,6 +222,8 @@ CHECKS: list[Check] = [
     check_paginated_list,
     check_long_poll,
     check_output_formats,
+    check_fifo,
+    check_dead_letters_and_move_task,
 ]
 
 

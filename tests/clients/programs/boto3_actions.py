@@ -16,6 +16,7 @@ from typing import Any
 
 import boto3
 
+from tests.clients.programs import boto3_fifo
 from tests.clients.programs.boto3_subject import SIMPLE, Subject, endpoint_option, error_code, protocol
 from tests.clients.programs.checks import Check, new_name, run_checks
 
@@ -298,6 +299,7 @@ CHECKS: list[Check] = [
     check_paginators,
     check_resource,
     check_permissions_are_kept,
+    *boto3_fifo.CHECKS,
 ]
 
 

@@ -321,6 +321,16 @@ def check_purge(runs: Runs) -> None:
         assert application.done() == {"after": 1}
 
 
+def check_fifo(runs: Runs) -> None:
+    """A FIFO queue that kombu makes: 40 tasks of one group, one at a time, in the order they were sent, each once."""
+    with runs.application(queues=[new_name("celery") + ".fifo"]) as application:
+        application.worker("--concurrency", "1")
+        application.send(*quick(40))
+        application.wait_done(40)
+        application.wait_queues_empty()
+        assert [note["task"] for note in application.notes()] == [f"t{number}" for number in range(40)]
+
+
 SHORT: list[Check] = [check_many_tasks, check_countdown, check_retry, check_killed_worker]
 CHECKS: list[Check] = [
     *SHORT,
@@ -330,6 +340,7 @@ CHECKS: list[Check] = [
     check_many_queues,
     check_chain,
     check_purge,
+    check_fifo,
 ]
 
 
