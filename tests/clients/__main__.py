@@ -33,7 +33,7 @@ EXIT_NOT_RUN = 2
 def main() -> int:
     # What runs is stopped on the way out.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    arguments = _parser().parse_args()
+    arguments = _arguments()
     if arguments.list:
         sys.stdout.writelines(f"{client.name:<18} {client.title}\n" for client in CLIENTS)
         return 0
@@ -108,12 +108,18 @@ def tell(text: str) -> None:
     sys.stderr.flush()
 
 
-def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m tests.clients", description="clients of other makers on Penstock")
-    made.add_argument("names", nargs="*", metavar="NAME", choices=[[], *(client.name for client in CLIENTS)])
-    made.add_argument("--directory", type=Path, default=STATE_DIRECTORY / "clients", help="where environments are kept")
-    made.add_argument("--list", action="store_true", help="names of the clients")
-    return made
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.clients", description="clients of other makers on Penstock")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="clients to run (default: all)")
+    parser.add_argument(
+        "--directory", type=Path, default=STATE_DIRECTORY / "clients", help="where environments are kept"
+    )
+    parser.add_argument("--list", action="store_true", help="names of the clients")
+    arguments = parser.parse_args()
+    unknown = sorted(set(arguments.names) - {client.name for client in CLIENTS})
+    if unknown:
+        parser.error(f"no client is named {', '.join(unknown)}; --list names those there are")
+    return arguments
 
 
 if __name__ == "__main__":

@@ -46,7 +46,8 @@ def test_program_anything_missing_is_failed(lines: list[str], exit_code: int, fa
 def test_program_hanging_is_killed_with_children_and_failed(tmp_path: Path) -> None:
     program = (
         "import pathlib, subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        "quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.DEVNULL, 'start_new_session': True}\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], **quiet)\n"
         f"pathlib.Path('child').write_text(str(child.pid))\nprint({ANNOUNCED!r})\nprint({ONE!r}, flush=True)\n"
         "time.sleep(60)\n"
     )

@@ -305,5 +305,5 @@ CHECKS: list[Check] = [
 
 if __name__ == "__main__":
     chosen = [*CHECKS, check_environment_is_enough] if not endpoint_option() else CHECKS
-    spoken = protocol(Subject().sqs)
+    spoken = {"json": "JSON"}.get(protocol(Subject().sqs), "query")
     sys.exit(run_checks(f"boto3 ({spoken} protocol)", boto3.__version__, chosen, Subject))
