@@ -126,7 +126,7 @@ def check_long_poll(subject: Subject) -> None:
     url = subject.queue()
     started = time.monotonic()
     assert not subject.receive(url, WaitTimeSeconds=1)
-    assert 0.9 < time.monotonic() - started < 6
+    assert 0.9 < time.monotonic() - started < 10
     sender = threading.Timer(1.0, lambda: subject.sqs.send_message(QueueUrl=url, MessageBody="wake"))
     sender.start()
     started = time.monotonic()
@@ -144,7 +144,7 @@ def check_visibility(subject: Subject) -> None:
     subject.sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"], VisibilityTimeout=0)
     (second,) = subject.receive(url, AttributeNames=["ApproximateReceiveCount"])
     assert second["Attributes"] == {"ApproximateReceiveCount": "2"}
-    subject.sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=2)
+    subject.sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=second["ReceiptHandle"], VisibilityTimeout=4)
     assert not subject.receive(url, WaitTimeSeconds=0)
     (third,) = subject.receive(url, WaitTimeSeconds=15)
     assert third["MessageId"] == first["MessageId"]
@@ -152,12 +152,10 @@ def check_visibility(subject: Subject) -> None:
 
 def check_delay(subject: Subject) -> None:
     """DelaySeconds of a message and of a queue hide a message for a while."""
-    started = time.monotonic()
-    of_message, of_queue = subject.queue(), subject.queue(DelaySeconds="2")
-    subject.sqs.send_message(QueueUrl=of_message, MessageBody="later", DelaySeconds=2)
-    subject.sqs.send_message(QueueUrl=of_queue, MessageBody="later")
-    for url in (of_message, of_queue):
-        assert not subject.receive(url, WaitTimeSeconds=0) or time.monotonic() - started > 2
+    for of_queue, of_message in (({}, {"DelaySeconds": 2}), ({"DelaySeconds": "2"}, {})):
+        url = subject.queue(**of_queue)
+        started = time.monotonic()
+        subject.sqs.send_message(QueueUrl=url, MessageBody="later", **of_message)
         (message,) = subject.receive(url, WaitTimeSeconds=15)
         assert message["Body"] == "later" and time.monotonic() - started > 1.9
 

@@ -227,7 +227,7 @@ def check_retry(runs: Runs) -> None:
 
 def check_killed_worker(runs: Runs) -> None:
     """A worker killed with kill -9 in the middle of a task (acks_late): another one does it, once."""
-    with runs.application(visibility_timeout=8) as application:
+    with runs.application(visibility_timeout=12) as application:
         first = application.worker()
         application.send(("slow", ["survives", 5], {}))
         application.wait(lambda: bool(application.notes("started")), "the first worker began")
