@@ -72,6 +72,8 @@ class NodeLinks:
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, list[tuple[int, bytes, Completion, Call]]] = {}
         self._refused_until: dict[int, float] = {}
+        # Nodes to which the last attempt to connect failed.
+        self._unreachable: set[int] = set()
         self._leaders: dict[int, int] = {}
         # Partitions whose whereabouts are to be asked for.
         self._lost: set[int] = set()
@@ -120,12 +122,13 @@ class NodeLinks:
         """The guess was wrong: take the hint, or the next node in turn.
 
         Many calls fail with the same node, one after the other. Only the first may correct the table: if each did,
-        as many calls as there are nodes would turn the guess in a circle, back to the node that failed.
+        as many calls as there are nodes would turn the guess in a circle, back to the node that failed. Nor is a hint
+        taken to a node that was not there when asked last: who gives it may not know yet.
         """
         guess = self._leaders.get(partition, self._order[0])
         if error.asked not in (0, guess):
             return
-        if error.leader in self._nodes:
+        if error.leader in self._nodes and error.leader not in self._unreachable:
             self._leaders[partition] = error.leader
             return
         if error.leader or error.code in _LOST:
@@ -223,9 +226,11 @@ class NodeLinks:
                 info = await self.describe(wanted)
             except StorageError:
                 return  # nobody answers: the calls that wait try on by themselves
+            alive = {node.node_id for node in info.nodes if node.alive}
             for partition in info.partitions:
-                if not partition.leader and partition.replicas[0] in self._nodes:
-                    self._leaders[partition.partition] = partition.replicas[0]
+                replica = next((replica for replica in partition.replicas if replica in alive), 0)
+                if not partition.leader and replica in self._nodes:
+                    self._leaders[partition.partition] = replica
             await asyncio.sleep(REFRESH_PAUSE_S)
 
     # --- connecting -----------------------------------------------------------------------------------------
@@ -249,10 +254,12 @@ class NodeLinks:
             connection = await connect(self._cluster_id, self._name, node.host, node.port, CONNECT_TIMEOUT_S)
         except StorageError as error:
             self._refused_until[node_id] = self._loop.time() + RECONNECT_PAUSE_S
+            self._unreachable.add(node_id)
             for _, _, done, _ in self._waiting.pop(node_id, []):
                 done(error)
         else:
             self._connections[node_id] = connection
+            self._unreachable.discard(node_id)
             for opcode, payload, done, call in self._waiting.pop(node_id, []):
                 if not call.cancelled:
                     call.asked(connection, connection.ask(opcode, payload, done))

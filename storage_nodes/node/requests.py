@@ -100,8 +100,9 @@ class RequestTable:
         replica = self._node.replicas.get(partition)
         plan = self._node.cluster.machine.partitions.get(partition) if replica is None else None
         if plan is not None:
-            # It is known, but not held here (any more): whoever is first in line knows better.
-            raise StorageError(ErrorCode.NOT_LEADER, f"partition {partition} is held elsewhere", plan.replicas[0])
+            # It is known, but not held here (any more): whoever is first in line, and up, knows better.
+            holder = next(filter(self._node.links.is_up, plan.replicas), plan.replicas[0])
+            raise StorageError(ErrorCode.NOT_LEADER, f"partition {partition} is held elsewhere", holder)
         if replica is None or partition == CLUSTER_PARTITION:
             raise StorageError(ErrorCode.UNKNOWN_PARTITION, f"partition {partition} has no replica here")
         if not isinstance(replica, kind):

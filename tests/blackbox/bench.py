@@ -20,6 +20,7 @@ ASK_TIMEOUT_S = 1.0
 RECOVERY_TIMEOUT_S = 30.0
 CATCH_UP_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_S = 60.0
+SCRUB_TIMEOUT_S = 120.0
 
 
 class BenchError(Exception):
@@ -98,6 +99,18 @@ class Bench:
             if not await self.load.barrier(self.barriers, operation, CATCH_UP_TIMEOUT_S):
                 raise BenchError(f"{operation}: not all replicas caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
 
+    async def scrubbed(self, nodes: list[int]) -> None:
+        """These nodes read all their stored files, and whatever they found is repaired: damage to what nobody reads is
+        found in no other way."""
+        end = time.monotonic() + SCRUB_TIMEOUT_S
+        for node in nodes:
+            await self.patient.scrub(node, start=True)
+        for node in nodes:
+            while (reply := await self.patient.scrub(node)).running or reply.unrepaired:
+                if time.monotonic() > end:
+                    raise BenchError(f"node {node} is not scrubbed and repaired in {SCRUB_TIMEOUT_S:.0f} s: {reply}")
+                await asyncio.sleep(RETRY_PAUSE_S)
+
     def acked_since(self, partition: int, operation: str, since_s: float) -> bool:
         begun: set[int] = set()
         for event in self.recorder.events[self._index_at(since_s) :]:
@@ -132,6 +145,8 @@ class Bench:
         await self.load.stop_writers()
         await self.caught_up()
         await self._drain()
+        await self.scrubbed(self.cluster.running())
+        await self.caught_up()
         await self.load.stop_consumers()
         self.load.raise_failures()
         await self.close()

@@ -280,6 +280,7 @@ async def _damage_one(bench: Bench, flipped: bool) -> None:
         raise BenchError(f"node {victim} cannot start")
     await bench.recovered()
     await bench.caught_up()
+    await bench.scrubbed([victim])
     found = cluster.log_of(victim).count(FOUND_TEXT) > found_before
     bench.notes[f"{kind}: {'found and repaired' if found else 'of no consequence'}"] += 1
     await _repaired(bench, victim)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from storage_nodes.log.errors import CorruptionError
 from storage_nodes.protocol.errors import StorageError
 from tests.blackbox import nemeses
 from tests.blackbox.bench import Bench, BenchError
@@ -97,7 +98,7 @@ def run_scenario(
     try:
         work = _run(bench, scenario, seconds, cycles_max)
         asyncio.run(asyncio.wait_for(work, seconds + RUN_OVERTIME_S))
-    except (BenchError, StorageError, TimeoutError) as error:
+    except (BenchError, StorageError, TimeoutError, CorruptionError) as error:
         failure = f"{type(error).__name__}: {error}"
     finally:
         cluster.stop()

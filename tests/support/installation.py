@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,11 @@ NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 
 
 class RunningInstallation:
-    """Handles of one installation. `printed` is what `up` wrote on stdout."""
+    """Handles of one installation. `printed` is what `up` wrote on stdout; `settings` are PENSTOCK_ variables."""
 
-    def __init__(self, data: Path, node_count: int = 3) -> None:
+    def __init__(self, data: Path, node_count: int = 3, settings: Mapping[str, str] | None = None) -> None:
         self.data = data
+        self._settings = dict(settings or {})
         self.node_count = node_count
         self.port = free_port()
         self.printed = ""
@@ -47,7 +48,7 @@ class RunningInstallation:
     ) -> subprocess.CompletedProcess[bytes]:
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         environment = {name: value for name, value in environment.items() if not name.startswith("PENSTOCK_")}
-        environment |= {"PENSTOCK_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)}
+        environment |= self._settings | {"PENSTOCK_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)}
         answer = subprocess.run(
             [*COMMAND, *arguments], input=input_bytes, capture_output=True, env=environment, timeout=UP_TIMEOUT_S
         )
@@ -156,9 +157,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(node_count: int = 3) -> Iterator[RunningInstallation]:
+def running(node_count: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[RunningInstallation]:
     directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
-    made = RunningInstallation(directory / "data", node_count)
+    made = RunningInstallation(directory / "data", node_count, settings)
     try:
         made.up()
         yield made

@@ -270,3 +270,20 @@ def test_node_nobody_knows_is_unreachable() -> None:
             await client.describe_node(9)
 
     run([accept], scenario)
+
+
+def test_hint_to_a_node_that_is_not_there_is_not_taken() -> None:
+    """Node 4 holds no replica and sends to the preferred leader, which is dead; 1 leads. The guess must come round."""
+
+    def send_to_three(frame: Frame) -> StorageError:
+        return StorageError(ErrorCode.NOT_LEADER, "held elsewhere", 3)
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        dead = nodes[2].server
+        assert dead is not None
+        dead.close()
+        await dead.wait_closed()
+        assert (await client.send(2, [b"x"])).first_offset == 100  # partition 2 of 4 nodes: the first guess is node 3
+        assert nodes[3].frames and nodes[0].frames
+
+    run([accept, accept, accept, send_to_three], scenario)
