@@ -349,6 +349,11 @@ class Replica:
             return max(replicated, self.raft.level())
         return replicated
 
+    def stood_still(self) -> None:
+        """The node had no turn for longer than its peers wait for it."""
+        self.perform(self.raft.stood_still(self.host.clock.mono_ms()))
+        self.schedule()
+
     def require_leader(self) -> None:
         """Raises NOT_LEADER, with the leader where it is known."""
         if not self.serving or self.handing_over:
