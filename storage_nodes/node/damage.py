@@ -138,12 +138,13 @@ class DamageControl:
             return False
         if replica.raft.role is not Role.LEADER:
             return bool(replica.raft.leader)
-        return any(peer.up and peer.match >= replica.raft.commit for peer in replica.raft.status().peers)
+        peers = [peer for peer in replica.raft.status().peers if peer.up and not peer.learner]
+        return any(peer.match >= replica.raft.commit for peer in peers)
 
     def _others_up(self, log: PartitionLog) -> bool:
-        at = log.committed_configuration()
+        """Of the voters that the group has now, by the latest configuration in the log."""
         boot = msgspec.json.decode(log.tag, type=PartitionMeta).boot(self._node.node_id)
-        voters = (boot if at is None else at.configuration).voters
+        voters = (log.configurations[-1].configuration if log.configurations else boot).voters
         return sum(self._node.links.is_up(voter) for voter in voters) > len(voters) // 2
 
     def _stop(self, partition: int, error: CorruptionError) -> None:
@@ -175,8 +176,8 @@ class DamageControl:
         now_ms = self._node.clock.mono_ms()
         for partition, due_ms in list(self._stopped.items()):
             log = self._node.log.partitions.get(partition)
-            if log is None:
-                del self._stopped[partition]
+            if log is None or partition in self._node.replicas:
+                del self._stopped[partition]  # it went, and perhaps came back by a move
             elif now_ms >= due_ms and self._others_up(log):
                 del self._stopped[partition]
                 self._node.open_replica(log).start(campaign=False)

@@ -379,6 +379,9 @@ class RaftMachine(Elections):
             members = self.members
             if not members.settled and members.end_offset <= min(committed, message.prev_offset):
                 effects = self._settle(now_ms) + effects
+        trusted = self.suspect and message.commit <= end and self._serves(message, headers)
+        if trusted:
+            self.suspect = False  # before the answer, which may be the last one for long
         # In this order: whoever stages the answer has staged what it promises.
         reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
         effects.append(Send(sender, reply, True))
@@ -386,8 +389,7 @@ class RaftMachine(Elections):
             self.replicated = min(message.replicated, end)
         if is_news:
             effects.append(Committed(committed))
-        if self.suspect and message.commit <= end and self._serves(message, headers):
-            self.suspect = False
+        if trusted:
             effects.append(Trusted())
         return effects
 
@@ -411,7 +413,8 @@ class RaftMachine(Elections):
         if self._installing:
             return effects
         if end <= self.log.log_end and agrees(self.log, self.commit, end, chunk.last_epoch):
-            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end, 0, self.commit), True))
+            reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
+            effects.append(Send(sender, reply, True))
             return effects
         if end <= self.commit:
             raise SafetyViolation(f"a snapshot up to {end} does not match what is committed up to {self.commit}")
