@@ -76,11 +76,11 @@ class ClusterReplica(Replica):
         meta: PartitionMeta,
         nodes: list[NodeAddress],
         on_change: Callable[[Effect], None],
-        on_replaced: Callable[[dict[int, PartitionPlan]], None],
+        on_replaced: Callable[[], None],
         is_led: Callable[[int], bool],
     ) -> None:
-        """`on_change` is told what was folded; `on_replaced`, after a snapshot, and when a restart has folded again
-        what there was, the partitions from before."""
+        """`on_change` is told what was folded; `on_replaced` is called after a snapshot, and when a restart has folded
+        again what there was."""
         self.machine = ClusterMachine()
         self._configured = nodes
         self._on_change = on_change
@@ -175,10 +175,9 @@ class ClusterReplica(Replica):
         self.machine.restore(checkpoint)
 
     def installed(self, end_offset: int, checkpoint: bytes) -> None:
-        before = self.machine.partitions
         super().installed(end_offset, checkpoint)
         self.refolding = self.applied < self._known_end
-        self._on_replaced(before)
+        self._on_replaced()
 
     def propose(self) -> None:
         room = self._room()
@@ -221,7 +220,7 @@ class ClusterReplica(Replica):
         """Has everything been folded that may have been folded before the start?"""
         if self.refolding and (self.applied >= self._known_end or self.applied == self.log.log_end):
             self.refolding = False
-            self._on_replaced({})
+            self._on_replaced()
 
     def _maybe_trust(self) -> None:
         """Not before everything is made: what is made while this replica is suspect is suspect too."""

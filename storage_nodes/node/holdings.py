@@ -26,7 +26,7 @@ from storage_nodes.machines.cluster.commands import (
     PartitionDeleted,
     PartitionPlan,
 )
-from storage_nodes.model import NodeState
+from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.replica import PartitionMeta
 
@@ -58,25 +58,36 @@ class Holdings:
             self._adopt_node(effect.node_id)
         self._node.moves.poke()
 
-    def replaced(self, before: dict[int, PartitionPlan]) -> None:
-        """A snapshot took the place of the cluster log: make and drop what the state that was skipped over made and
-        dropped. Ids are never reused, so what is held no more was given up by a committed command (R23). A replica that
+    def replaced(self) -> None:
+        """A snapshot took the place of the cluster log, or a restart has folded again what there was. A replica that
         was to go and come back meanwhile stays: an old log and its votes are no worse than none."""
-        own, partitions = self._node.node_id, self._node.cluster.machine.partitions
-        for partition, plan in before.items():
-            after = partitions.get(partition)
-            if own in plan.holders() and (after is None or own not in after.holders()):
-                self._drop(partition)
         self.catch_up()
         self._node.moves.poke()
 
     def catch_up(self) -> None:
-        """Make what the folded cluster log says is here, and let in who it says belongs to the cluster."""
+        """Make what the folded cluster log says is here, drop what it says is here no more, and let in who it says
+        belongs to the cluster."""
         machine = self._node.cluster.machine
         for node_id in machine.nodes:
             self._adopt_node(node_id)
+        for partition in list(self._node.log.partitions):
+            if self._is_given_up(partition):
+                self._drop(partition)
         for plan in list(machine.partitions.values()):
             self._create(plan)
+
+    def _is_given_up(self, partition: int) -> bool:
+        """Does the state prove that a committed command took this replica away (R23)? Its drop may not have become
+        durable, or a snapshot passed over it. That the state does not name it proves nothing: it may be older than the
+        replica. But the numbers of partitions and moves are given out in order and once: a state that has given out
+        this one's number, and that of the move it came by, and has it not here, has folded its end."""
+        machine = self._node.cluster.machine
+        if partition == CLUSTER_PARTITION or not machine.was_made(partition):
+            return False
+        plan = machine.partitions.get(partition)
+        if plan is None:
+            return True
+        return self._node.node_id not in plan.holders() and self._came_by(partition) <= machine.last_move
 
     def _adopt_node(self, node_id: int) -> None:
         """Let it in, or, once it is gone, not any more."""

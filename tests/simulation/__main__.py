@@ -71,6 +71,8 @@ def _hunt(number: str, seeds_max: int) -> Catch:
 def bugs(only: list[str], seeds_max: int, processes: int) -> int:
     """Every planted bug until it is noticed."""
     planted = [bug for bug in PLANTED if not only or bug.number in only]
+    if not planted:
+        raise SystemExit("no such planted bug")
     say(f"{'bug':<6}{'rule':<5}{'seed':>7}{'seeds':>7}{'steps':>10}  what was noticed")
     needed, missed = [], 0
     with make_pool(processes) as pool:

@@ -39,6 +39,9 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.CHANGE_VISIBILITY: CodesReply,
     Opcode.CREATE_PARTITION: PartitionInfo,
     Opcode.DELETE_PARTITION: Empty,
+    Opcode.MOVE_REPLICA: PartitionInfo,
+    Opcode.CANCEL_MOVE: PartitionInfo,
+    Opcode.SET_NODE_STATE: Empty,
     Opcode.STREAM_APPEND: SendReply,
     Opcode.STREAM_READ: StreamReadReply,
 }

@@ -26,6 +26,7 @@ TINY = {
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
     "storage_nodes.node.appends.BATCH_BYTES_MAX": 3_000,
+    "storage_nodes.node.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
     "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
 }
@@ -45,6 +46,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "wipe": ("wipe_rate",),
     "stop": ("stop_rate",),
     "managers": ("managers",),
+    "movers": ("movers",),
+    "dead-letters": ("receives_max",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
@@ -78,7 +81,10 @@ class Faults:
     bounds: LogBounds
     links: LinkFaults = field(default_factory=LinkFaults)
     leisure: int = 1  # how many times longer clients pause: more time goes by in as many steps
+    fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
+    receives_max: int = 0  # what was received so often becomes a dead letter; 0 = there are none
+    movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
     full_rate: float = 0.0  # a disk has no room left, for a while
@@ -131,8 +137,9 @@ def draw_faults(chance: random.Random) -> Faults:
         disk_us=chance.choice([(50, 300), (200, 3_000), (1_000, 30_000), (1_000, 300_000)]),
         drift=chance.random() < 0.5, tiny=chance.random() < 0.5, bounds=bounds, links=links,
         leisure=chance.choice([1, 1, 1, 30]), isolate_rate=rate(0.02),
-        managers=chance.choice([0, 0, 1, 2]), wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
-        segment_rot_rate=rate(0.01),
+        managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
+        wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
+        segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
     )  # fmt: skip
 
 

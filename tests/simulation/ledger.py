@@ -8,38 +8,64 @@ standard queue, written apart from the product's fold.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from storage_nodes.log.record_batch import CONTROL_CLUSTER, control_kind, iterate_bodies, read_header
+from storage_nodes.log.record_batch import (
+    ATTRIBUTE_CONFIGURATION,
+    CONTROL_CLUSTER,
+    control_kind,
+    iterate_bodies,
+    read_configuration,
+    read_header,
+)
+from storage_nodes.machines.cluster.commands import MoveEnded, PartitionCreated
+from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
+    DEAD_LETTERED,
     DELETED,
     EXPIRED,
     FIRST_FIELD,
     KIND,
+    LEASED,
     PURGED,
+    TIME_MS,
+    VISIBILITY_CHANGED,
     Command,
     decode_command,
 )
 from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.protocol.records import HEADER_DELAY_MS, decode_body
+from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_GROUP,
+    decode_body,
+)
 
-_REGISTER, _CREATE, _DELETE = 1, 2, 3  # commands of the cluster's log
+_CREATE, _DELETE = 2, 3  # commands of the cluster's log
 _TRIMMED = 1  # command of a stream's log
+
+
+def is_configuration(batch: bytes) -> bool:
+    return bool(read_header(batch).attributes & ATTRIBUTE_CONFIGURATION)
 
 
 class Mirror:
     """The entries of one partition on one node."""
 
-    __slots__ = ("batches", "ends", "epoch", "suspect", "voted_for")
+    __slots__ = ("batches", "configurations", "ends", "epoch", "suspect", "voted_for")
 
     def __init__(self) -> None:
         self.ends: list[int] = []
         self.batches: list[bytes] = []
+        self.configurations: list[tuple[int, Configuration]] = []  # (end of its entry, what it says)
         self.epoch = 0
         self.voted_for = 0
         self.suspect = False
@@ -48,18 +74,28 @@ class Mirror:
     def end(self) -> int:
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def configured_at(self) -> int:
+        """Where the entry of the configuration in force ends."""
+        return self.configurations[-1][0] if self.configurations else 0
+
     def append(self, batch: bytes) -> None:
-        self.ends.append(read_header(batch).end_offset)
+        header = read_header(batch)
+        self.ends.append(header.end_offset)
         self.batches.append(batch)
+        if header.attributes & ATTRIBUTE_CONFIGURATION:
+            self.configurations.append((header.end_offset, read_configuration(batch)))
 
     def truncate(self, offset: int) -> None:
+        while self.configured_at > offset:
+            self.configurations.pop()
         keep = bisect_right(self.ends, offset)
         del self.ends[keep:]
         del self.batches[keep:]
 
     def copy(self) -> Mirror:
         other = Mirror()
-        other.ends, other.batches = self.ends[:], self.batches[:]
+        other.ends, other.batches, other.configurations = self.ends[:], self.batches[:], self.configurations[:]
         other.epoch, other.voted_for, other.suspect = self.epoch, self.voted_for, self.suspect
         return other
 
@@ -98,7 +134,10 @@ class NodeLedger:
         self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
         self.incarnation = 0
         self.lost: dict[int, Mirror] = {}  # what was synced when the disk was lost, or a log found damaged
-        self.dropped: list[int] = []  # partitions, in this turn
+        # In this turn: (partition, move it came by) of replicas that were dropped, and (partition, end of the
+        # configuration before, epoch) of configurations that were appended.
+        self.dropped: list[tuple[int, int]] = []
+        self.configured: list[tuple[int, int, int]] = []
         # Partitions whose log is being replaced by a snapshot, and by what.
         self.installing: dict[int, Mirror] = {}
 
@@ -173,18 +212,29 @@ class CommittedLog:
         """(entries, end) committed by leaders of lower epochs."""
         return next(((count, end) for by, count, end, _ in reversed(self.growth) if by < epoch), (0, 0))
 
+    def configuration(self, boot: Sequence[int]) -> Configuration:
+        """The last one that is committed; `boot`: who votes before there is one."""
+        last = next((batch for batch in reversed(self.batches) if is_configuration(batch)), None)
+        return Configuration(tuple(boot)) if last is None else read_configuration(last)
+
     def covering(self, offset: int) -> bytes:
         return self.batches[bisect_right(self.ends, offset)]
 
 
 class ClusterBook:
-    """Which partitions exist, by the committed log of the cluster; written apart from the product's fold."""
+    """Which partitions exist, by the committed log of the cluster; written apart from the product's fold.
+
+    Where they are, and what becomes of moves, is what the product's own machine makes of the same log.
+    """
 
     def __init__(self) -> None:
         self.live: dict[int, tuple[int, str]] = {}  # partition -> (kind, tag)
         self.deleted: set[int] = set()
-        self.replicas: dict[int, tuple[int, ...]] = {}  # of the live ones, as the nodes place them
-        self._registered: set[int] = set()
+        self.machine = ClusterMachine()
+        self.boots: dict[int, tuple[int, ...]] = {}  # partition -> its first replicas
+        self.ended: list[MoveEnded] = []  # and not looked at yet
+        self.released: dict[tuple[int, int], int] = {}  # (partition, node) -> move by whose end the replica may go
+        self.moves_done = 0
         self._next = CLUSTER_PARTITION + 1
 
     def fold(self, batch: bytes, _epoch: int) -> None:
@@ -192,19 +242,26 @@ class ClusterBook:
             record = decode_body(body)
             if control_kind(record.key) == CONTROL_CLUSTER:
                 self._fold(msgspec.msgpack.decode(record.value))
+                for effect in self.machine.apply(record.value)[1]:
+                    self._changed(effect)
+
+    def _changed(self, effect: object) -> None:
+        if isinstance(effect, PartitionCreated):
+            self.boots[effect.plan.partition] = effect.plan.replicas
+        elif isinstance(effect, MoveEnded):
+            self.ended.append(effect)
+            self.released[effect.plan.partition, effect.dropped] = effect.number
+            self.moves_done += effect.dropped not in effect.plan.replicas
 
     def _fold(self, command: list[Any]) -> None:
         kind, *fields = command
-        if kind == _REGISTER:
-            self._registered.add(fields[0])
-        elif kind == _CREATE:
+        if kind == _CREATE:
             name = (fields[0], fields[1])
-            if name not in self.live.values() and len(self._registered) >= fields[4]:
+            if name not in self.live.values() and len(self.machine.active()) >= fields[4]:
                 self.live[self._next] = name
                 self._next += 1
         elif kind == _DELETE and self.live.get(fields[0], (0, ""))[1] == fields[1]:
             del self.live[fields[0]]
-            self.replicas.pop(fields[0], None)
             self.deleted.add(fields[0])
 
 
@@ -213,10 +270,22 @@ class Gone(NamedTuple):
     epoch: int  # of the leader that committed it
 
 
+def dead_source(body: bytes) -> tuple[int, int] | None:
+    """(partition, offset) of the message that this is a dead letter of."""
+    source = dict(decode_body(body).headers).get(HEADER_DEAD_SOURCE)
+    if source is None:
+        return None
+    told = msgspec.msgpack.decode(source, type=DeadSource)
+    return told.partition, told.offset
+
+
 class QueueBook:
     """A standard queue by its committed log."""
 
     def __init__(self) -> None:
+        self.copies: dict[tuple[int, int], int] = {}  # dead letters here: (partition, offset) -> offset of the first
+        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
+        self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
@@ -228,6 +297,7 @@ class QueueBook:
         if not header.is_control:
             for offset, body in iterate_bodies(batch):
                 self.bodies[offset] = body
+                self._note_source(offset, body, Gone(header.end_offset, epoch))
                 if any(name == HEADER_DELAY_MS for name, _ in decode_body(body).headers):
                     self.delivery[offset] = 0
             return
@@ -237,9 +307,20 @@ class QueueBook:
             if command is not None:
                 self._fold(command, gone)
 
+    def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
+        """A second copy of a dead letter is none, however it is named."""
+        source = dead_source(body)
+        if source is not None and self.copies.setdefault(source, offset) != offset:
+            self.duplicates[offset] = self.copies[source]
+            self.gone[offset] = gone
+
     def _fold(self, command: Command, gone: Gone) -> None:
         kind = command[KIND]
-        if kind == ACQUIRED:
+        if kind == DEAD_LETTERED:
+            for offset in command[FIRST_FIELD]:
+                if self.gone.setdefault(offset, gone) is gone:
+                    self.dead.append(offset)
+        elif kind == ACQUIRED:
             for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
@@ -264,6 +345,67 @@ class QueueBook:
                 if offset not in self.gone:
                     self.gone[offset] = gone
                     self.purged.add(offset)
+
+
+class FifoBook(QueueBook):
+    """A FIFO queue by its committed log. Runs are shorter than the window in which ids are remembered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
+        self.group_of: dict[int, bytes] = {}
+        self._originals: dict[bytes, int] = {}
+        self._deadline_ms: dict[int, int] = {}
+
+    def fold(self, batch: bytes, epoch: int) -> None:
+        super().fold(batch, epoch)
+        header = read_header(batch)
+        for offset, body in () if header.is_control else iterate_bodies(batch):
+            if offset in self.duplicates:
+                continue
+            headers = dict(decode_body(body).headers)
+            original = self._originals.setdefault(headers[HEADER_DEDUP], offset)
+            if original != offset:
+                self.duplicates[offset] = original
+                self.gone[offset] = Gone(header.end_offset, epoch)
+            else:
+                self.groups.setdefault(headers[HEADER_GROUP], []).append(offset)
+                self.group_of[offset] = headers[HEADER_GROUP]
+
+    def waits_before(self, offset: int) -> list[int]:
+        """Messages of the same group that must be gone before this one is handed out."""
+        return [other for other in self.groups[self.group_of[offset]] if other < offset and other not in self.gone]
+
+    def _fold(self, command: Command, gone: Gone) -> None:
+        kind, now_ms, flat = command[KIND], command[TIME_MS], command[FIRST_FIELD] if len(command) > FIRST_FIELD else []
+        if kind == LEASED:
+            for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
+                for at in range(0, len(parts), 3):
+                    self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal)
+        elif kind == VISIBILITY_CHANGED:
+            for at in range(0, len(flat), 3):
+                offset, delivery, visibility_ms = flat[at : at + 3]
+                if self._holds(offset, delivery, now_ms):
+                    self._deadline_ms[offset] = now_ms + visibility_ms
+        elif kind == DELETED:
+            for at in range(0, len(flat), 2):
+                if self._holds(flat[at], flat[at + 1], now_ms):
+                    self.gone.setdefault(flat[at], gone)
+        else:
+            super()._fold(command, gone)
+
+    def _lease(self, again: list[int], fresh: list[int], deadline_ms: int, is_renewal: bool) -> None:
+        for offset in again:
+            if offset not in self.gone:
+                self.delivery[offset] = self.delivery.get(offset, 0) + (not is_renewal)
+                self._deadline_ms[offset] = deadline_ms
+        for offset in fresh:
+            if offset not in self.gone and offset not in self.delivery:
+                self.delivery[offset] = 1
+                self._deadline_ms[offset] = deadline_ms
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class StreamBook:

@@ -10,13 +10,15 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
+
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.replica import Replica
-from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger
+from storage_nodes.node.replica import PartitionMeta, Replica
+from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger, is_configuration
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
@@ -36,7 +38,7 @@ class BrokenInvariant(AssertionError):
 class Seen:
     """What was last seen of a replica."""
 
-    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving")
+    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving", "voters")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -45,6 +47,7 @@ class Seen:
         self.applied = replica.applied
         self.role = Role.FOLLOWER
         self.serving = False
+        self.voters: tuple[int, ...] = ()  # in force at the end of its last turn
 
 
 class LogOracle:
@@ -73,7 +76,7 @@ class LogOracle:
             self.fail("I6 incarnations only grow", f"node {node_id}: {ledger.incarnation} -> {log.incarnation}")
         found = self._recovered(node_id, ledger, log) if not log.damage else None
         if found is None and process.rotted:
-            ledger.lost = ledger.synced
+            ledger.lost = {**ledger.lost, **ledger.synced}
             found = self.check_salvage(process, ledger, log)
         if found is None:
             self.check_recovery(node_id, ledger, log)
@@ -103,8 +106,8 @@ class LogOracle:
         process.look_at_damage()
         if ledger is None or process.rotted:
             return False
-        placed, node_id = self.cluster.replicas, process.process_id
-        mine = [p for p in self.cluster.live if p not in placed or node_id in placed[p]]
+        plans, node_id = self.cluster.machine.partitions.values(), process.process_id
+        mine = [plan.partition for plan in plans if node_id in plan.holders()]
         held = ledger.synced
         return all(p in held for p in (CLUSTER_PARTITION, *mine)) and not any(m.suspect for m in held.values())
 
@@ -145,7 +148,8 @@ class LogOracle:
             if not part.suspect:
                 self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
             last = (part.last_epoch, part.log_end)
-            mirrors = [*ledger.possible(), ledger.staged]
+            # Also what was dropped: the damage may have taken the tombstone with it.
+            mirrors = [*ledger.possible(), ledger.staged, ledger.lost]
             mirror = kept[partition] = next(
                 (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
                 Mirror(),
@@ -180,6 +184,9 @@ class LogOracle:
 
         def append(partition: int, batch: bytes) -> None:
             real_append(partition, batch)
+            if is_configuration(batch):
+                before = ledger.staged[partition].configured_at
+                ledger.configured.append((partition, before, read_header(batch).epoch))
             ledger.change(Change("append", partition, batch))
 
         def truncate(partition: int, offset: int) -> None:
@@ -222,8 +229,11 @@ class LogOracle:
 
         def drop(partition: int) -> None:
             self.dropping(node_id, partition)
+            came_by = msgspec.json.decode(log.partitions[partition].tag, type=PartitionMeta).move
             real_drop(partition)
-            ledger.dropped.append(partition)
+            ledger.dropped.append((partition, came_by))
+            if partition in ledger.synced:
+                ledger.lost[partition] = ledger.synced[partition]  # what it acknowledged may be under way
             ledger.change(Change("drop", partition))
 
         def set_suspect(partition: int, suspect: bool) -> None:
@@ -270,14 +280,38 @@ class LogOracle:
         raise NotImplementedError
 
     def check_drops(self, node_id: int) -> None:
-        """I13: data goes only by a committed deletion that names it (R23). Checked at the end of the turn: only then
-        is it known here what was committed in it."""
+        """I13: data goes only by a committed deletion, or the committed end of a move, that names it (R23). Checked at
+        the end of the turn: only then is it known here what was committed in it."""
         dropped = self.ledgers[node_id].dropped if node_id in self.ledgers else []
-        for partition in dropped:
-            if partition not in self.cluster.deleted:
-                self.fail("I13 dropped by a committed deletion", f"node {node_id}, partition {partition}")
+        for partition, came_by in dropped:
+            released = self.cluster.released.get((partition, node_id), -1)
+            if partition not in self.cluster.deleted and released < came_by:
+                text = f"node {node_id}, partition {partition}, came by move {came_by}, released by {released}"
+                self.fail("I13 dropped by a committed deletion", text)
             self.drops += 1
         dropped.clear()
+
+    def check_configured(self, node_id: int) -> None:
+        """R15: one change of a configuration at a time, and none before its leader committed in its epoch."""
+        configured = self.ledgers[node_id].configured if node_id in self.ledgers else []
+        for partition, before, epoch in configured:
+            truth = self.committed.get(partition) or CommittedLog()
+            text = f"node {node_id}, partition {partition}, epoch {epoch}"
+            if before > truth.end:
+                self.fail("R15 one change at a time", f"{text}: the one that ends at {before} is not committed")
+            if all(by != epoch for by, _, _, _ in truth.growth):
+                self.fail("R15 no change before an own commit", text)
+        configured.clear()
+
+    def check_ended_moves(self) -> None:
+        """R23, R34: a move ends when the group's committed configuration says so: then, and only then, data may go."""
+        for ended in self.cluster.ended:
+            partition = ended.plan.partition
+            truth = self.committed.get(partition) or CommittedLog()
+            now = truth.configuration(self.cluster.boots[partition])
+            if ended.dropped in now.members or not set(ended.plan.replicas) <= set(now.voters):
+                self.fail("R23 move ended too early", f"{ended}, the group is {now}")
+        self.cluster.ended.clear()
 
     def check_snapshot(self, node_id: int, partition: int, image: Any) -> Mirror:
         """R18: a snapshot holds nothing that is not committed and replaces nothing newer. Returns the log it makes."""
@@ -285,8 +319,8 @@ class LogOracle:
         if image.end_offset > truth.end:
             self.fail("R18 snapshot is committed", f"node {node_id}: up to {image.end_offset} of {truth.end}")
         installed = Mirror()
-        count = bisect_right(truth.ends, image.end_offset)
-        installed.ends, installed.batches = truth.ends[:count], truth.batches[:count]
+        for batch in truth.batches[: bisect_right(truth.ends, image.end_offset)]:
+            installed.append(batch)
         seen = self._seen.get((node_id, partition))
         if seen is not None and seen.commit > image.end_offset:
             self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")

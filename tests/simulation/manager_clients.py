@@ -14,15 +14,26 @@ RETENTIONS_MS = (3_000, 20_000, 345_600_000)
 
 
 class Creator(Client):
-    """Creates the queue, trying until it is there."""
+    """Creates the queue, trying until it is there; before it, where it has one, its dead-letter queue."""
 
     def start(self) -> None:
-        request = CreatePartitionRequest(PartitionKind.QUEUE, "queue:sim:0")
+        faults, dead = self.world.faults, self.world.dead_partition
+        kind = "fifo" if faults.fifo else "sim"
+        config, tag = QueueConfig(fifo=faults.fifo), f"queue:{kind}:0"
+        if faults.receives_max and dead < 0:
+            tag = f"queue:{kind}:dead"
+        elif faults.receives_max:
+            config = QueueConfig(fifo=faults.fifo, max_receives=faults.receives_max, dead_letter_partition=dead)
+        request = CreatePartitionRequest(PartitionKind.QUEUE, tag, config)
         self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, self._done)
 
     def _done(self, operation: Operation) -> None:
         if operation.outcome == "ok":
-            self.world.queue_created(operation.reply)
+            if operation.reply.tag.endswith(":dead"):
+                self.world.dead_letter_queue_created(operation.reply)
+                self.start()
+            else:
+                self.world.queue_created(operation.reply)
         else:
             self.elsewhere(operation.reply)
             self.later(RETRY_US, self.start)
@@ -41,7 +52,8 @@ class Manager(Client):
         if self.world.draining:
             self.is_idle = True
             return
-        present = [info for info in self.world.partitions.values() if info.tag != "queue:sim:0"]
+        kept = (self.world.partition, self.world.dead_partition)
+        present = [info for info in self.world.partitions.values() if info.partition not in kept]
         full = len(present) >= PARTITIONS_AT_ONCE_MAX
         if present and (full or self.random.random() < 0.4):
             info = self.random.choice(present)
@@ -51,8 +63,9 @@ class Manager(Client):
             self._made += 1
             kind = self.random.choice([PartitionKind.QUEUE, PartitionKind.STREAM])
             retention_ms = self.random.choice(RETENTIONS_MS) if kind == PartitionKind.STREAM else RETENTIONS_MS[-1]
-            tag = f"{kind.name.lower()}:sim:{self.random.randrange(1, 6)}"
-            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms)))
+            fifo = kind == PartitionKind.QUEUE and self.random.random() < 0.6
+            tag = f"{kind.name.lower()}:{'fifo' if fifo else 'sim'}:{self.random.randrange(1, 6)}"
+            self._create(CreatePartitionRequest(kind, tag, QueueConfig(retention_ms, fifo=fifo)))
         else:
             self._later()
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from storage_nodes.node.peers import PeerLink
 from tests.simulation.clockwork import Scheduler
 
 RESET_DELAY_US = 300
@@ -69,6 +70,9 @@ class SimTransport:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def is_closing(self) -> bool:
+        return self.closed
 
     def get_extra_info(self, name: str) -> None:
         return None
@@ -148,7 +152,7 @@ class Network:
     def carry(self, sender: SimTransport, to: End, data: bytes) -> None:
         self._scheduler.note(zlib.crc32(data))
         chance, faults = self._random, self.faults
-        between_nodes = sender.own.process_id < 100 and to.process_id < 100
+        between_nodes = PeerLink in (type(sender.protocol), type(sender.peer.protocol))
         if self._is_cut(sender.own.process_id, to.process_id):
             if faults.stall:
                 self._stalled.append((sender, data))
@@ -181,7 +185,8 @@ class Network:
         transport.closed = True
 
     def ended(self, process: End) -> None:
-        """A process is gone, and all its connections with it."""
+        """A process is gone, and with it all its connections, and whoever listened: the next life listens anew."""
+        self.servers = {port: server for port, server in self.servers.items() if server[0] is not process}
         for transport in [candidate for candidate in self._open if candidate.own is process]:
             transport.closed = True
             self._open.pop(transport, None)

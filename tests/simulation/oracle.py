@@ -10,16 +10,15 @@ from bisect import bisect_right
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from storage_nodes.log.record_batch import read_header
+from storage_nodes.log.record_batch import read_configuration, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
-from tests.simulation.ledger import CommittedLog, Mirror, QueueBook, StreamBook
+from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
 
 if TYPE_CHECKING:
@@ -41,6 +40,7 @@ class Oracle(LogOracle):
         self._fold_states: dict[tuple[int, int], bytes] = {}
         self._checked_at = 0
         self.elections = 0
+        self.dead_letters = 0
 
     # --- after every turn of a node -------------------------------------------------------------------------------
 
@@ -66,7 +66,9 @@ class Oracle(LogOracle):
                 seen.serving = replica.serving
                 if replica.serving:
                     self.check_served_is_complete(node_id, partition, replica)
+            seen.voters = self.voters_of(node_id, partition, replica)
         self.check_drops(node_id)
+        self.check_configured(node_id)
         if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
             self._checked_at = self._world.scheduler.steps
             self.check_everything()
@@ -100,6 +102,7 @@ class Oracle(LogOracle):
         if raft.role is Role.LEADER and (seen.role is not Role.LEADER or raft.epoch != seen.epoch):
             self.elections += 1
             self.check_one_leader(node_id, partition, raft.epoch)
+            self.check_electors(node_id, partition, replica)
             self.check_leader_completeness(node_id, partition, raft.epoch)
         seen.epoch, seen.role = raft.epoch, raft.role
 
@@ -108,6 +111,20 @@ class Oracle(LogOracle):
         other = self._leader_of.setdefault((partition, epoch), node_id)
         if other != node_id:
             self.fail("I6 one leader per epoch", f"nodes {other} and {node_id}, partition {partition}, epoch {epoch}")
+
+    def voters_of(self, node_id: int, partition: int, replica: Replica) -> tuple[int, ...]:
+        """Of the configuration in force here: the latest in the log, committed or not."""
+        ledger = self.ledgers.get(node_id)
+        mirror = ledger.staged.get(partition) if ledger is not None else None
+        if mirror is None or not mirror.configurations:
+            return replica.meta.boot(node_id).voters
+        return mirror.configurations[-1][1].voters
+
+    def check_electors(self, node_id: int, partition: int, replica: Replica) -> None:
+        """R15: whoever wins has the votes of a majority of the voters in force at it."""
+        voters, votes = self.voters_of(node_id, partition, replica), set(replica.raft._votes)
+        if len(votes.intersection(voters)) <= len(voters) // 2:
+            self.fail("R15 elected by a majority", f"node {node_id}, partition {partition}: {votes} of {voters}")
 
     def check_leader_completeness(self, node_id: int, partition: int, epoch: int) -> None:
         """I1: whoever wins holds everything that lower epochs committed."""
@@ -142,14 +159,57 @@ class Oracle(LogOracle):
             truth.ends += mirror.ends[len(truth.ends) : count]
             truth.batches += fresh
             truth.growth.append((epoch, count, truth.end, self._world.scheduler.now_us))
-            self.check_majority(partition, count, raft.voters)
+            voters = self.voters_of(node_id, partition, replica)
+            if raft.voters != voters:
+                self.fail("R15 latest configuration", f"node {node_id}, partition {partition}: {raft.voters}, {voters}")
+            self.check_majority(partition, count, {seen.voters or voters, voters})
             book = self.cluster if partition == CLUSTER_PARTITION else self.book(partition, replica)
             for batch in fresh:
                 book.fold(batch, epoch)
+                if is_configuration(batch):
+                    self.check_change(partition, replica.meta.replicas, batch)
+            if isinstance(book, QueueBook):
+                self.check_dead_letters(partition, book)
+            if partition == CLUSTER_PARTITION:
+                self._cluster_changed()
         seen.commit, seen.counted = raft.commit, count
 
+    def check_dead_letters(self, partition: int, book: QueueBook) -> None:
+        """R30: a dead letter leaves its queue only when its copy is committed in the other one."""
+        target = self.books.get(self._world.dead_partition)
+        for offset in book.dead:
+            if not isinstance(target, QueueBook) or (partition, offset) not in target.copies:
+                self.fail("R30 copied before removed", f"partition {partition}, offset {offset} has no copy")
+            self.dead_letters += 1
+        book.dead.clear()
+
+    def _cluster_changed(self) -> None:
+        """SAME FOLD: what the nodes' machine makes of the cluster's log is what the book says. I14: and ends moves."""
+        book, truth = self.cluster, self.committed[CLUSTER_PARTITION]
+        found = {plan.partition: (plan.kind, plan.tag) for plan in book.machine.partitions.values()}
+        if found != book.live:
+            self.fail("SAME FOLD", f"by the machine there are {found}, by the log {book.live}")
+        self._fold_states[CLUSTER_PARTITION, truth.end] = book.machine.checkpoint()
+        self.check_ended_moves()
+
+    def check_change(self, partition: int, boot: tuple[int, ...], batch: bytes) -> None:
+        """R15, R34: one member at a time, and never fewer voters than the partition has replicas."""
+        truth, now = self.committed[partition], read_configuration(batch)
+        earlier = CommittedLog()
+        earlier.batches = truth.batches[: truth.batches.index(batch)]
+        before = earlier.configuration(self.cluster.boots.get(partition, boot))
+        moved = set(before.members) ^ set(now.members)
+        promoted = set(before.learners) & set(now.voters)
+        if len(moved) + len(promoted) != 1 or moved & set(now.voters) or set(before.voters) & set(now.learners):
+            self.fail("R15 one member at a time", f"partition {partition}: {before}, {now}")
+        plan = self.cluster.machine.partitions.get(partition)
+        if plan is not None and len(now.voters) < len(plan.replicas):
+            self.fail("R34 never fewer voters", f"partition {partition}: {now}, it has {plan.replicas}")
+
     def book(self, partition: int, replica: Replica) -> QueueBook | StreamBook:
-        kind = QueueBook if isinstance(replica, QueueReplica) else StreamBook
+        kind: type[QueueBook | StreamBook] = StreamBook
+        if isinstance(replica, QueueReplica):
+            kind = FifoBook if replica.machine.is_fifo else QueueBook
         return self.books.setdefault(partition, kind())
 
     def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
@@ -164,20 +224,26 @@ class Oracle(LogOracle):
             self.fail("R6 commit in the own epoch", text)
         return epoch
 
-    def check_majority(self, partition: int, count: int, voters: tuple[int, ...]) -> None:
+    def check_majority(self, partition: int, count: int, configurations: set[tuple[int, ...]]) -> None:
         """I2, I5: what is committed is on the synced disks of a majority.
+
+        Of the voters in force: those after this turn, or those before it.
 
         A disk that was lost since counts: its acknowledgement may have been under way. That it is not trusted with more
         than that is checked where it matters, at elections.
         """
         last = self.committed[partition].batches[count - 1]
-        holders = 0
-        for voter in voters:
-            ledger = self.ledgers.get(voter)
-            mirrors = (ledger.synced.get(partition), ledger.lost.get(partition)) if ledger is not None else ()
-            holders += any(m is not None and len(m.batches) >= count and m.batches[count - 1] == last for m in mirrors)
-        if holders <= len(voters) // 2 and partition not in self.cluster.deleted:
-            self.fail("I5 majority durable", f"partition {partition}: {holders} of {voters} hold {count} entries")
+        holders = set()
+        for node_id, ledger in self.ledgers.items():
+            mirrors = (ledger.synced.get(partition), ledger.lost.get(partition))
+            if any(m is not None and len(m.batches) >= count and m.batches[count - 1] == last for m in mirrors):
+                holders.add(node_id)
+        if partition not in self.cluster.deleted and not any(
+            len(holders.intersection(voters)) > len(voters) // 2 for voters in configurations
+        ):
+            self.fail(
+                "I5 majority durable", f"partition {partition}: {holders} of {configurations} hold {count} entries"
+            )
 
     # --- messages between nodes -------------------------------------------------------------------------------------
 
@@ -208,8 +274,6 @@ class Oracle(LogOracle):
             for replica in getattr(node, "replicas", {}).values():
                 if isinstance(replica, QueueReplica):
                     self.check_conservation(process.process_id, replica)
-                elif isinstance(replica, ClusterReplica):
-                    self.check_placement(process.process_id, replica)
                 self.check_same_fold(process.process_id, replica)
         for partition in list(self.committed):
             self.check_log_matching(partition)
@@ -235,24 +299,12 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
+        total += state.dead_lettered
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         committed = self.committed.get(replica.partition)
         if replica.applied > (committed.end if committed is not None else 0):
             self.fail("I7 folded beyond the commit", f"node {node_id}: {replica.applied}")
-
-    def check_placement(self, node_id: int, replica: ClusterReplica) -> None:
-        """SAME FOLD: what a node takes for a partition is one by the log, and on the same nodes everywhere."""
-        book = self.cluster
-        for plan in replica.machine.partitions.values():
-            if plan.partition in book.deleted:
-                continue
-            name = book.live.get(plan.partition)
-            if (
-                name != (plan.kind, plan.tag)
-                or book.replicas.setdefault(plan.partition, plan.replicas) != plan.replicas
-            ):
-                self.fail("SAME FOLD", f"node {node_id}: {plan}, by the log it is {name}")
 
     def check_same_fold(self, node_id: int, replica: Any) -> None:
         """Replicas that folded the same entries have the same state."""

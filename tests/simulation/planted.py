@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import count
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -15,21 +16,28 @@ import msgspec
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.recovery import WalWalk
+from storage_nodes.machines.cluster.mover import Finish, next_step
+from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.raft import machine as raft_machine
-from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, TakeSnapshot
+from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
 from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
-from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
+from storage_nodes.model import CLUSTER_PARTITION, Acks
+from storage_nodes.node import appends as appends_module
+from storage_nodes.node import dead_letters
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.holdings import Holdings
+from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -296,7 +304,50 @@ def snapshots_roll_back() -> Iterator[None]:
 
     with (
         mock.patch.object(RaftMachine, "_on_snapshot", on_snapshot),
+        mock.patch.object(RaftMachine, "may_install", lambda self, _: self._lead is None),
         mock.patch.object(RaftMachine, "installed", installed),
+    ):
+        yield
+
+
+def answers_repeats_before_commit() -> AbstractContextManager[Any]:
+    """B18: whoever sends a message with an id is answered before it is committed."""
+    return mock.patch.object(appends_module, "_acks_of", _always(Acks.LEADER))
+
+
+def forgets_ids_in_checkpoints() -> AbstractContextManager[Any]:
+    """B19: deduplication ids are not in checkpoints and snapshots."""
+    return mock.patch.object(DedupWindow, "pack", _always([]))
+
+
+@contextmanager
+def remembers_ids_before_commit() -> Iterator[None]:
+    """B20: deduplication ids are remembered when they are staged, and outlive a log that is cut."""
+    real_original, real_append = DedupWindow.original, Appends._append
+
+    def original(self: DedupWindow, dedup_id: bytes, offset: int, time_ms: int) -> int:
+        found = real_original(self, dedup_id, offset, time_ms)
+        return NOT_SEEN if found == offset else found
+
+    def append(self: Appends, replica: Any, bodies: Any, requests: Any, plain: Any, acks: Any, now_ms: int) -> None:
+        base = replica.log.log_end
+        real_append(self, replica, bodies, requests, plain, acks, now_ms)
+        if not plain:
+            dedup = replica.machine.state.dedup
+            dedup.begin(base, now_ms)
+            for offset, body in enumerate(bodies, base):
+                original(dedup, dict(decode_body(body).headers)[HEADER_DEDUP], offset, now_ms)
+
+    with mock.patch.object(DedupWindow, "original", original), mock.patch.object(Appends, "_append", append):
+        yield
+
+
+@contextmanager
+def dead_letters_twice() -> Iterator[None]:
+    """B23: a dead letter that is moved again is another message for its new queue."""
+    numbers = count()
+    with mock.patch.object(
+        dead_letters, "dead_letter_id", lambda partition, offset: b"\0%d/%d/%d" % (partition, offset, next(numbers))
     ):
         yield
 
@@ -328,6 +379,75 @@ def makes_what_was_deleted() -> Iterator[None]:
         yield
 
 
+def counts_learners_for_commits() -> AbstractContextManager[Any]:
+    """B5: acknowledgements of learners and of removed voters count."""
+    return mock.patch.object(Leadership, "_counted", lambda self: list(self.peers))
+
+
+@contextmanager
+def counts_learners_for_votes() -> Iterator[None]:
+    """B5v: votes of learners and of removed voters count. Also asks them: else there is nothing to count."""
+    real = RaftMachine._request_all
+
+    def request_all(self: RaftMachine, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Any]:
+        effects = real(self, epoch, pre_vote, transfer)
+        members = {*self.configuration.learners, *self.members.before.members}.difference(self.voters, (self.node_id,))
+        asked = [effect for effect in effects[:1] if isinstance(effect, Send)]
+        return effects + [effect._replace(peer=node) for effect in asked for node in sorted(members)]
+
+    with (
+        mock.patch.object(Membership, "counts", _always(True)),
+        mock.patch.object(RaftMachine, "_request_all", request_all),
+    ):
+        yield
+
+
+@contextmanager
+def changes_before_own_commit() -> Iterator[None]:
+    """B7: a leader changes the group before it has committed an entry of its epoch (the bug of 2015).
+
+    Its other guards go too: that it serves, and that it has folded its own TakeMove.
+    """
+    real = Moves._move
+
+    def move(self: Moves, plan: Any) -> None:
+        replica = self._replicas.get(plan.partition)
+        if replica is None or replica.closed or replica.raft.role is not Role.LEADER or replica.serving:
+            real(self, plan)
+        elif plan.move.ready or plan.move.undo:
+            step = next_step(plan.move, self.group(replica))
+            if isinstance(step, AddLearner | Promote | Remove):
+                replica.change_configuration(step)
+
+    with (
+        mock.patch.object(Leadership, "has_own_commit", _always(True)),
+        mock.patch.object(Moves, "_move", move),
+    ):
+        yield
+
+
+@contextmanager
+def changes_two_at_once() -> Iterator[None]:
+    """B25: the next change of a group begins before the last one is committed.
+
+    Neither the group nor who carries out the move looks; but a move still ends only when all is committed.
+    """
+    real = Moves.group
+
+    def group(self: Moves, replica: Any) -> Any:
+        seen = real(self, replica)
+        plan = self._cluster().machine.moving.get(replica.partition)
+        restless = seen._replace(settled=True)
+        ends = plan is not None and plan.move is not None and isinstance(next_step(plan.move, restless), Finish)
+        return seen if ends else restless
+
+    with (
+        mock.patch.object(RaftMachine, "_change_under_way", _always(False)),
+        mock.patch.object(Moves, "group", group),
+    ):
+        yield
+
+
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -356,6 +476,8 @@ def _empty_disks(faults: Faults) -> None:
 def _many_snapshots(faults: Faults) -> None:
     faults.tiny, faults.wipe_rate, faults.crash_rate = True, 0.03, 0.01
     faults.links.duplicate, faults.links.late = 0.4, 0.1
+    faults.movers, faults.managers, faults.receives_max, faults.leisure = 2, 0, 0, 1
+    faults.power_failure_rate = faults.cut_rate = faults.isolate_rate = faults.full_rate = 0.0
 
 
 def _restless_managers(faults: Faults) -> None:
@@ -367,6 +489,19 @@ def _restless_managers(faults: Faults) -> None:
 def _late_frames(faults: Faults) -> None:
     faults.links.late, faults.links.late_us = 0.2, 3_000_000
     faults.crash_rate, faults.restart_rate = 0.03, 0.5
+
+
+def _fifo(faults: Faults) -> None:
+    faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
+
+
+def _dead_letters(faults: Faults) -> None:
+    faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
+
+
+def _moves(faults: Faults) -> None:
+    faults.movers, faults.leisure = 2, 1
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
 
 
 class Planted(NamedTuple):
@@ -383,8 +518,11 @@ PLANTED = [
     Planted("B2", "R6", commits_older_epochs),
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
+    Planted("B5", "R15", counts_learners_for_commits, _moves),
+    Planted("B5v", "R15", counts_learners_for_votes, _moves),
     Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
     Planted("B6a", "R4", takes_older_incarnations, _late_frames),
+    Planted("B7", "R15", changes_before_own_commit, _moves),
     Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
     Planted("B9", "R12", counts_suspect_votes, _empty_disks),
     Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
@@ -395,8 +533,13 @@ PLANTED = [
     Planted("B15", "R14", obeys_old_leaders),
     Planted("B16", "R9", serves_when_elected),
     Planted("B17", "R13", no_epoch_start),
+    Planted("B18", "R28", answers_repeats_before_commit, _fifo),
+    Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
+    Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
+    Planted("B23", "R30", dead_letters_twice, _dead_letters),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
+    Planted("B25", "R15", changes_two_at_once, _moves),
     Planted("B26", "R6", answers_sends_before_commit),
     Planted("B27", "R25", answers_deletes_before_commit),
     Planted("B28", "R24", flushes_what_is_not_committed),

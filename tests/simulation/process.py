@@ -99,8 +99,16 @@ class NodeLoop(SimLoop):
         super().__init__(process.world.scheduler, process)
         self.process = process
 
-    async def create_connection(self, factory: Callable[[], Any], host: str, port: int) -> None:  # type: ignore[override]
+    async def create_connection(  # type: ignore[override]
+        self, factory: Callable[[], Any], host: str, port: int
+    ) -> tuple[None, Any]:
+        """The transport is told to the protocol only."""
         future = self.create_future()
+        made: list[Any] = []
+
+        def make() -> Any:
+            made.append(factory())
+            return made[0]
 
         def answer(error: Exception | None) -> bool:
             if future.done():
@@ -111,8 +119,9 @@ class NodeLoop(SimLoop):
                 future.set_result(None)
             return True
 
-        self.process.world.network.dial(self.process, port, factory, answer)
+        self.process.world.network.dial(self.process, port, make, answer)
         await future
+        return None, made[0]
 
     async def create_server(self, accept: Callable[[], Any], host: str, port: int, **_: object) -> Any:  # type: ignore[override]
         self.process.world.network.servers[port] = (self.process, accept)

@@ -17,7 +17,7 @@ from storage_nodes.protocol.messages import (
     PurgeRequest,
     SendRequest,
 )
-from storage_nodes.protocol.records import HEADER_DELAY_MS, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, encode_body
 from tests.simulation.clients import RETRY_US, Client, Operation
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Sender(Client):
 
     opcode = Opcode.SEND
     may_delay = True
+    is_plain = True
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         super().__init__(world, number)
@@ -60,17 +61,23 @@ class Sender(Client):
         if not self._weak and self.random.random() < 0.05 and not self.world.draining:
             acks = Acks.ALL
         delayed = self._delayed and self.random.random() < 0.3
-        headers = [(HEADER_DELAY_MS, b"%d" % self.random.choice([1, 200, 1_500]))] if delayed else []
+        due = [(HEADER_DELAY_MS, b"%d" % self.random.choice([1, 200, 1_500]))] if delayed else []
         filler = b"x" * self.random.randrange(self._size)
         bodies = [
             encode_body(
-                b"%d/%d/%d/%d|%b" % (self.process_id, self._message, index, self._attempt, filler), None, headers
+                b"%d/%d/%d/%d|%b" % (self.process_id, self._message, index, self._attempt, filler),
+                None,
+                due + self.headers_of(index),
             )
             for index in range(self._count)
         ]
-        request = SendRequest(self._partition, bodies, not delayed, acks)
+        request = SendRequest(self._partition, bodies, not delayed and self.is_plain, acks)
         self.world.referee.sends(request)
         self.ask(self.opcode, request, self.random.choice([1_000_000, 3_000_000]), self._sent)
+
+    def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
+        """Of one message of the batch."""
+        return []
 
     def _sent(self, operation: Operation) -> None:
         self.world.referee.send_ended(operation)
@@ -80,6 +87,17 @@ class Sender(Client):
         else:
             self.elsewhere(operation.reply)
             self.later(RETRY_US, self.send)
+
+
+class FifoSender(Sender):
+    """Each message has one deduplication id, however often it is sent, and a group of few."""
+
+    may_delay = False
+    is_plain = False
+
+    def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
+        group = b"g%d" % ((self._message + index) % 3)
+        return [(HEADER_GROUP, group), (HEADER_DEDUP, b"%d/%d/%d" % (self.process_id, self._message, index))]
 
 
 class Receiver(Client):

@@ -21,7 +21,8 @@ from storage_nodes.protocol.messages import (
     StreamReadReply,
     StreamReadRequest,
 )
-from tests.simulation.ledger import StreamBook
+from storage_nodes.protocol.records import decode_body
+from tests.simulation.ledger import FifoBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
@@ -41,6 +42,7 @@ class Referee:
         self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
         self.delivered = 0
         self.read = 0
+        self.duplicates = 0
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
@@ -86,11 +88,14 @@ class Referee:
             self.check_created(request, reply)
         elif operation.opcode == Opcode.DELETE_PARTITION:
             self.check_dropped(request)
+        elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
+            self.check_move(reply)
         elif operation.opcode == Opcode.ACQUIRE:
             oracle.check_not_stale(process, request.partition)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)
+            self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
 
@@ -101,6 +106,30 @@ class Referee:
             if bodies.get(offset) != body:
                 self._world.oracle.fail("I2 acked is committed", f"offset {offset} was acknowledged, it is not there")
             self.promised[request.partition, offset] = body
+        book = self._world.oracle.books.get(request.partition)
+        if isinstance(book, FifoBook):
+            self.check_duplicates(book, reply, len(request.bodies))
+
+    def check_duplicates(self, book: FifoBook, reply: SendReply, count: int) -> None:
+        """I8: whoever sends a message again is told of the first one, and of nothing else."""
+        offsets = range(reply.first_offset, reply.first_offset + count)
+        told = dict(reply.duplicates)
+        repeated = {index: book.duplicates[o] for index, o in enumerate(offsets) if o in book.duplicates}
+        if told != repeated:
+            self._world.oracle.fail("I8 duplicates are known", f"told {told}, by the log {repeated} of {offsets}")
+        self.duplicates += len(told)
+
+    def check_group_order(self, partition: int, messages: list[Any]) -> None:
+        """I9: of a group, one message after the other; those behind wait until it is deleted."""
+        book = self._world.book(partition)
+        if not isinstance(book, FifoBook):
+            return
+        before: set[int] = set()
+        for message in messages:
+            passed = set(book.waits_before(message.offset)) - before
+            if passed:
+                self._world.oracle.fail("I9 order in groups", f"offset {message.offset} before {sorted(passed)}")
+            before.add(message.offset)
 
     def check_stream_read(self, request: StreamReadRequest, reply: StreamReadReply) -> None:
         """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""
@@ -132,13 +161,22 @@ class Referee:
         if request.partition in self._world.oracle.cluster.live:
             self._world.oracle.fail("I2 drop is committed", f"partition {request.partition} is still there")
 
+    def check_move(self, reply: Any) -> None:
+        """I2: a move that was begun, or is to be undone, is in the committed log."""
+        if reply.move is None or reply.move.number > self._world.oracle.cluster.machine.last_move:
+            self._world.oracle.fail("I2 move is committed", f"partition {reply.partition}: {reply.move}")
+
     def check_delivery(self, operation: Operation, epoch: int, message: Any) -> None:
         """I7, I2: only what is committed, as it was sent, and not deleted."""
         partition, offset = operation.request.partition, message.offset
         fail, book = self._world.oracle.fail, self._world.book(partition)
         if offset not in book.bodies:
             fail("I7 read below the high watermark", f"offset {offset} was delivered, it is not committed")
-        if book.bodies[offset] != message.body or message.body not in self.attempts:
+        if offset in book.duplicates:
+            is_letter = dead_source(message.body) is not None
+            text = f"partition {partition}: offset {offset} is {book.duplicates[offset]} once more"
+            fail("R30 each message once" if is_letter else "I8 no duplicates", text)
+        if book.bodies[offset] != message.body or not self._was_sent(message.body):
             fail("I7 bytes as sent", f"offset {offset} was delivered with other bytes")
         gone = book.gone.get(offset)
         if gone is not None:
@@ -186,6 +224,8 @@ class Referee:
         for book in oracle.books.values():
             for body in book.bodies.values():
                 outcome = self.attempts.get(body)
+                if outcome is None and self._was_sent(body):
+                    continue
                 if outcome in (None, "fail"):
                     oracle.fail("I15 fail has no effect", f"{body[:40]!r} ended as {outcome}, it is committed")
 
@@ -194,6 +234,14 @@ class Referee:
         for (partition, offset), body in self.promised.items():
             if self._bodies(partition).get(offset) != body:
                 self._world.oracle.fail("I2 acked is kept", f"partition {partition}, offset {offset}")
+
+    def _was_sent(self, body: bytes) -> bool:
+        """By a client, or as the dead letter of a message that a client sent: the same value and key."""
+        if body in self.attempts:
+            return True
+        source = dead_source(body)
+        original = self._bodies(source[0]).get(source[1]) if source is not None else None
+        return original is not None and decode_body(original)[:2] == decode_body(body)[:2]
 
     def _bodies(self, partition: int) -> dict[int, bytes]:
         book = self._world.oracle.books.get(partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
@@ -21,10 +21,11 @@ from tests.simulation.guards import guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import Creator, Manager
+from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
 from tests.simulation.process import SimProcess, node_in
-from tests.simulation.queue_clients import Receiver, Sender
+from tests.simulation.queue_clients import FifoSender, Receiver, Sender
 from tests.simulation.referee import Referee
 from tests.simulation.stream_clients import Appender, Reader
 
@@ -54,6 +55,9 @@ class Outcome(NamedTuple):
     wipes: int
     stops: int
     read: int
+    duplicates: int
+    moves: int
+    dead_letters: int
 
 
 class World:
@@ -72,9 +76,13 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.scheduler.trace = trace
         self.network = Network(self.scheduler, self.seed, self.faults.links)
-        self.node_ids = list(range(1, chance.choice([1, 3, 3, 3, 3, 5]) + 1))
+        count = chance.choice([1, 3, 3, 3, 3, 5])
+        if self.faults.movers:
+            count = chance.choice([3, 4, 4, 5])
+        self.node_ids = list(range(1, count + 1))
         self.draining = False
         self.partition = -1
+        self.dead_partition = -1  # where dead letters of that one go; -1 = they stay
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
         self.wipes = self.stops = 0
         self._dropped: set[int] = set()
@@ -118,18 +126,32 @@ class World:
         """The queue is there: let the clients loose."""
         self.partition = info.partition
         self.partitions[info.partition] = info
-        for kind in [Sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
+        sender = FifoSender if self.faults.fifo else Sender
+        for kind in [sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
             self._let_loose(kind, info.partition)
         for _ in range(self.faults.managers):
             manager = Manager(self, len(self.clients))
             self.clients.append(manager)
             self.scheduler.after(self._chance.randrange(1_000_000), manager.start)
+        for _ in range(self.faults.movers):
+            mover = Mover(self, len(self.clients))
+            self.clients.append(mover)
+            self.scheduler.after(self._chance.randrange(1_000_000), mover.start)
+
+    def dead_letter_queue_created(self, info: PartitionInfo) -> None:
+        """Nobody sends to it, but the nodes themselves."""
+        self.dead_partition = info.partition
+        self.partitions[info.partition] = info
+        for _ in range(2):
+            self._let_loose(Receiver, info.partition)
 
     def partition_created(self, info: PartitionInfo) -> None:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
         if info.partition not in self.partitions and info.partition not in self._dropped:
             self.partitions[info.partition] = info
-            kinds = (Sender, Receiver) if info.kind == PartitionKind.QUEUE else (Appender, Reader, Reader)
+            kinds: tuple[Any, ...] = (Appender, Reader, Reader)
+            if info.kind == PartitionKind.QUEUE:
+                kinds = (FifoSender, FifoSender, Receiver, Receiver) if ":fifo:" in info.tag else (Sender, Receiver)
             for kind in kinds:
                 self._let_loose(kind, info.partition)
 
@@ -157,7 +179,7 @@ class World:
         return replica is not None and replica.serving
 
     def book(self, partition: int) -> QueueBook:
-        book = self.oracle.books.setdefault(partition, QueueBook())
+        book = self.oracle.books.get(partition, QueueBook())
         assert isinstance(book, QueueBook)
         return book
 
@@ -219,16 +241,24 @@ class World:
                 and process.node.replicas[partition].serving
             ]
             now_us = self.scheduler.now_us
-            if len(leaders) == 1:
+            if self._is_stopped(partition):
+                self._led_us[partition] = now_us + LEADERS_WITHIN_US
+            elif len(leaders) == 1:
                 self._led_us[partition] = now_us
             elif now_us - self._led_us.setdefault(partition, now_us) > MOVED_WITHIN_US:
                 self.oracle.fail("L1 led by one", f"partition {partition} is led by {leaders}")
+
+    def _is_stopped(self, partition: int) -> bool:
+        """Is a replica stopped for damage that its group could not repair? It is tried again STOPPED_RETRY_MS later,
+        and until then followers may take it for the leader, because its node is up."""
+        nodes = [process.node for process in self.processes.values() if process.node is not None]
+        return any(partition in node.damage._stopped for node in nodes if hasattr(node, "damage"))
 
     def _unsettled(self) -> str:
         """L2 to L4: what is still missing; empty when all is well."""
         if self.partition < 0:
             return "the queue is not created"
-        if any(isinstance(client, Sender | Manager) and not client.is_idle for client in self.clients):
+        if any(isinstance(client, Sender | Manager | Mover) and not client.is_idle for client in self.clients):
             return "a sender or manager is not done"
         for partition in self.partitions:
             book = self.oracle.books.get(partition)
@@ -253,17 +283,34 @@ class World:
                         return f"the replica of partition {partition} on node {process.process_id} is suspect"
                     if partition == CLUSTER_PARTITION and not dropped.isdisjoint(process.log.partitions):
                         return f"node {process.process_id} holds deleted partitions"
+                    if partition != CLUSTER_PARTITION and not self._belongs(partition, process):
+                        return f"node {process.process_id} still has a replica of partition {partition}"
                 elif process.is_up and self._belongs(partition, process):
                     return f"node {process.process_id} has no replica of partition {partition}"
             if len({end for positions in ends for end in positions}) != 1:
                 return f"replicas of partition {partition} differ: (commit, applied, log end, durable end) {ends}"
             if len(ends) <= len(self.node_ids) // 2 and partition == CLUSTER_PARTITION:
                 return f"only {len(ends)} nodes are up"
+        return self._not_moved()
+
+    def _not_moved(self) -> str:
+        """L3: no move is under way, whoever is to hold nothing holds nothing, and groups are as the cluster says."""
+        machine = self.oracle.cluster.machine
+        for node_id, state in machine.states.items():
+            if machine.held.get(node_id):
+                return f"node {node_id} is {state.name}, it still holds {list(machine.held[node_id])}"
+        for plan in machine.partitions.values():
+            if plan.move is not None:
+                return f"partition {plan.partition} is still moving: {plan.move}"
+            truth = self.oracle.committed.get(plan.partition)
+            group = truth.configuration(self.oracle.cluster.boots[plan.partition]) if truth is not None else None
+            if group is not None and (set(group.voters) != set(plan.replicas) or group.learners):
+                return f"the group of partition {plan.partition} is {group}, it should be {plan.replicas}"
         return ""
 
     def _belongs(self, partition: int, process: SimProcess) -> bool:
-        info = self.partitions.get(partition)
-        return info is not None and process.process_id in info.replicas
+        plan = self.oracle.cluster.machine.partitions.get(partition)
+        return plan is not None and process.process_id in plan.holders()
 
     def _outcome(self) -> Outcome:
         oracle, scheduler = self.oracle, self.scheduler
@@ -277,7 +324,8 @@ class World:
         return Outcome(
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
-            oracle.drops, self.wipes, self.stops, self.referee.read,
+            oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
+            oracle.cluster.moves_done, oracle.dead_letters,
         )  # fmt: skip
 
 

@@ -137,6 +137,10 @@ class ClusterMachine:
     def active(self) -> list[NodeAddress]:
         return [address for node_id, address in self.nodes.items() if node_id not in self.states]
 
+    def was_made(self, partition: int) -> bool:
+        """Was this partition made at some time, deleted since or not?"""
+        return CLUSTER_PARTITION < partition < self._next_partition
+
     @property
     def last_move(self) -> int:
         """The highest number that a move was given."""

@@ -379,9 +379,9 @@ class RaftMachine(Elections):
             members = self.members
             if not members.settled and members.end_offset <= min(committed, message.prev_offset):
                 effects = self._settle(now_ms) + effects
-        trusted = self.suspect and message.commit <= end and self._serves(message, headers)
-        if trusted:
-            self.suspect = False  # before the answer, which may be the last one for long
+        is_trusted = self.suspect and message.commit <= end and self._serves(message, headers)
+        if is_trusted:
+            self.suspect = False  # the answer says so: no further append may come that could be answered otherwise
         # In this order: whoever stages the answer has staged what it promises.
         reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
         effects.append(Send(sender, reply, True))
@@ -389,7 +389,7 @@ class RaftMachine(Elections):
             self.replicated = min(message.replicated, end)
         if is_news:
             effects.append(Committed(committed))
-        if trusted:
+        if is_trusted:
             effects.append(Trusted())
         return effects
 

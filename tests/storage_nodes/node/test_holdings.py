@@ -35,11 +35,10 @@ CREATED: list[Command] = [*START, CreatePartition(1, "q", QueueConfig(), 3, 3)]
 
 
 class FakeNode:
-    """Node 1, with a real log; its replicas only say that they were made."""
+    """A node with a real log; its replicas only say that they were made."""
 
-    node_id = 1
-
-    def __init__(self, disk: FaultyDisk) -> None:
+    def __init__(self, disk: FaultyDisk, node_id: int = 1) -> None:
+        self.node_id = node_id
         self.log = NodeLog.open("/node", SMALL, disk)
         self.disk = disk
         self.made: list[int] = []
@@ -74,7 +73,7 @@ class FakeNode:
 
     def restarted(self, commands: list[Command]) -> FakeNode:
         """As after kill -9: the whole cluster log is folded again, then it ends."""
-        again = FakeNode(self.disk.as_killed())
+        again = FakeNode(self.disk.as_killed(), self.node_id)
         for log in again.log.partitions.values():
             again.open_replica(log)
         again.made.clear()
@@ -82,7 +81,7 @@ class FakeNode:
         again.holdings.catch_up()
         again.fold(commands)
         again.cluster.refolding = False
-        again.holdings.replaced({})
+        again.holdings.replaced()
         return again
 
     def meta(self, partition: int = 1) -> PartitionMeta:
@@ -150,14 +149,51 @@ def test_partition_deleted_goes_whatever_moved(node: FakeNode) -> None:
 
 
 def test_snapshot_of_the_cluster_log_drops_what_it_no_longer_names(node: FakeNode) -> None:
-    node.fold([*CREATED, CreatePartition(1, "r", QueueConfig(), 3, 3)])
-    before = dict(node.cluster.machine.partitions)
+    created: list[Command] = [*CREATED, CreatePartition(1, "r", QueueConfig(), 3, 3)]
+    node.fold(created)
     node.cluster.machine = ClusterMachine()
-    history: list[Command] = [*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True)]
+    history: list[Command] = [*created, BeginMove(1, 1, 4), EndMove(1, 1, True), DeletePartition(2, "r")]
     for command in history:
         node.cluster.machine.apply(encode_command(command))
-    node.holdings.replaced(before)
+    node.holdings.replaced()
     assert 1 not in node.log.partitions and 2 not in node.log.partitions
+
+
+def test_state_older_than_a_partition_keeps_it(node: FakeNode) -> None:
+    node.fold(CREATED)
+    node.cluster.machine = ClusterMachine()
+    for command in START:
+        node.cluster.machine.apply(encode_command(command))
+    node.holdings.replaced()
+    assert 1 in node.log.partitions
+
+
+@pytest.mark.parametrize("end", [EndMove(1, 1, False), DeletePartition(1, "q")], ids=["undone", "deleted"])
+def test_snapshot_that_passes_over_the_end_of_a_replica_after_a_restart_drops_it(end: Command) -> None:
+    node = FakeNode(FaultyDisk(random.Random(1)), node_id=4)
+    history: list[Command] = [*CREATED, BeginMove(1, 2, 4)]
+    node.fold(history)
+    assert node.made == [1]
+    again = FakeNode(node.disk.as_killed(), node_id=4)
+    again.open_replica(again.log.partitions[1])
+    for command in history:
+        again.cluster.machine.apply(encode_command(command))
+    again.holdings.replaced()
+    assert 1 in again.replicas, "it is still to come"
+    again.cluster.machine.apply(encode_command(end))
+    again.holdings.replaced()
+    assert again.replicas == {} and 1 not in again.log.partitions
+
+
+def test_state_older_than_the_move_that_brought_a_replica_keeps_it(node: FakeNode) -> None:
+    away: list[Command] = [BeginMove(1, 1, 4), EndMove(1, 1, True)]
+    node.fold([*CREATED, *away, BeginMove(1, 2, 1)])
+    again = FakeNode(node.disk.as_killed())
+    again.open_replica(again.log.partitions[1])
+    for command in [*CREATED, *away]:
+        again.cluster.machine.apply(encode_command(command))
+    again.holdings.replaced()
+    assert 1 in again.replicas and 1 in again.log.partitions
 
 
 def test_nodes_are_let_in_and_sent_away(node: FakeNode) -> None:

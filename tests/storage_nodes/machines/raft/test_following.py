@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, Send, Truncate
+from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, Send, Truncate, Trusted
 from storage_nodes.protocol.messages import AppendReply
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in
 from tests.storage_nodes.machines.raft.raft_disk import make_entry
@@ -108,3 +108,18 @@ def test_append_with_a_gap_is_used_up_to_the_gap() -> None:
     assert effects == [Append([entry(1, 1)]), Send(2, AppendReply(PARTITION, 1, True, 2), True)]
     assert bench.append(2, 1, (1, 2), [entry(5, 1)]) == [Send(2, AppendReply(PARTITION, 1, True, 2), True)]
     assert reply_in(bench.append(2, 1, (1, 1), [entry(4, 1)])).message.offset == 1  # type: ignore[union-attr]
+
+
+def test_append_that_makes_a_suspect_log_whole_is_answered_as_of_one_that_is_not() -> None:
+    """R12: an idle leader sends nothing more, and would never hear that this learner may be promoted."""
+    bench = Bench(log_of(1)).follow(2)
+    bench.machine.suspect = True
+    effects = bench.append(2, 1, (1, 1), [entry(1, 1)], commit=1)
+    assert Send(2, AppendReply(PARTITION, 1, True, 2, 0, 1), True) in effects and Trusted() in effects
+
+
+def test_append_that_does_not_reach_the_commit_is_answered_as_of_a_suspect_log() -> None:
+    bench = Bench(log_of(1)).follow(2)
+    bench.machine.suspect = True
+    effects = bench.append(2, 1, (1, 1), [entry(1, 1)], commit=9)
+    assert Send(2, AppendReply(PARTITION, 1, True, 2, 0, 2, True), True) in effects and Trusted() not in effects

@@ -15,7 +15,6 @@ from storage_nodes.machines.raft.effects import (
     SendEntries,
     SendSnapshot,
     SteppedDown,
-    Trusted,
 )
 from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove, changed
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
@@ -398,17 +397,6 @@ def test_refusal_by_an_empty_log_says_that_what_was_acknowledged_may_be_gone() -
     bench = learner_bench()
     effects = bench.append(2, 5, (5, 9), learner=True)
     assert reply_in(effects).message == AppendReply(PARTITION, 5, False, 0, 0, 0, True)
-
-
-def test_answer_that_ends_the_doubt_says_so() -> None:
-    """It may be the last one for long: in an idle group nothing else would tell the leader, who would not promote."""
-    bench = learner_bench()
-    bench.machine.suspect = True
-    effects = bench.append(2, 5, (0, 0), [make_entry(0, 1, 5, "start")], learner=True)
-    assert reply_in(effects).message == AppendReply(PARTITION, 5, True, 1, 0, 0, True)
-    effects = bench.append(2, 5, (5, 1), commit=1, learner=True)
-    assert reply_in(effects).message == AppendReply(PARTITION, 5, True, 1, 0, 1, False)
-    assert effects[-1] == Trusted()
 
 
 def test_answer_to_a_snapshot_that_is_not_needed_says_that_the_replica_is_suspect() -> None:
