@@ -7,9 +7,10 @@
     reading   the same, but a replica that cannot be helped stops: it never skips what it cannot read (F17). It is
               opened again after a while
 
-**Can the group help?** The other voters' nodes must be a majority that is up; and if the replica leads, one of them
-must hold everything committed, since what it holds is fed by whoever leads next. So of three replicas that are all
-damaged in one place, two are emptied at most, and the last one keeps what it has, and stops there.
+**Can the group help?** The other voters' nodes (of the latest configuration in the log; learners cannot help, they
+never lead) must be a majority that is up; and if the replica leads, one of them must hold everything committed, since
+what it holds is fed by whoever leads next. So of three replicas that are all damaged in one place, two are emptied at
+most, and the last one keeps what it has, and stops there.
 
 A replica that was emptied, or that may lack something, is suspect until it holds again what its group has committed.
 What was found counts as repaired when no replica that it made suspect still is.

@@ -332,7 +332,8 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         traffic = Traffic(client, nodes.partition)
         await traffic.flow()
         await traffic.stop()
-        node = StorageNode(msgspec.structs.replace(nodes.nodes[4].config, node_dir=str(tmp_path / "lost"), node_join=True))
+        lost = str(tmp_path / "lost")
+        node = StorageNode(msgspec.structs.replace(nodes.nodes[4].config, node_dir=lost, node_join=True))
         node._begin_cluster_log()
         log = node.log.partitions[CLUSTER_PARTITION]
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
