@@ -88,10 +88,11 @@ class Nodes:
         return max(serving, key=lambda replica: replica.raft.epoch, default=None)
 
     def make_learner(self, node_id: int) -> None:
-        """As a mover does: the replica is there before the group adds it."""
+        """As a mover does: the replica is there before the group adds it. It came by a move that the cluster log has not
+        heard of yet; a restart would drop one that came by an earlier move."""
         leader = self.leader()
         assert leader is not None
-        meta = PartitionMeta(leader.meta.tag, list(leader.voters), leader.meta.config, learner=True)
+        meta = PartitionMeta(leader.meta.tag, leader.voters, leader.meta.config, learner=True, move=1)
         node = self.nodes[node_id]
         log = node.log.create(self.partition, PartitionKind.QUEUE, msgspec.json.encode(meta).decode())
         node.committer.wake()
