@@ -59,6 +59,7 @@ class Requests(Protocol):
     cluster_id: str
     node_id: int
 
+    def turn(self) -> None: ...
     def request(self, token: Token, payload: bytes) -> None: ...
     def cancelled(self, token: Token, partition: int) -> None: ...
     def peer_greeted(self, hello: PeerHello) -> str: ...
@@ -134,6 +135,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._turned_away:
             return
+        self._requests.turn()
         try:
             for opcode, _flags, request_id, payload in self._decoder.feed(data):
                 if self._turned_away:

@@ -129,6 +129,7 @@ class DamageControl:
         self._report(error, partition, "its replica was emptied and is fed again by its group")
         self.waiting.pop(error.path, None)
         del self._node.replicas[partition]
+        replica.give_up_leading()
         replica.close()
         self.resetting.add(partition)
         self._reset(replica.log)
@@ -153,6 +154,7 @@ class DamageControl:
         if replica is None:
             return
         _log.critical("replica stopped: stored data is damaged, and its group cannot repair it now", error=str(error))
+        replica.give_up_leading()
         replica.close()
         if error.path not in self.waiting:
             FOUND[_kind_of(error.path)].inc()

@@ -105,6 +105,7 @@ class StorageNode:
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
+        self.links.on_stall = self._stood_still
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
@@ -243,6 +244,15 @@ class StorageNode:
             disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        self.links.look_at_clock()
+
+    def _stood_still(self, gap_ms: int) -> None:
+        """The peers have given this node up meanwhile."""
+        _log.warning("this node stood still for longer than its peers wait: it leads nothing", ms=gap_ms)
+        for replica in list(self.replicas.values()):
+            replica.stood_still()
 
     def request(self, token: Token, payload: bytes) -> None:
         self._table.dispatch(token, payload)

@@ -239,10 +239,12 @@ class PeerLinks:
         self.sync_us = 0
         self._clock = clock
         self._on_change = on_change
+        # Called with its length when this node stood still for longer than its peers wait for it.
+        self.on_stall: Callable[[int], None] = lambda gap_ms: None
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
         self._flushing = False
-        # When all links beat last.
-        self._beaten_ms = 0
+        # When all links beat last: the node has had no turn since, as far as its peers can know.
+        self.turn_ms = 0
         # Nodes that were decommissioned: never let in again.
         self._expelled: set[int] = set()
         self._dialers: dict[int, asyncio.Task[None]] = {}
@@ -430,13 +432,21 @@ class PeerLinks:
         that is always late. A node that stood still for as long as its peers wait has been given up by them, and must
         not take itself for a leader any more: nothing is excused then."""
         now_ms = self._clock.mono_ms()
-        late_ms = now_ms - self._beaten_ms - HEARTBEAT_INTERVAL_MS if self._beaten_ms else 0
-        self._beaten_ms = now_ms
+        gap_ms = now_ms - self.turn_ms if self.turn_ms else 0
+        self.turn_ms = now_ms
         for link in list(self._links.values()):
-            if 0 < late_ms < PEER_TIMEOUT_MS:
-                link.excuse(late_ms)
+            if HEARTBEAT_INTERVAL_MS < gap_ms <= PEER_TIMEOUT_MS:
+                link.excuse(gap_ms - HEARTBEAT_INTERVAL_MS)
             link.beat(now_ms)
             self.check(link)
+        if gap_ms > PEER_TIMEOUT_MS:
+            self.on_stall(gap_ms)
+
+    def look_at_clock(self) -> None:
+        """Called before anything that came in is handled. After a pause what clients sent may be handled before what
+        new leaders sent, and before any timer: the clock alone tells in time."""
+        if self.turn_ms and self._clock.mono_ms() - self.turn_ms > PEER_TIMEOUT_MS:
+            self.beat_all()
 
 
 def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:

@@ -32,6 +32,7 @@ from storage_nodes.log.record_batch import (
     verify_batch,
 )
 from storage_nodes.machines.raft import effects as raft_effects
+from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
@@ -348,6 +349,19 @@ class Replica:
         if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
             return max(replicated, self.raft.level())
         return replicated
+
+    def stood_still(self) -> None:
+        """The node had no turn for longer than its peers wait for it."""
+        self.perform(self.raft.stood_still(self.host.clock.mono_ms()))
+        self.schedule()
+
+    def give_up_leading(self) -> None:
+        """This replica is about to stop while its node goes on. Its followers take the node for the leader as long as
+        that is up: asking for votes tells them that it leads no more (rule 2 of the Raft package)."""
+        now_ms = self.host.clock.mono_ms()
+        if self.raft.role is Role.LEADER:
+            self.perform(self.raft.stood_still(now_ms))
+            self.perform(self.raft.campaign(now_ms))
 
     def require_leader(self) -> None:
         """Raises NOT_LEADER, with the leader where it is known."""

@@ -32,7 +32,13 @@ KEEP_ONE_IN = 50
 
 
 class OneAttemptClient(StorageClient):
-    """Learns where the leader is from an error, and raises it."""
+    """Learns where the leader is from an error, and raises it. It speaks to the nodes that it was given, and to no
+    others that it hears of."""
+
+    async def start(self) -> None:
+        await super().start()
+        self._links._learn_nodes = lambda info: None  # type: ignore[method-assign]
+        self._links._find = lambda partition: None  # type: ignore[method-assign]
 
     async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
         self._links.forget_leader(partition, error)

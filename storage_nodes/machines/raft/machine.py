@@ -213,6 +213,13 @@ class RaftMachine(Elections):
 
     # --- inputs: snapshots and time -------------------------------------------------------------------------
 
+    def stood_still(self, now_ms: int) -> list[Effect]:
+        """The process had no turn for longer than its peers wait for it: whatever it led they may have given to others,
+        so it leads nothing until it is elected again (R8). One that needs nobody else goes on."""
+        if self._lead is None or self.members.is_majority((self.node_id,)):
+            return []
+        return self._step_down(now_ms, Loss.NO_QUORUM)
+
     def snapshot_ended(self, peer: int, now_ms: int) -> list[Effect]:
         """Leader: a SendSnapshot is over: installed, given up, or refused."""
         lead = self._lead

@@ -39,6 +39,7 @@ class Input(enum.Enum):
     REFUSED_NEWER = "vote or pre-vote refused, newer"
     TRANSFER = "transfer"
     SNAPSHOT_ENDED = "snapshot ended"
+    STOOD_STILL = "stood still"
     INSTALLED = "installed"
     SNAPSHOT_STALE = "snapshot, stale"
     SNAPSHOT_CURRENT = "snapshot, current"
@@ -77,6 +78,8 @@ TRANSITIONS: dict[Input, dict[Role, frozenset[Role]]] = {
     Input.REFUSED: {role: frozenset({role}) for role in Role},
     Input.REFUSED_NEWER: {role: frozenset({F, role}) for role in Role},
     Input.SNAPSHOT_ENDED: {role: frozenset({role}) for role in Role},
+    # A single voter needs nobody else, and leads on.
+    Input.STOOD_STILL: {F: frozenset({F}), P: frozenset({P}), C: frozenset({C}), L: frozenset({L, F})},
     Input.INSTALLED: {F: frozenset({F}), P: frozenset({P, F}), C: frozenset({C, F}), L: ILLEGAL},
     Input.SNAPSHOT_STALE: {role: frozenset({role}) for role in Role},
     Input.SNAPSHOT_CURRENT: {F: frozenset({F}), P: frozenset({F}), C: frozenset({F}), L: ILLEGAL},

@@ -125,9 +125,9 @@ class Bench:
         raft = SimpleNamespace(role=role, leader=leader, commit=10, status=lambda: SimpleNamespace(peers=peers))
         tag = '{"tag":"t","replicas":[1,2,3]}'
         log = SimpleNamespace(partition=7, tag=tag, suspect=False, configurations=())
-        self.closed = self.reset = self.opened = 0
+        self.closed = self.reset = self.opened = self.given_up = 0
         self.now_ms = 0
-        replica = SimpleNamespace(raft=raft, log=log, close=self._close)
+        replica = SimpleNamespace(raft=raft, log=log, close=self._close, give_up_leading=self._give_up)
         self.others_up = others_up
         self.node: Any = SimpleNamespace(
             node_id=1,
@@ -147,6 +147,10 @@ class Bench:
     def replica(self) -> Any:
         return self.node.replicas[7]
 
+    def _give_up(self) -> None:
+        assert not self.closed, "its followers can be told no more"
+        self.given_up += 1
+
     def _close(self) -> None:
         self.closed += 1
 
@@ -162,7 +166,7 @@ def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_
     """F17: the same record is damaged everywhere; the others were emptied for it already."""
     bench = Bench(Role.LEADER, peer_match=3)
     assert bench.control.met(bench.error)
-    assert bench.closed == 1 and not bench.reset and not bench.node.replicas
+    assert bench.closed == bench.given_up == 1 and not bench.reset and not bench.node.replicas
     assert bench.control.waiting and bench.control.unrepaired == 1
     bench.now_ms = 60_000
     bench.control.look()

@@ -142,6 +142,22 @@ def test_node_that_stood_still_for_longer_than_its_peers_wait_takes_none_for_up(
     assert rig.changes == [(2, True), (2, False)]
 
 
+def test_what_comes_in_after_a_pause_is_preceded_by_the_news_that_there_was_one(rig: Rig) -> None:
+    """A client's request may be handled before any timer rings: the leader that it asks must know by then."""
+    gaps: list[int] = []
+    rig.links.on_stall = gaps.append
+    rig.links.beat_all()
+    rig.hear(echo=rig.clock.now_ms)
+    rig.clock.now_ms += PEER_TIMEOUT_MS
+    rig.links.look_at_clock()
+    assert gaps == [] and rig.changes == [(2, True)]
+    rig.clock.now_ms += 1
+    rig.links.look_at_clock()
+    assert gaps == [PEER_TIMEOUT_MS + 1] and rig.changes == [(2, True), (2, False)]
+    rig.links.look_at_clock()
+    assert len(gaps) == 1
+
+
 def test_peer_silent_while_this_node_has_its_turns_is_down_in_time(rig: Rig) -> None:
     rig.links.beat_all()
     rig.hear(echo=rig.clock.now_ms)

@@ -51,6 +51,7 @@ _PLAIN = {
     "peer_down": Input.PEER_DOWN,
     "transfer": Input.TRANSFER,
     "snapshot_ended": Input.SNAPSHOT_ENDED,
+    "stood_still": Input.STOOD_STILL,
     "installed": Input.INSTALLED,
     "configured": Input.CONFIGURED,
     "change_configuration": Input.CHANGE_CONFIGURATION,

@@ -13,6 +13,7 @@ from storage_nodes.machines.raft.effects import (
     EpochStart,
     Role,
     SaveVote,
+    Send,
     SteppedDown,
 )
 from storage_nodes.machines.raft.elections import Elections
@@ -292,3 +293,18 @@ def test_idle_machine_weighs_less_than_800_bytes() -> None:
     parts = [getattr(machine, name) for name in own]
     weight = sys.getsizeof(machine) + sum({id(part): sys.getsizeof(part) for part in parts}.values())
     assert weight < 800 and machine._lead is None
+
+
+def test_leader_that_gives_up_is_followed_no_more() -> None:
+    """Its node stays up: only its own request for votes tells the followers that it leads no more."""
+    leader = Bench(log_of(1)).lead()
+    leader.machine.stood_still(leader.now_ms)
+    requests = [
+        effect.message
+        for effect in leader.machine.campaign(leader.now_ms)
+        if isinstance(effect, Send) and isinstance(effect.message, VoteRequest)
+    ]
+    assert len(requests) == 2 and all(request.pre_vote for request in requests)
+    follower = Bench(log_of(1)).follow(2)
+    follower.machine.step(2, requests[0], follower.now_ms)
+    assert follower.machine.leader == 0 and follower.machine.next_tick_ms() > 0
