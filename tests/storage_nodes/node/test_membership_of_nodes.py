@@ -88,8 +88,8 @@ class Nodes:
         return max(serving, key=lambda replica: replica.raft.epoch, default=None)
 
     def make_learner(self, node_id: int) -> None:
-        """As a mover does: the replica is there before the group adds it. It came by a move that the cluster log has not
-        heard of yet; a restart would drop one that came by an earlier move."""
+        """As a mover does: the replica is there before the group adds it. It came by a move that the cluster log does
+        not have yet; a restart would drop one that came by an earlier move."""
         leader = self.leader()
         assert leader is not None
         meta = PartitionMeta(leader.meta.tag, leader.voters, leader.meta.config, learner=True, move=1)
