@@ -200,9 +200,9 @@ class NodeLinks:
         for node in info.nodes:
             address = NodeAddress(node.node_id, node.host, node.port, node.zone)
             known = self._nodes.get(node.node_id)
-            if known is None:
+            if node.node_id not in self._order:
                 self._order.append(node.node_id)
-            elif known[1:3] != address[1:3]:
+            if known is not None and known[1:3] != address[1:3]:
                 stale = self._connections.pop(node.node_id, None)
                 if stale is not None:
                     stale.close()

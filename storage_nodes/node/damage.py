@@ -7,9 +7,10 @@
     reading   the same, but a replica that cannot be helped stops: it never skips what it cannot read (F17). It is
               opened again after a while
 
-**Can the group help?** The other voters' nodes must be a majority that is up; and if the replica leads, one of them
-must hold everything committed, since what it holds is fed by whoever leads next. So of three replicas that are all
-damaged in one place, two are emptied at most, and the last one keeps what it has, and stops there.
+**Can the group help?** The other voters' nodes (of the latest configuration in the log; learners cannot help, they
+never lead) must be a majority that is up; and if the replica leads, one of them must hold everything committed, since
+what it holds is fed by whoever leads next. So of three replicas that are all damaged in one place, two are emptied at
+most, and the last one keeps what it has, and stops there.
 
 A replica that was emptied, or that may lack something, is suspect until it holds again what its group has committed.
 What was found counts as repaired when no replica that it made suspect still is.
@@ -139,12 +140,13 @@ class DamageControl:
             return False
         if replica.raft.role is not Role.LEADER:
             return bool(replica.raft.leader)
-        return any(peer.up and peer.match >= replica.raft.commit for peer in replica.raft.status().peers)
+        peers = [peer for peer in replica.raft.status().peers if peer.up and not peer.learner]
+        return any(peer.match >= replica.raft.commit for peer in peers)
 
     def _others_up(self, log: PartitionLog) -> bool:
-        at = log.committed_configuration()
+        """Of the voters that the group has now, by the latest configuration in the log."""
         boot = msgspec.json.decode(log.tag, type=PartitionMeta).boot(self._node.node_id)
-        voters = (boot if at is None else at.configuration).voters
+        voters = (log.configurations[-1].configuration if log.configurations else boot).voters
         return sum(self._node.links.is_up(voter) for voter in voters) > len(voters) // 2
 
     def _stop(self, partition: int, error: CorruptionError) -> None:
@@ -177,8 +179,8 @@ class DamageControl:
         now_ms = self._node.clock.mono_ms()
         for partition, due_ms in list(self._stopped.items()):
             log = self._node.log.partitions.get(partition)
-            if log is None:
-                del self._stopped[partition]
+            if log is None or partition in self._node.replicas:
+                del self._stopped[partition]  # it went, and perhaps came back by a move
             elif now_ms >= due_ms and self._others_up(log):
                 del self._stopped[partition]
                 self._node.open_replica(log).start(campaign=False)

@@ -194,7 +194,7 @@ class Moves:
         group = self.group(cluster)
         cluster.carry_out(self._addresses(cluster))
         in_group = {*group.voters, *group.learners}
-        cluster.carry_out(plan_work(machine, in_group, self._is_up))
+        cluster.carry_out(plan_work(machine, in_group, self._may_take))
         unwanted = [node for node in in_group if not self._belongs(cluster, node)]
         wanted = [node for node in machine.nodes if self._belongs(cluster, node)]
         step = next_cluster_step(group, wanted, unwanted, CLUSTER_VOTERS_MAX)
@@ -216,5 +216,8 @@ class Moves:
             return bool(machine.held.get(node_id))
         return state is not NodeState.GONE and node_id in machine.nodes
 
-    def _is_up(self, node_id: int) -> bool:
-        return node_id == self._node_id or self._links.may_lead(node_id)
+    def _may_take(self, node_id: int) -> bool:
+        """Could it take a replica at present: is it up, and its disk neither full nor slow?"""
+        if node_id == self._node_id:
+            return not (self._links.read_only or self._links.slow)
+        return self._links.may_lead(node_id)

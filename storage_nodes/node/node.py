@@ -375,8 +375,9 @@ class StorageNode:
         voters = [founder for founder in founders if not joins or founder != self.node_id][:CLUSTER_VOTERS_MAX]
         meta = PartitionMeta("cluster", tuple(voters), learner=joins)
         self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
-        # The directory is new, or another one was lost: the other voters decide which (R12, R12b).
-        self.log.set_suspect(CLUSTER_PARTITION, not joins)
+        # The directory is new, or another one was lost: the other voters decide which (R12, R12b). One that joins may
+        # have been a member before, too: what it is told that it holds, until it knows all, it may have held.
+        self.log.set_suspect(CLUSTER_PARTITION, True)
         self.committer.wake()
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:

@@ -265,7 +265,7 @@ class Replica:
 
     @property
     def voters(self) -> tuple[int, ...]:
-        """The present ones; the first is the preferred leader."""
+        """The present ones. Who is preferred as a leader the cluster log says, not their order."""
         return self.raft.voters
 
     @property

@@ -26,7 +26,7 @@ from storage_nodes.model import NodeId, NodeState
 
 def plan_work(machine: ClusterMachine, in_group: Collection[NodeId], is_up: Callable[[NodeId], bool]) -> list[Command]:
     """The commands to propose now. `in_group`: the members of the cluster's own group, which a leaving node leaves
-    last; `is_up`: nodes that could take a replica at present."""
+    last; `is_up`: is a node up, with room and a disk that is not slow."""
     commands: list[Command] = []
     for plan in machine.moving.values():
         move = plan.move

@@ -420,7 +420,8 @@ class RaftMachine(Elections):
         if self._installing:
             return effects
         if end <= self.log.log_end and agrees(self.log, self.commit, end, chunk.last_epoch):
-            effects.append(Send(sender, AppendReply(self.partition, self.epoch, True, end, 0, self.commit), True))
+            reply = AppendReply(self.partition, self.epoch, True, end, 0, self.commit, self.suspect)
+            effects.append(Send(sender, reply, True))
             return effects
         if end <= self.commit:
             raise SafetyViolation(f"a snapshot up to {end} does not match what is committed up to {self.commit}")

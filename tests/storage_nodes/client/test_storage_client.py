@@ -254,6 +254,21 @@ def test_node_that_is_gone_is_asked_no_more_and_an_old_word_removes_nobody() -> 
     run([accept, accept], scenario)
 
 
+def test_node_that_is_named_again_is_asked_again() -> None:
+    """The list had it before the cluster did. When all the others are gone, it is the one to ask."""
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        links = client._links
+        addresses = [links._nodes[node.node_id] for node in nodes]
+        partition = PartitionInfo(3, 1, [1], "t")
+        for named, order in ((addresses[:1], [1]), (addresses, [1, 2]), (addresses[1:], [2])):
+            nodes[0].script = describing(named, partition)  # type: ignore[assignment]
+            await client.describe()
+            assert links._order == order
+
+    run([accept, accept], scenario)
+
+
 def test_answer_of_a_node_that_knows_nothing_yet_does_not_count() -> None:
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
         addresses = [client._links._nodes[node.node_id] for node in nodes]

@@ -16,6 +16,7 @@ from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.damage import DamageControl
+from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.records import decode_body, encode_body
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 from tests.storage_nodes.node.test_snapshots_between_nodes import all_hold, churn, lease_some
@@ -120,10 +121,10 @@ class Bench:
     """A node with one partition, as damage control sees it."""
 
     def __init__(self, role: Role, peer_match: int, others_up: bool = True, leader: int = 2) -> None:
-        peers = [SimpleNamespace(up=True, match=peer_match)]
+        peers = [SimpleNamespace(up=True, match=peer_match, learner=False)]
         raft = SimpleNamespace(role=role, leader=leader, commit=10, status=lambda: SimpleNamespace(peers=peers))
         tag = '{"tag":"t","replicas":[1,2,3]}'
-        log = SimpleNamespace(partition=7, tag=tag, suspect=False, committed_configuration=lambda: None)
+        log = SimpleNamespace(partition=7, tag=tag, suspect=False, configurations=())
         self.closed = self.reset = self.opened = self.given_up = 0
         self.now_ms = 0
         replica = SimpleNamespace(raft=raft, log=log, close=self._close, give_up_leading=self._give_up)
@@ -141,6 +142,10 @@ class Bench:
         )
         self.control = DamageControl(self.node)
         self.error = CorruptionError("/node/segments/0000000000000007-0000000000000001.seg", 0, "rotten")
+
+    @property
+    def replica(self) -> Any:
+        return self.node.replicas[7]
 
     def _give_up(self) -> None:
         assert not self.closed, "its followers can be told no more"
@@ -177,6 +182,33 @@ def test_replica_that_meets_damage_while_the_others_are_down_stops_until_they_ar
     bench.others_up = True
     bench.control.look()
     assert bench.opened == 1
+
+
+def test_leader_is_not_emptied_because_a_learner_holds_everything() -> None:
+    """A learner cannot lead next: what the voters lack would be nowhere."""
+    bench = Bench(Role.LEADER, peer_match=3)
+    bench.replica.raft.status().peers.append(SimpleNamespace(up=True, match=10, learner=True))
+    assert bench.control.met(bench.error)
+    assert bench.closed == 1 and not bench.reset
+
+
+def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
+    """Nodes 2 and 3 were its group when it was made; 3 gave its place to 4, which is down."""
+    bench = Bench(Role.FOLLOWER, peer_match=0)
+    bench.replica.log.configurations = (ConfigurationEntry(9, Configuration((1, 2, 4))),)
+    bench.node.links.is_up = lambda peer: peer in (2, 3)
+    assert bench.control.met(bench.error)
+    assert bench.closed == 1 and not bench.reset
+
+
+def test_stopped_replica_that_went_and_came_back_is_not_opened_twice() -> None:
+    bench = Bench(Role.LEADER, peer_match=3)
+    bench.control.met(bench.error)
+    bench.node.replicas[7] = SimpleNamespace(log=bench.node.log.partitions[7])
+    bench.node.log.needs = lambda *_: False  # its files are other ones
+    bench.now_ms = 60_000
+    bench.control.look()
+    assert not bench.opened and not bench.control.waiting
 
 
 @pytest.mark.parametrize(("role", "match"), [(Role.LEADER, 10), (Role.FOLLOWER, 0)])

@@ -17,8 +17,9 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.limits import KIB
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.node_log import NodeLog
+from storage_nodes.machines.cluster.commands import PartitionCreated
 from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove
-from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
+from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replica import PartitionMeta, Replica
 from storage_nodes.protocol.configuration import Configuration
@@ -87,10 +88,11 @@ class Nodes:
         return max(serving, key=lambda replica: replica.raft.epoch, default=None)
 
     def make_learner(self, node_id: int) -> None:
-        """As a mover does: the replica is there before the group adds it."""
+        """As a mover does: the replica is there before the group adds it. It came by a move that the cluster log does
+        not have yet; a restart would drop one that came by an earlier move."""
         leader = self.leader()
         assert leader is not None
-        meta = PartitionMeta(leader.meta.tag, list(leader.voters), leader.meta.config, learner=True)
+        meta = PartitionMeta(leader.meta.tag, leader.voters, leader.meta.config, learner=True, move=1)
         node = self.nodes[node_id]
         log = node.log.create(self.partition, PartitionKind.QUEUE, msgspec.json.encode(meta).decode())
         node.committer.wake()
@@ -320,5 +322,29 @@ def test_change_asked_of_a_follower_or_refused_has_no_effect(tmp_path: Path) -> 
         assert leader.change_configuration(Promote(outsider(nodes))) is Refusal.NOT_A_LEARNER
         assert leader.change_configuration(Promote(leader.host.node_id)) is None, "it is a voter already"
         assert leader.log.log_end == end
+
+    run(tmp_path, scenario)
+
+
+def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_told_to_hold(tmp_path: Path) -> None:
+    """The cluster feeds it, as a learner, and it makes again the replicas whose votes and entries it has lost (R12)."""
+
+    async def scenario(nodes: Nodes, client: StorageClient) -> None:
+        traffic = Traffic(client, nodes.partition)
+        await traffic.flow()
+        await traffic.stop()
+        lost = str(tmp_path / "lost")
+        node = StorageNode(msgspec.structs.replace(nodes.nodes[4].config, node_dir=lost, node_join=True))
+        node._begin_cluster_log()
+        log = node.log.partitions[CLUSTER_PARTITION]
+        meta = msgspec.json.decode(log.tag, type=PartitionMeta)
+        assert meta.learner and log.suspect
+        node.open_replica(log)
+        plan = nodes.nodes[1].cluster.machine.partitions[nodes.partition]
+        node.holdings.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
+        held = node.log.partitions[nodes.partition]
+        assert held.suspect and node.replicas[nodes.partition].raft.suspect
+        node.log._commit()
+        node.log.close()
 
     run(tmp_path, scenario)

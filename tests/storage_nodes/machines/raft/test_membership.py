@@ -399,6 +399,14 @@ def test_refusal_by_an_empty_log_says_that_what_was_acknowledged_may_be_gone() -
     assert reply_in(effects).message == AppendReply(PARTITION, 5, False, 0, 0, 0, True)
 
 
+def test_answer_to_a_snapshot_that_is_not_needed_says_that_the_replica_is_suspect() -> None:
+    bench = learner_bench()
+    bench.append(2, 5, (0, 0), [make_entry(0, 1, 5, "start")], learner=True)
+    bench.machine.suspect = True
+    effects = bench.step(2, SnapshotChunk(PARTITION, 5, 1, 5, 0, b"", [], True))
+    assert reply_in(effects).message == AppendReply(PARTITION, 5, True, 1, 0, 0, True)
+
+
 def test_messages_to_voters_do_not_say_learner() -> None:
     bench = with_learner()
     assert [effect.learner for effect in bench.propose() if isinstance(effect, SendEntries)] == [False, False, True]
