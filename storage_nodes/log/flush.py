@@ -307,7 +307,7 @@ class Flusher:
         wal = self._store.wal
         with self._store.lock:
             self._store.generation += 1
-            plan.log.adopt_install(plan.row)
+            plan.log.adopt_install(plan.row, plan.was_suspect)
         for group in (*wal.writing, wal.gathering):
             group.ends.pop(plan.log.partition, None)
         self._running = False

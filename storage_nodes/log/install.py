@@ -37,12 +37,14 @@ EMPTY = ImportedLog(0, [], [], None, [])
 
 
 class InstallPlan:
-    __slots__ = ("image", "log", "row")
+    __slots__ = ("image", "log", "row", "was_suspect")
 
     def __init__(self, log: PartitionLog, image: ImportedLog, row: PartitionRow) -> None:
         self.log = log
         self.image = image
         self.row = row
+        # Before the plan: the row says what it makes of that.
+        self.was_suspect = log.suspect
 
 
 class LogImport:

@@ -308,10 +308,14 @@ class PartitionLog:
         if first:
             self.configurations = self.configurations[first:]
 
-    def adopt_install(self, row: PartitionRow) -> None:
-        """A snapshot replaced everything but the hard state, which may have moved meanwhile. Under `LogStore.lock`."""
+    def adopt_install(self, row: PartitionRow, was_suspect: bool) -> None:
+        """A snapshot replaced everything but the hard state and the suspect mark, which may have moved since the plan:
+        a replica that became trusted meanwhile stays so. Under `LogStore.lock`."""
+        cleared = was_suspect and not self.suspect
         self._index = None
         self._adopt_row(row)
+        if cleared:
+            self.suspect = False
 
     def adopt_rewrite(self, segments: tuple[SegmentRef, ...], log_start: int, whole_from: int) -> None:
         """The same entries, but for dead ones, are in these segments now. Under `LogStore.lock`."""

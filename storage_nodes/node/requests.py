@@ -101,7 +101,8 @@ class RequestTable:
         plan = self._node.cluster.machine.partitions.get(partition) if replica is None else None
         if plan is not None:
             # It is known, but not held here (any more): whoever is first in line, and up, knows better.
-            holder = next(filter(self._node.links.is_up, plan.replicas), plan.replicas[0])
+            others = [replica for replica in plan.replicas if replica != self._node.node_id]
+            holder = next(filter(self._node.links.is_up, others), others[0] if others else 0)
             raise StorageError(ErrorCode.NOT_LEADER, f"partition {partition} is held elsewhere", holder)
         if replica is None or partition == CLUSTER_PARTITION:
             raise StorageError(ErrorCode.UNKNOWN_PARTITION, f"partition {partition} has no replica here")

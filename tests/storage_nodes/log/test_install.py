@@ -101,6 +101,30 @@ def test_install_waits_for_staged_entries_and_for_a_flush() -> None:
     install(log)
 
 
+def test_mark_that_is_cleared_while_a_snapshot_is_installed_stays_cleared() -> None:
+    log, disk = opened()
+    log.set_suspect(1, True)
+    commit(log)
+    plan = log.plan_install(1, image_of(log))
+    assert plan is not None
+    log.set_suspect(1, False)
+    log.run_install(plan)
+    log.install_done(plan)
+    assert not log.partitions[1].suspect
+    commit(log)
+    log.close()
+    assert not NodeLog.open("/node", SMALL, disk).partitions[1].suspect
+
+
+def test_log_that_is_reset_is_suspect() -> None:
+    log, _disk = opened()
+    plan = log.plan_reset(1)
+    assert plan is not None
+    log.run_install(plan)
+    log.install_done(plan)
+    assert log.partitions[1].suspect
+
+
 def test_group_that_was_being_written_does_not_move_the_end_of_the_installed_log() -> None:
     log, _disk = opened()
     append(log, 1)
