@@ -126,6 +126,10 @@ def play(mirrors: dict[int, Mirror], change: Change) -> None:
         mirror.suspect = bool(change.a)
 
 
+# More are forgotten: by then a flush has let go of what they were cut from.
+CUTS_REMEMBERED = 16
+
+
 class NodeLedger:
     def __init__(self) -> None:
         self.staged: dict[int, Mirror] = {}
@@ -134,6 +138,8 @@ class NodeLedger:
         self.groups: dict[int, list[Change]] = {}  # taken, not confirmed
         self.incarnation = 0
         self.lost: dict[int, Mirror] = {}  # what was synced when the disk was lost, or a log found damaged
+        # What logs held before something was cut from them: damage may take the truncation, and leave what it cut.
+        self.cut: dict[int, list[Mirror]] = {}
         # In this turn: (partition, move it came by) of replicas that were dropped, and (partition, end of the
         # configuration before, epoch) of configurations that were appended.
         self.dropped: list[tuple[int, int]] = []
@@ -155,6 +161,11 @@ class NodeLedger:
                 for change in changes
                 if change.partition != partition or change.kind not in ("append", "truncate", "suspect")
             ]
+
+    def remember_cut(self, partition: int) -> None:
+        earlier = self.cut.setdefault(partition, [])
+        earlier.append(self.staged[partition].copy())
+        del earlier[:-CUTS_REMEMBERED]
 
     def change(self, change: Change) -> None:
         play(self.staged, change)

@@ -84,7 +84,7 @@ class LogOracle:
         process.look_at_damage()
         self.recoveries += 1
         renewed = NodeLedger()
-        renewed.incarnation, renewed.lost = log.incarnation, ledger.lost
+        renewed.incarnation, renewed.lost, renewed.cut = log.incarnation, ledger.lost, ledger.cut
         renewed.synced = {partition: mirror for partition, mirror in found.items() if partition in log.partitions}
         renewed.staged = {partition: mirror.copy() for partition, mirror in renewed.synced.items()}
         self.ledgers[node_id] = renewed
@@ -149,9 +149,10 @@ class LogOracle:
                 self.fail("R12 suspect after damage", f"node {node_id}, partition {partition}")
             last = (part.last_epoch, part.log_end)
             # Also what was dropped: the damage may have taken the tombstone with it.
-            mirrors = [*ledger.possible(), ledger.staged, ledger.lost]
+            books = [*ledger.possible(), ledger.staged, ledger.lost]
+            mirrors = [*(book.get(partition) for book in books), *ledger.cut.get(partition, ())]
             mirror = kept[partition] = next(
-                (m for m in (_cut(all_of.get(partition), part.log_end) for all_of in mirrors) if _last(m) == last),
+                (m for m in (_cut(mirror, part.log_end) for mirror in mirrors) if _last(m) == last),
                 Mirror(),
             )
             if _last(mirror) != last:
@@ -191,6 +192,7 @@ class LogOracle:
 
         def truncate(partition: int, offset: int) -> None:
             self.check_truncation(node_id, partition, offset, ledger.staged[partition])
+            ledger.remember_cut(partition)
             real_truncate(partition, offset)
             ledger.change(Change("truncate", partition, a=offset))
 
