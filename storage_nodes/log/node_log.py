@@ -149,6 +149,7 @@ class NodeLog:
     def drop(self, partition: int) -> None:
         """Staged tombstone. Files go to trash/ with a later flush, once the tombstone is durable."""
         log = self.partitions.pop(partition)
+        log.dropped = True
         self._wal.add(RECORD_DROP, partition, b"")
         self._flusher.dropped(log, self._wal.gathering.sequence)
         for group in (*self._wal.writing, self._wal.gathering):

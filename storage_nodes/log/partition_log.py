@@ -67,6 +67,7 @@ class PartitionLog:
         "_store",
         "checkpoint_offset",
         "configurations",
+        "dropped",
         "durable_end",
         "epoch",
         "flushed_end",
@@ -93,6 +94,7 @@ class PartitionLog:
         self.flushed_end = 0
         self.whole_from = 0
         self.void_sequence = 0
+        self.dropped = False  # its files may be gone at any time
         self.suspect = False  # may lack what it acknowledged (R12)
         self.epoch = 0
         self.voted_for = 0
@@ -188,7 +190,8 @@ class PartitionLog:
 
     def read_cold(self, offset: int, bytes_max: int) -> list[bytes]:
         """BLOCKING, any thread: as `read_hot`, from wherever it is. Entries that are truncated meanwhile may still be
-        returned; the caller looks at `log_end` again on the event loop. Raises CorruptionError."""
+        returned; the caller looks at `log_end` again on the event loop. A dropped log may look empty. Raises
+        CorruptionError."""
         store = self._store
         while True:
             with store.lock:
@@ -201,7 +204,10 @@ class PartitionLog:
                 if store.generation == generation:
                     return batches
             except (FileNotFoundError, CorruptionError) as error:
-                # A flush may have moved what was looked up. Only if none did is this the truth.
+                # A flush may have moved what was looked up, and nobody misses what was dropped. Only if neither is so
+                # is this the truth.
+                if self.dropped:
+                    return []
                 if store.generation == generation:
                     if isinstance(error, CorruptionError):
                         raise

@@ -306,6 +306,19 @@ def test_dropped_partition_goes_to_trash_and_stays_gone(log: NodeLog) -> None:
     assert again.purge_trash(older_than_ms=2**60) == len(trash)
 
 
+def test_late_read_of_a_dropped_partition_finds_nothing_and_takes_nothing_for_damaged(log: NodeLog) -> None:
+    """It may have been asked for before the drop, and its files are gone when its turn comes."""
+    log.create(2, 1, "kept")
+    fill_until_flush_due(log, 1)
+    flush(log, facts_of(log))
+    gone = log.partitions[1]
+    log.drop(1)
+    for _ in range(3):
+        fill_until_flush_due(log, 2)
+        flush(log, facts_of(log, none_live))
+    assert gone.read_cold(0, 1_000) == []
+
+
 def test_partition_created_again_after_a_drop_starts_empty(log: NodeLog) -> None:
     append(log, 1, records=5)
     commit(log)
