@@ -86,9 +86,9 @@ def run_client(client: Client, program: Program, installation: RunningInstallati
 
 
 def client_environment(installation: RunningInstallation) -> dict[str, str]:
-    """Ours without any AWS setting of whoever runs this, plus the endpoint, the region and a key."""
+    """Ours without any AWS or Django setting of whoever runs this, plus the endpoint, the region and a key."""
     key = installation.key
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PENSTOCK_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DJANGO_", "PENSTOCK_"))}
     return {
         **kept,
         "PYTHONPATH": str(ROOT),

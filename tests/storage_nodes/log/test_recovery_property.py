@@ -48,7 +48,9 @@ class Harness:
         self.incarnation = self.log.incarnation
 
     def create(self, partition: int, _n: int) -> None:
-        if partition not in self.staged and partition not in self.synced:
+        # A name is free again only once the manifest has forgotten the log that had it.
+        is_free = partition not in self.staged and partition not in self.synced
+        if is_free and not self.log.is_dropping(partition):
             self.log.create(partition, 1, f"queue-{partition}")
             self.staged[partition] = Model()
             self.commits[partition] = 0
