@@ -118,7 +118,10 @@ class Holdings:
         members = plan.holders() if suspect else plan.replicas
         meta = PartitionMeta(plan.tag, members, plan.config, is_learner, self._came_with(plan))
         log = self._node.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
-        if suspect:
+        if suspect or is_learner:
+            # An earlier replica of this node may have acknowledged and voted, and its log may be what kept a candidate
+            # from winning that has missed several changes of the group: no vote counts before all that is committed
+            # is here (R12).
             self._node.log.set_suspect(plan.partition, True)
         self._node.committer.wake()
         replica = self._node.open_replica(log, meta)

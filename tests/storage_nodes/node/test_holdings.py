@@ -105,6 +105,7 @@ def test_replica_that_comes_by_a_move_is_a_learner(node: FakeNode) -> None:
     node.fold([*CREATED, *away, BeginMove(1, 2, 1)])
     meta = node.meta()
     assert meta.learner and meta.replicas == (4, 2, 3) and meta.move == 2
+    assert node.log.partitions[1].suspect, "its vote counts only once it has what its group committed"
 
 
 def test_move_that_was_undone_takes_the_learner_away_again(node: FakeNode) -> None:
