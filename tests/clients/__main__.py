@@ -25,6 +25,7 @@ from tests.clients.outcome import Outcome, run_program
 from tests.clients.registry import CLIENTS, Client, Program
 from tests.support.installation import ROOT, RunningInstallation, running
 
+KEPT_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER")
 STATE_DIRECTORY = Path(os.environ.get("PENSTOCK_DATA_DIR") or ROOT / ".penstock")
 EXIT_FAILED = 1
 EXIT_NOT_RUN = 2
@@ -86,11 +87,13 @@ def run_client(client: Client, program: Program, installation: RunningInstallati
 
 
 def client_environment(installation: RunningInstallation) -> dict[str, str]:
-    """Ours without any AWS or Django setting of whoever runs this, plus the endpoint, the region and a key."""
+    """What any program needs of ours and nothing else, plus the endpoint, the region and a key.
+
+    A setting of ours can be one of theirs: Celery reads CELERY_BROKER_URL and DJANGO_SETTINGS_MODULE of itself.
+    """
     key = installation.key
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "DJANGO_", "PENSTOCK_"))}
     return {
-        **kept,
+        **{name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
         "PYTHONPATH": str(ROOT),
         "AWS_ENDPOINT_URL_SQS": key["endpoint"],
         "AWS_REGION": key["region"],
