@@ -21,6 +21,7 @@ class Opcode(enum.IntEnum):
     QUEUE_STATS = 15
     CONFIGURE = 16
     QUEUE_BROWSE = 17
+    QUEUE_REMOVE = 19
     STREAM_APPEND = 20
     STREAM_READ = 21
     CREATE_PARTITION = 30
@@ -212,6 +213,7 @@ class BrowsedMessage(Message, frozen=True):
     deadline_ms: int
     sent_ms: int
     body: bytes
+    first_received_ms: int = 0
 
 
 class QueueBrowseReply(Message, frozen=True):
@@ -222,14 +224,27 @@ class QueueBrowseReply(Message, frozen=True):
     log_end: int
 
 
+class QueueRemoveRequest(Message, frozen=True):
+    """Remove the messages at these offsets, whoever has leased them; answered with one code each, UNKNOWN_RECORD for
+    what is gone. `moved`: they stand in the dead-letter queue by now, and count as such."""
+
+    partition: int
+    offsets: list[int]
+    moved: bool = False
+
+
 class DeadSource(Message, frozen=True):
-    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
+
+    `reason` is why somebody moved it; empty where it was received too often.
+    """
 
     partition: int
     offset: int
     sent_ms: int
     first_received_ms: int
     receives: int
+    reason: str = ""
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ class NaiveFifo:
         self.duplicates: dict[int, int] = {}
         self.arrived: set[int] = set()
         self.delete_codes: list[ErrorCode | None] = []  # of the last command that deleted
+        self.removed_codes: list[ErrorCode] = []  # of the last command that removed
         self.spared: set[int] = set()  # dead letters that could not be moved: may be received again
         self.last_ms = 0
         self.last_purge_ms = -PURGE_INTERVAL_MS
@@ -95,6 +96,10 @@ class NaiveFifo:
             for moved in first:
                 message = self.messages.pop(moved, None)
                 assert message is None or message.delivery >= self.config.max_receives > 0
+        elif kind == commands.REMOVED:
+            self.removed_codes = [
+                ErrorCode.UNKNOWN_RECORD if self.messages.pop(one, None) is None else ErrorCode.OK for one in first
+            ]
         else:
             assert kind == commands.PURGED, f"kind {kind}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
