@@ -14,6 +14,7 @@ from frontend.errors import Refusal, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.rest.desk import DESK_ROUTES
 from frontend.rest.messages import ROUTES, RestCall, Route
 from frontend.rest.problems import send_problem
 from frontend.routing.queues import Address
@@ -21,8 +22,10 @@ from frontend.routing.queues import Address
 if TYPE_CHECKING:
     from frontend.plane import Plane
 
+_ROUTES = ROUTES | DESK_ROUTES
 _MESSAGES = re.compile(
-    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend))?" % QUEUE_NAME_CHARS_MAX
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(%b))?"
+    % (QUEUE_NAME_CHARS_MAX, b"|".join(name for name in _ROUTES if name))
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
@@ -43,7 +46,7 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
     try:
         request.read_headers()
         if match is not None:
-            route = ROUTES[match[2]]
+            route = _ROUTES[match[2]]
             action = route.action
             await _serve_messages(plane, request, route, match[1].decode(), began)
         else:

@@ -54,6 +54,10 @@ _QUEUE_NAMES = frozenset(
 )
 
 
+# Message attributes that say what SQS has no word for.
+_OURS = "Penstock."
+
+
 class Wanted(NamedTuple):
     """Which attributes a receive asked for. A prefix stands without its `.*`; "" is every name."""
 
@@ -82,6 +86,16 @@ class Wanted(NamedTuple):
         }
 
 
+    @property
+    def asks_for_ours(self) -> bool:
+        return any(name.startswith(_OURS) for name in self.names)
+
+    def ours(self, given: Attributes) -> Attributes:
+        """Attributes that we add are given to those who name them only: who asks for all gets what was sent."""
+        prefixes = tuple(prefix for prefix in self.prefixes if prefix)
+        return {name: value for name, value in given.items() if name in self.names or name.startswith(prefixes)}
+
+
 def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
     content = message.content
     answer: dict[str, object] = {
@@ -97,10 +111,25 @@ def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
         if system:
             answer["Attributes"] = system
     attributes = wanted.attributes(content.attributes)
+    if wanted.asks_for_ours:
+        attributes = {**wanted.ours(_our_attributes(message)), **attributes}
     if attributes:
         answer["MD5OfMessageAttributes"] = attributes_md5(attributes)
         answer["MessageAttributes"] = {name: _attribute_json(*value) for name, value in attributes.items()}
     return answer
+
+
+def _our_attributes(message: Received) -> Attributes:
+    attributes: Attributes = {}
+    if message.dead_letter_reason:
+        attributes["Penstock.DeadLetterReason"] = ("String", message.dead_letter_reason.encode())
+    history = message.content.history
+    if history is not None:
+        attributes["Penstock.OriginalMessageId"] = ("String", history.message_id.encode())
+        attributes["Penstock.OriginalQueue"] = ("String", history.queue.encode())
+        attributes["Penstock.OriginalSentTimestamp"] = ("Number", str(history.sent_ms).encode())
+        attributes["Penstock.OriginalReceiveCount"] = ("Number", str(history.receives).encode())
+    return attributes
 
 
 def _system_attributes(message: Received) -> dict[str, str]:

@@ -168,8 +168,8 @@ class Leader:
             return [overloaded(token)]
         if not set(self._moving).isdisjoint(offsets):
             return [Refuse(token, ErrorCode.OVERLOADED, "the message is on its way to the dead-letter queue")]
-        # Until the fold has decided they neither become available nor move as dead letters. What is available already may
-        # still be handed out.
+        # Until the fold has decided they neither become available nor move as dead letters. What is available already
+        # may still be handed out.
         leases, live = self._leases, self._state.live
         held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
         for offset in held:
