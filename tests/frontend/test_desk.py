@@ -341,8 +341,9 @@ async def test_dead_letter_moves_one_with_its_reason(front: Installation, suffix
     assert await find(front, {"sources": [queue], "reason_contains": "address"}, "dead" + suffix) == ["bad"]
     (received,) = (await front.rest(f"/v1/queues/dead{suffix}/messages/receive", {})).json["messages"]
     assert (received["dead_letter_reason"], received["id"]) == ("bad address", message_id)
-    entry = front.audit[-1]
-    assert (entry["action"], entry["reason"], entry["target"]) == ("message.dead_letter", "bad address", "dead" + suffix)
+    noted = front.audit[-1]
+    assert (noted["action"], noted["reason"]) == ("message.dead_letter", "bad address")
+    assert noted["target"] == "dead" + suffix
 
 
 async def test_dead_letter_again_after_a_failed_removal_makes_no_second_copy(front: Installation) -> None:

@@ -37,15 +37,16 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.QueueStatsRequest(7), "9107"),
     (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7), "98010203cf0000018bcfe5680004050607"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5),
-        "9503cf0000000200000000cf0000018bcfe56800cf0000018bcfe5686405",
+        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, "bad"),
+        "9603cf0000000200000000cf0000018bcfe56800cf0000018bcfe5686405a3626164",
     ),
+    (m.QueueRemoveRequest(7, [5, 300], True), "93079205cd012cc3"),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
     (
-        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body"),
-        "96050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479",
+        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body", 1_000),
+        "97050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479cd03e8",
     ),
-    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
+    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391970501000006c40162000609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
     (
