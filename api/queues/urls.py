@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from api.queues.views import DeadLetterSourcesView, MovesView, MoveView, QueuesView, QueueView
+from api.queues.views import (
+    DeadLetterSourcesView,
+    MovePauseView,
+    MoveResumeView,
+    MovesView,
+    MoveView,
+    QueuesView,
+    QueueView,
+)
 
 urlpatterns = [
     path("queues", QueuesView.as_view()),
@@ -12,4 +20,6 @@ urlpatterns = [
     path("queues/<str:name>/sources", DeadLetterSourcesView.as_view()),
     path("queues/<str:name>/moves", MovesView.as_view()),
     path("queues/<str:name>/moves/<uuid:move_id>", MoveView.as_view()),
+    path("queues/<str:name>/moves/<uuid:move_id>/pause", MovePauseView.as_view()),
+    path("queues/<str:name>/moves/<uuid:move_id>/resume", MoveResumeView.as_view()),
 ]

@@ -150,6 +150,7 @@ def test_opcodes_are_frozen() -> None:
         "QUEUE_STATS": 15,
         "CONFIGURE": 16,
         "QUEUE_BROWSE": 17,
+        "QUEUE_REMOVE": 19,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
         "CREATE_PARTITION": 30,
