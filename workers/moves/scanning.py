@@ -30,7 +30,7 @@ from workers.moves.work import MoveFailed, Slice, Step, Storage, StorageRunner
 # Position of a partition.
 _NEXT, _END, _WATCHED = range(3)
 # A share says nothing of fewer messages.
-_PERCENT_OF_MIN = 100
+PERCENT_OF_MIN = 100
 
 
 class _Wanted(NamedTuple):
@@ -185,7 +185,7 @@ class ScanSlice(Slice):
         self._returned += step.scan.returned
         task = self._task
         too_many = task.returned_max is not None and self._returned > task.returned_max
-        if task.returned_percent_max is not None and self._moved >= _PERCENT_OF_MIN:
+        if task.returned_percent_max is not None and self._moved >= PERCENT_OF_MIN:
             too_many = too_many or 100 * self._returned > task.returned_percent_max * self._moved
         if too_many:
             moving.note_progress(self.claim, step.moved, step.scan)
