@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
@@ -15,6 +16,7 @@ from rest_framework.views import APIView
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
+from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.pages import make_page_token, page_asked
@@ -140,27 +142,29 @@ class MoveView(APIView):
     @extend_schema(operation_id="moves.cancel", responses={202: MoveSerializer})
     def delete(self, request: Request, name: str, move_id: UUID) -> Response:
         """Stops the task. What was moved stays moved."""
-        who = caller(request)
-        _move(request, name, move_id)
-        return Response(MoveSerializer(moves.cancel_move(actor_of(who), who.account_id, move_id)).data, status=202)
+        return _ordered(request, name, move_id, moves.cancel_move)
 
 
 class MovePauseView(APIView):
     @extend_schema(operation_id="moves.pause", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """The task rests until it is resumed or cancelled."""
-        who = caller(request)
-        _move(request, name, move_id)
-        return Response(MoveSerializer(moves.pause_move(actor_of(who), who.account_id, move_id)).data, status=202)
+        return _ordered(request, name, move_id, moves.pause_move)
 
 
 class MoveResumeView(APIView):
     @extend_schema(operation_id="moves.resume", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
         """A task that rests goes on where it was."""
-        who = caller(request)
-        _move(request, name, move_id)
-        return Response(MoveSerializer(moves.resume_move(actor_of(who), who.account_id, move_id)).data, status=202)
+        return _ordered(request, name, move_id, moves.resume_move)
+
+
+def _ordered(
+    request: Request, name: str, move_id: UUID, order: Callable[[Actor, str, UUID], MessageMoveTask]
+) -> Response:
+    task = _move(request, name, move_id)
+    who = caller(request)
+    return Response(MoveSerializer(order(actor_of(who), who.account_id, task.uuid)).data, status=202)
 
 
 def _move(request: Request, name: str, move_id: UUID) -> MessageMoveTask:

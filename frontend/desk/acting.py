@@ -24,14 +24,14 @@ from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
 from frontend.crypto.places import Place, WordError
 from frontend.desk.looking import see_now
 from frontend.desk.seeing import Seen, history_of
-from frontend.errors import Refusal, invalid, unavailable
+from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.limits import DESK_DEDUP_PREFIX, DESK_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 from frontend.routing.queues import Address, QueueView
 from frontend.send import Sent, authorise, number, storage_refusal, throttle
 from frontend.sqs.asks import AttributeIn, MessageFields
 from frontend.sqs.validation import TRACE_HEADER, Draft, check_text, draft_message
 from storage_nodes.protocol.dead_letters import copy_of_dead
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, SendReply
 from storage_nodes.protocol.records import HEADER_DEDUP, encode_body
 
@@ -91,7 +91,9 @@ async def resend_one(desk: Desk, word: str, fields: MessageFields, destination: 
         raise Refusal("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
     target = held.queue
     if destination is not None:
-        target = await desk.plane.queues.find(Address(desk.caller.account_id, destination[:QUEUE_NAME_CHARS_MAX]))
+        if len(destination) > QUEUE_NAME_CHARS_MAX:
+            raise queue_does_not_exist()
+        target = await desk.plane.queues.find(Address(desk.caller.account_id, destination))
     draft, change = _draft_anew(desk.plane, held, target, fields)
     await _note(desk, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
@@ -176,14 +178,13 @@ async def _remove(desk: Desk, action: str, held: _Held, moved: bool) -> None:
     seen, plane = held.seen, desk.plane
     with plane.storage_calls:
         try:
-            codes = await plane.storage.remove(seen.partition, [seen.offset], moved)
+            # It stood there a moment ago: if it is gone by now, somebody else or an earlier try of ours removed it.
+            await plane.storage.remove(seen.partition, [seen.offset], moved)
         except StorageError:
             text = "The message could not be removed."
             if action != "message.delete":
                 text = "The copy is stored, but " + text.lower() + " The same request again makes no second copy."
             raise await _failed(desk, action, held, unavailable(text)) from None
-    if codes[0] != ErrorCode.OK and action == "message.delete":
-        raise await _failed(desk, action, held, _gone())
 
 
 async def _dead_letter_queue(desk: Desk, queue: QueueView) -> QueueView:

@@ -59,6 +59,11 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defau
         return ALL_STATES if self.states is None else sum(STATE_WORDS[word] for word in set(self.states))
 
     @property
+    def wants_all(self) -> bool:
+        """Of the states that it asks for."""
+        return msgspec.structs.replace(self, states=None) == EVERYTHING
+
+    @property
     def reads_content(self) -> bool:
         """Does it ask for what is sealed?"""
         return self.attributes is not None or self.body_contains is not None

@@ -103,7 +103,7 @@ class _Scan:
                 return
             partition, offset = self.place
             left = self._search.shown_max - len(self.found)
-            count = left if self._search.filter == Filter() else DESK_PAGE_MESSAGES_MAX
+            count = left if self._search.filter.wants_all else DESK_PAGE_MESSAGES_MAX
             with self._plane.storage_calls:
                 reply = await self._plane.storage.browse(partition, offset, count, self._search.filter.state_bits)
             await self._take(partition, reply)

@@ -64,6 +64,8 @@ class Wanted(NamedTuple):
     system: frozenset[str]
     names: frozenset[str]
     prefixes: tuple[str, ...]
+    # Does it name attributes that we add?
+    ours: bool
 
     @classmethod
     def of(cls, ask: ReceiveMessage) -> Wanted:
@@ -74,7 +76,8 @@ class Wanted(NamedTuple):
             raise Refusal("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
         names = frozenset(ask.message_attribute_names or ())
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
-        return cls(system, names, ("", *prefixes) if "All" in names else prefixes)
+        ours = any(name.startswith(_OURS) for name in names)
+        return cls(system, names, ("", *prefixes) if "All" in names else prefixes, ours)
 
     def attributes(self, given: Attributes) -> Attributes:
         if not given or not self.names:
@@ -86,11 +89,7 @@ class Wanted(NamedTuple):
         }
 
 
-    @property
-    def asks_for_ours(self) -> bool:
-        return any(name.startswith(_OURS) for name in self.names)
-
-    def ours(self, given: Attributes) -> Attributes:
+    def added(self, given: Attributes) -> Attributes:
         """Attributes that we add are given to those who name them only: who asks for all gets what was sent."""
         prefixes = tuple(prefix for prefix in self.prefixes if prefix)
         return {name: value for name, value in given.items() if name in self.names or name.startswith(prefixes)}
@@ -111,8 +110,8 @@ def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
         if system:
             answer["Attributes"] = system
     attributes = wanted.attributes(content.attributes)
-    if wanted.asks_for_ours:
-        attributes = {**wanted.ours(_our_attributes(message)), **attributes}
+    if wanted.ours:
+        attributes = {**wanted.added(_our_attributes(message)), **attributes}
     if attributes:
         answer["MD5OfMessageAttributes"] = attributes_md5(attributes)
         answer["MessageAttributes"] = {name: _attribute_json(*value) for name, value in attributes.items()}

@@ -346,15 +346,16 @@ async def test_dead_letter_moves_one_with_its_reason(front: Installation, suffix
     assert noted["target"] == "dead" + suffix
 
 
-async def test_dead_letter_again_after_a_failed_removal_makes_no_second_copy(front: Installation) -> None:
+async def test_dead_letter_again_after_a_failed_removal_makes_no_second_copy(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with_dead_letter_queue(front)
     await send(front, "bad")
     (message,) = await peek(front)
-    remove = front.storage.remove
-    front.storage.remove = storage_fails  # type: ignore[method-assign]
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
     assert (await act(front, "dead-letter", message, reason="r")).status == 503
     assert len(await peek(front)) == len(await peek(front, "dead")) == 1, "in both, and in none too few"
-    front.storage.remove = remove  # type: ignore[method-assign]
+    monkeypatch.undo()
     assert (await act(front, "dead-letter", message, reason="r")).status == 200
     assert (len(await peek(front)), len(await peek(front, "dead"))) == (0, 1)
 
@@ -428,18 +429,31 @@ async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Instal
     assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
 
 
-async def test_resend_that_is_repeated_is_one_message_and_another_change_is_another(front: Installation) -> None:
+async def test_resend_that_is_repeated_is_one_message(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await send(front, "x")
     (message,) = await peek(front)
-    remove = front.storage.remove
-    front.storage.remove = storage_fails  # type: ignore[method-assign]
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
     assert (await act(front, "resend", message, body="y")).status == 503
     assert (await act(front, "resend", message, body="y")).status == 503
     assert sorted(one["body"] for one in await peek(front)) == ["x", "y"]
-    front.storage.remove = remove  # type: ignore[method-assign]
+    monkeypatch.undo()
     reply = await act(front, "resend", message, body="y")
     (only,) = await peek(front)
     assert (only["body"], only["id"]) == ("y", reply.json["id"])
+
+
+async def test_another_change_after_a_failed_one_is_another_message(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, body="y")).status == 503
+    monkeypatch.undo()
+    assert (await act(front, "resend", message, body="z")).status == 200
+    assert sorted(one["body"] for one in await peek(front)) == ["y", "z"], "nothing that was acknowledged is dropped"
 
 
 async def test_resend_goes_to_another_queue_and_into_fifo_queues(front: Installation) -> None:

@@ -13,7 +13,6 @@ What comes back stands behind the end that the task was given, so no message goe
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from api import limits
@@ -25,7 +24,7 @@ from frontend.opening import KeyNotLent
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueBrowseReply
 from workers.moves.letters import copy_of, partition_for
-from workers.moves.work import MoveFailed, Slice, Step, Storage, StorageRunner
+from workers.moves.work import MoveFailed, Slice, Step, Storage, Tools
 
 # Position of a partition.
 _NEXT, _END, _WATCHED = range(3)
@@ -51,14 +50,8 @@ class _Page(NamedTuple):
 
 
 class ScanSlice(Slice):
-    def __init__(
-        self,
-        claim: MoveClaim,
-        storage: StorageRunner,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        super().__init__(claim, storage, monotonic, sleep)
+    def __init__(self, claim: MoveClaim, tools: Tools) -> None:
+        super().__init__(claim, tools)
         assert claim.scan is not None
         self._task = claim.scan
         self._filter: Filter = EVERYTHING if self._task.filter is None else filter_of(self._task.filter)

@@ -17,7 +17,7 @@ from api.queues.models import MoveStatus
 from storage_nodes.protocol.errors import StorageError
 from workers.moves.leasing import LeaseSlice
 from workers.moves.scanning import ScanSlice
-from workers.moves.work import MoveFailed, StorageRunner
+from workers.moves.work import MoveFailed, StorageRunner, Tools
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ def move_slice(
         return None
     try:
         kind = LeaseSlice if claim.scan is None else ScanSlice
-        return kind(claim, storage, monotonic, sleep).run()
+        return kind(claim, Tools(storage, monotonic, sleep)).run()
     except MoveFailed as failure:
         _log.warning("move_task_failed", task_id=task_id, reason=str(failure))
         moving.end_move(claim, MoveStatus.FAILED, str(failure))

@@ -51,6 +51,14 @@ class MoveFailed(Exception):
     """The task cannot go on; the text is its FailureReason."""
 
 
+class Tools(NamedTuple):
+    """Storage and time."""
+
+    storage: StorageRunner
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
 class Step(NamedTuple):
     """What a batch came to. `over`: there is nothing left; `wait_ms`: there is, but not now."""
 
@@ -63,21 +71,13 @@ class Step(NamedTuple):
 class Slice:
     """One claim of a task, until its time is over."""
 
-    def __init__(
-        self,
-        claim: MoveClaim,
-        storage: StorageRunner,
-        monotonic: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
+    def __init__(self, claim: MoveClaim, tools: Tools) -> None:
         if claim.source is None:
             raise MoveFailed("The source queue does not exist any more.")
         if claim.destination is None and not claim.sources_only:
             raise MoveFailed("The destination queue does not exist any more.")
         self.claim = claim
-        self._storage = storage
-        self._monotonic = monotonic
-        self._sleep = sleep
+        self._storage, self._monotonic, self._sleep = tools
         self.source = QueueView(claim.source, keyring())
         self._destination = None if claim.destination is None else QueueView(claim.destination, keyring())
         self.ids = MessageIds(receipt_key())
