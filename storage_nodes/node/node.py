@@ -33,7 +33,7 @@ from storage_nodes.limits import (
     STARTS_PER_MS_MAX,
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
-from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
+from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
@@ -47,6 +47,7 @@ from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
@@ -117,7 +118,7 @@ class StorageNode:
         self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
-        self._flushing = False
+        self._flushing = Flushing(self.loop, self.log, self._cold, self._flush_facts)
         self._stopped = False
         self.damage = DamageControl(self)
         self.holdings = Holdings(self, self._early)
@@ -160,13 +161,18 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self.damage.resetting or self.holdings.forgetting:
+        while self._is_busy():
             await asyncio.sleep(0.01)
         self.timers.close()
         self.failover.close()
         self._stopped = True
         self._cold.shutdown(wait=True)
         self.log.close()
+
+    def _is_busy(self) -> bool:
+        """Is a thread, or what follows it, at work on the log?"""
+        under_way = self._flushing.under_way or self.snapshots.installing
+        return bool(under_way or self.damage.resetting or self.holdings.forgetting)
 
     async def _retire(self) -> None:
         """Let others lead what this node leads, so that its stop costs nobody an election timeout. Bounded: whoever
@@ -441,28 +447,7 @@ class StorageNode:
 
     def _after_group(self, size_bytes: int) -> None:
         self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
-        self._flush_if_due()
-
-    def _flush_if_due(self) -> None:
-        if self._flushing or not self.log.flush_due():
-            return
-        # Planning is one piece however many partitions there are: the peers hear of us just before, and just after.
-        self.links.beat_all()
-        plan = self.log.plan_flush(self._flush_facts)
-        self.links.beat_all()
-        if plan is None:
-            return
-        self._flushing = True
-        future = self.loop.run_in_executor(self._cold, self.log.run_flush, plan)
-        future.add_done_callback(lambda finished: self._flushed(plan, finished.exception()))
-
-    def _flushed(self, plan: FlushPlan, error: BaseException | None) -> None:
-        if isinstance(error, OSError | DiskFailedError):
-            disk_failed(error)
-        if error is not None:
-            raise error
-        self.log.flush_done(plan)
-        self._flushing = False
+        self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)

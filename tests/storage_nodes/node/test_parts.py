@@ -16,8 +16,8 @@ from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMER
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
+from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.inbox import Inbox
-from storage_nodes.node.node import StorageNode
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, RaftMessage, SendRequest, VoteRequest, encode_message
@@ -196,12 +196,12 @@ def test_flush_that_meets_a_failed_disk_ends_the_process_as_a_failed_group_does(
         raise Ended
 
     monkeypatch.setattr(os, "_exit", end)
-    node = StorageNode.__new__(StorageNode)
+    flushing = Flushing.__new__(Flushing)
     with pytest.raises(Ended):
-        node._flushed(None, error)  # type: ignore[arg-type]
+        flushing._written(None, error)  # type: ignore[arg-type]
     assert ended == [EXIT_DISK_FAILED]
     with pytest.raises(KeyError):
-        node._flushed(None, KeyError("bug"))  # type: ignore[arg-type]
+        flushing._written(None, KeyError("bug"))  # type: ignore[arg-type]
 
 
 class InboxRig:
