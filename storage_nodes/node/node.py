@@ -112,7 +112,7 @@ class StorageNode:
         self.snapshots = Snapshots()
         # Peers that came up -> replicas that have not heard of it yet.
         self._rising: dict[int, deque[Replica]] = {}
-        self._early = EarlyMessages()
+        self._early = EarlyMessages(self.links.incarnation_of)
         self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
         # In the order in which they came, so that a stop is the same every time; a set has none.
         self._connections: dict[Connection, None] = {}

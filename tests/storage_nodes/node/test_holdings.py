@@ -53,7 +53,7 @@ class FakeNode:
         self.moves = SimpleNamespace(poke=lambda: None)
         self.committer = SimpleNamespace(wake=lambda: None)
         self.loop = SimpleNamespace(call_later=lambda delay, call, *args: None)
-        self.holdings = Holdings(self, EarlyMessages())  # type: ignore[arg-type]
+        self.holdings = Holdings(self, EarlyMessages(lambda _sender: 1))  # type: ignore[arg-type]
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
         self.made.append(log.partition)
