@@ -27,7 +27,6 @@ from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
     DESCRIBE_PARTITIONS_MAX,
-    HAND_OVERS_AT_ONCE_MAX,
     PEER_UP_SLICE_PARTITIONS,
     RETIRE_MS_MAX,
     STARTS_PER_MS_MAX,
@@ -49,6 +48,7 @@ from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
 from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.hand_over import hand_over_some
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
@@ -180,15 +180,8 @@ class StorageNode:
         self.links.retire()
         deadline_ms = self.clock.mono_ms() + RETIRE_MS_MAX
         while self.clock.mono_ms() < deadline_ms:
-            leading = [replica for replica in self.replicas.values() if replica.serving]
-            under_way = sum(replica.handing_over for replica in leading)
-            for replica in leading:
-                if under_way >= HAND_OVERS_AT_ONCE_MAX:
-                    break
-                if not replica.handing_over:
-                    replica.hand_over_to_any(self.links.may_lead)
-                    under_way += replica.handing_over
-            if not under_way:
+            # A leader that is full, slow or about to be emptied is better than none for an election timeout.
+            if not hand_over_some(self.replicas.values(), self.moves.may_lead, self.links.may_lead, self.links.stays):
                 return
             await asyncio.sleep(HAND_OVER_POLL_S)
 

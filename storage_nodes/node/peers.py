@@ -362,6 +362,11 @@ class PeerLinks:
         link = self._links.get(peer)
         return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
 
+    def stays(self, peer: int) -> bool:
+        """Is it up, and not about to stop?"""
+        link = self._links.get(peer)
+        return link is not None and link.up and not link.retiring
+
     def is_read_only(self, node: int) -> bool:
         """Does this node, or a peer as far as it told, take no messages?"""
         link = self._links.get(node)

@@ -273,12 +273,6 @@ class Replica:
         """Voters and learners."""
         return self.raft.configuration.members
 
-    def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
-        """Let the follower lead that holds most of the log, of those that may."""
-        peers = [p for p in self.raft.status().peers if p.up and not p.learner and may_lead(p.node_id)]
-        if peers:
-            self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
-
     def start(self, campaign: bool, after_ms: int = 0) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
         election timer begins to run `after_ms` from now."""
