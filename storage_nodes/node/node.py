@@ -33,7 +33,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
-from storage_nodes.log.record_batch import read_header
+from storage_nodes.log.record_batch import BatchError, verify_batch
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
@@ -107,7 +107,7 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.links.on_stall = self._stood_still
-        self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
+        self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         # Peers that came up -> replicas that have not heard of it yet.
@@ -423,9 +423,7 @@ class StorageNode:
         if self._rising.get(peer) is not waiting:
             return
         for _ in range(min(len(waiting), PEER_UP_SLICE_PARTITIONS)):
-            replica = waiting.popleft()
-            if not replica.closed:
-                replica.peer_changed(peer, True)
+            waiting.popleft().peer_changed(peer, True)
         if waiting:
             self.loop.call_soon(self._raise, peer, waiting)
         else:
@@ -450,7 +448,10 @@ class StorageNode:
 def _brings_messages(message: RaftMessage) -> bool:
     """Commands (deletes, the start of an epoch) are small, and without them nothing could ever be freed."""
     if type(message) is AppendEntries:
-        return not all(read_header(entry).is_control for entry in message.entries)
+        try:
+            return not all(verify_batch(entry).is_control for entry in message.entries)
+        except BatchError:
+            return False  # the replica drops what was damaged on its way, and says so
     return type(message) is SnapshotChunk
 
 

@@ -228,6 +228,8 @@ class Replica:
 
     def peer_changed(self, peer: int, up: bool) -> None:
         """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        if self.closed:
+            return  # it may have been closed while others heard of it
         raft = self.raft
         now_ms = self.host.clock.mono_ms()
         effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)

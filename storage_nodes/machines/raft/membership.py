@@ -154,6 +154,7 @@ class Grouped:
     """What others may ask a machine about its group."""
 
     __slots__ = ()
+    epoch: int
     members: Membership
 
     @property
@@ -165,6 +166,10 @@ class Grouped:
     def configuration_pending(self) -> bool:
         """Is it not known to be committed?"""
         return not self.members.settled
+
+    def waits_to_be_added(self) -> bool:
+        """Has no leader made this learner's acquaintance yet? It has no say, and its group none without it."""
+        return not self.members.is_voter and self.members.blank(self.epoch)
 
     @property
     def history(self) -> Sequence[ConfigurationEntry]:
