@@ -265,6 +265,10 @@ class Replica:
             self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
         return refusal
 
+    def was_made_voter(self) -> None:
+        """The cluster log says that the move which brought this replica is done."""
+        self.raft.was_made_voter()
+
     @property
     def voters(self) -> tuple[int, ...]:
         """The present ones. Who is preferred as a leader the cluster log says, not their order."""
@@ -552,7 +556,7 @@ class Replica:
 
     def _maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
-        the meantime is suspect too (`StorageNode._create`)."""
+        the meantime is suspect too (`Holdings._create`)."""
         if 0 <= self._trust_at <= self.applied:
             self._trust_at = -1
             _log.info("replica is trusted again", partition=self.partition)
