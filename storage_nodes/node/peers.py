@@ -5,7 +5,7 @@ while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; 
 is dead for both ends. Time in which this node itself had no turn, up to PEER_TIMEOUT_MS at a stretch, is not held
 against a peer: else nodes that are short of processors would take each other for dead, elect, and be shorter of them
 still, for ever. A node that stood still for longer has been given up by its peers: nothing is excused, and it leads
-nothing until it is elected again (`on_stall`). A peer whose port refuses connections has no process: it is down at once.
+nothing until it is elected again (`on_stall`). A peer whose port refuses connections has no process: down at once.
 
 Who the peers are is said by the node list at the start, and by the cluster log from then on (`admit`, `expel`); where
 one listens it says itself, in its greeting. Where these differ the last word is tried first, then the one before it. A
