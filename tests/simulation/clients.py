@@ -19,6 +19,9 @@ from storage_nodes.protocol.messages import (
     CodesReply,
     Empty,
     ErrorReply,
+    GroupCommitReply,
+    GroupCommittedReply,
+    GroupMembership,
     Hello,
     Opcode,
     PartitionInfo,
@@ -44,6 +47,12 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.SET_NODE_STATE: Empty,
     Opcode.STREAM_APPEND: SendReply,
     Opcode.STREAM_READ: StreamReadReply,
+    Opcode.GROUP_JOIN: GroupMembership,
+    Opcode.GROUP_HEARTBEAT: GroupMembership,
+    Opcode.GROUP_LEAVE: Empty,
+    Opcode.GROUP_READ: StreamReadReply,
+    Opcode.GROUP_COMMIT: GroupCommitReply,
+    Opcode.GROUP_COMMITTED: GroupCommittedReply,
 }
 
 

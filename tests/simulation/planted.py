@@ -26,6 +26,8 @@ from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
+from storage_nodes.machines.stream import consumers, desk
+from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node import appends as appends_module
 from storage_nodes.node import dead_letters
@@ -36,7 +38,7 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.messages import GroupCommitRequest, SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
@@ -448,6 +450,30 @@ def changes_two_at_once() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def takes_commits_of_zombies() -> Iterator[None]:
+    """B22: a partition takes commits of members that own it no more; reads are still refused."""
+    real = Consumers.right
+
+    def right(self: Consumers, group: bytes, generation: int, epoch: int) -> ErrorCode:
+        code = real(self, group, generation, epoch)
+        return ErrorCode.OK if code is ErrorCode.FENCED else code
+
+    def trusting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def commit(*arguments: Any) -> Any:
+            with mock.patch.object(Consumers, "right", right):
+                return call(*arguments)
+
+        return commit
+
+    folds, requests = consumers._FOLDS, desk._REQUESTS
+    with (
+        mock.patch.dict(folds, {consumers.COMMITTED: trusting(folds[consumers.COMMITTED])}),
+        mock.patch.dict(requests, {GroupCommitRequest: trusting(requests[GroupCommitRequest])}),
+    ):
+        yield
+
+
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -499,6 +525,10 @@ def _dead_letters(faults: Faults) -> None:
     faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
 
 
+def _consumers(faults: Faults) -> None:
+    faults.consumers, faults.leisure = 4, 30
+
+
 def _moves(faults: Faults) -> None:
     faults.movers, faults.leisure = 2, 1
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
@@ -537,6 +567,7 @@ PLANTED = [
     Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
     Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
+    Planted("B22", "R31", takes_commits_of_zombies, _consumers),
     Planted("B23", "R30", dead_letters_twice, _dead_letters),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B25", "R15", changes_two_at_once, _moves),
