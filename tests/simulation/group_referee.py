@@ -114,10 +114,9 @@ class GroupReferee:
         consumers = replica.machine._consumers
         if not isinstance(book, StreamBook) or truth is None or consumers is None or replica.applied != truth.end:
             return
-        held = {name: position for name, position in consumers.positions.items()}
         by_log = {name: (*book.groups.holder[name], offset) for name, offset in book.groups.offset.items()}
-        if held != by_log:
-            self._world.oracle.fail("R31 offsets by the log", f"node {node_id}: {held}, by the log {by_log}")
+        if consumers.positions != by_log:
+            self._world.oracle.fail("R31 offsets by the log", f"node {node_id}: {consumers.positions}, by the log {by_log}")
 
     def unsettled(self) -> str:
         """L2: every group has processed and committed everything."""

@@ -15,8 +15,8 @@ RETENTIONS_MS = (3_000, 20_000, 345_600_000)
 
 
 class Creator(Client):
-    """Creates the queue, trying until it is there; before it, where it has one, its dead-letter queue. Then, where there
-    are consumer groups, the partitions of their stream, the last one later."""
+    """Creates the queue, trying until it is there; before it, where it has one, its dead-letter queue. Then, where
+    there are consumer groups, the partitions of their stream, the last one later."""
 
     def start(self) -> None:
         faults, dead = self.world.faults, self.world.dead_partition
