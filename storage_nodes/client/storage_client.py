@@ -19,6 +19,19 @@ from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.limits import APPEND_BYTES_MAX, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.group_messages import (
+    GroupCommitReply,
+    GroupCommitRequest,
+    GroupCommittedReply,
+    GroupCommittedRequest,
+    GroupDeleteRequest,
+    GroupFenceRequest,
+    GroupHeartbeatRequest,
+    GroupJoinRequest,
+    GroupLeaveRequest,
+    GroupMembership,
+    GroupReadRequest,
+)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     AcquireRequest,
@@ -31,17 +44,6 @@ from storage_nodes.protocol.messages import (
     DeletePartitionRequest,
     DeleteRequest,
     Empty,
-    GroupCommitReply,
-    GroupCommitRequest,
-    GroupCommittedReply,
-    GroupCommittedRequest,
-    GroupDeleteRequest,
-    GroupFenceRequest,
-    GroupHeartbeatRequest,
-    GroupJoinRequest,
-    GroupLeaveRequest,
-    GroupMembership,
-    GroupReadRequest,
     MessageState,
     MoveReplicaRequest,
     Opcode,

@@ -16,8 +16,7 @@ from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import (
-    ConfigureRequest,
+from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedRequest,
     GroupDeleteRequest,
@@ -26,11 +25,8 @@ from storage_nodes.protocol.messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupReadRequest,
-    Opcode,
-    StreamReadReply,
-    StreamReadRequest,
-    encode_message,
 )
+from storage_nodes.protocol.messages import ConfigureRequest, Opcode, StreamReadReply, StreamReadRequest, encode_message
 
 _read_request = msgspec.msgpack.Decoder(StreamReadRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)

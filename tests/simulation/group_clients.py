@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import (
-    ErrorReply,
+from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedRequest,
     GroupHeartbeatRequest,
@@ -17,8 +16,8 @@ from storage_nodes.protocol.messages import (
     GroupLeaveRequest,
     GroupMembership,
     GroupReadRequest,
-    Opcode,
 )
+from storage_nodes.protocol.messages import ErrorReply, Opcode
 from tests.simulation.clients import RETRY_US, Client, Operation
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_US = 1_000_000
 _COMMIT_TRIES_MAX = 5
+_DRAIN_BYTES = 50_000
 
 
 def is_fenced(operation: Operation) -> bool:
@@ -139,8 +139,10 @@ class GroupMember(Client):
             request = GroupCommittedRequest(partition, *grant)
             self._ask(Opcode.GROUP_COMMITTED, request, lambda operation: self._found(operation, partition, generation))
             return
-        wait_ms = self.random.choice([0, 100, 1_000])
-        read = GroupReadRequest(partition, offset, self._bytes_max, wait_ms, *grant)
+        draining = self.world.draining
+        wait_ms = 0 if draining else self.random.choice([0, 100, 1_000])
+        bytes_max = _DRAIN_BYTES if draining else self._bytes_max
+        read = GroupReadRequest(partition, offset, bytes_max, wait_ms, *grant)
         self._ask(Opcode.GROUP_READ, read, self._have_read)
 
     def _found(self, operation: Operation, partition: int, generation: int) -> None:

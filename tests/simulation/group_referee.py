@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.node.stream_replica import StreamReplica
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.group_messages import (
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
     GroupMembership,
     GroupReadRequest,
-    Opcode,
 )
+from storage_nodes.protocol.messages import Opcode
 from tests.simulation.group_book import GroupBook
 from tests.simulation.ledger import StreamBook
 
@@ -116,7 +116,8 @@ class GroupReferee:
             return
         by_log = {name: (*book.groups.holder[name], offset) for name, offset in book.groups.offset.items()}
         if consumers.positions != by_log:
-            self._world.oracle.fail("R31 offsets by the log", f"node {node_id}: {consumers.positions}, by the log {by_log}")
+            text = f"node {node_id}, partition {replica.partition}: {consumers.positions}, by the log {by_log}"
+            self._world.oracle.fail("R31 offsets by the log", text)
 
     def unsettled(self) -> str:
         """L2: every group has processed and committed everything."""

@@ -38,7 +38,8 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import GroupCommitRequest, SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.group_messages import GroupCommitRequest
+from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed

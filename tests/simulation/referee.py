@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     CodesReply,
     DeleteRequest,
     ErrorReply,
-    GroupReadRequest,
     Opcode,
     SendReply,
     SendRequest,

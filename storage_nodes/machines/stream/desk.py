@@ -44,8 +44,7 @@ from storage_nodes.machines.stream.consumers import (
 )
 from storage_nodes.machines.stream.effects import Answer, Effect, Evict, Fence, Refuse, Token
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import (
-    Empty,
+from storage_nodes.protocol.group_messages import (
     GroupCommitReply,
     GroupCommitRequest,
     GroupCommittedReply,
@@ -56,8 +55,8 @@ from storage_nodes.protocol.messages import (
     GroupJoinRequest,
     GroupLeaveRequest,
     GroupMembership,
-    Message,
 )
+from storage_nodes.protocol.messages import Empty, Message
 
 _encode = msgspec.msgpack.Encoder().encode
 _STALE = "the grant is not the one that holds: join again"

@@ -19,6 +19,7 @@ from storage_nodes.limits import (
 from storage_nodes.machines.stream.assignment import assign
 from storage_nodes.machines.stream.consumers import GRANTED, JOINED, Consumers
 from storage_nodes.machines.stream.machine import StreamMachine
+from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import ErrorCode
 from tests.storage_nodes.machines.stream.topic import GROUP, SESSION_MS, Consumer, Topic, refusal_of
@@ -86,7 +87,7 @@ def test_heartbeat_of_an_older_generation_lets_nothing_go() -> None:
     topic = Topic(2)
     a, b = Consumer(topic, b"a").join(), Consumer(topic, b"b")
     topic.settle()
-    late = m.GroupHeartbeatRequest(1, GROUP, a.epoch, a.generation, [])
+    late = g.GroupHeartbeatRequest(1, GROUP, a.epoch, a.generation, [])
     b.join()
     topic.ask(late)  # sent before it heard of any partition
     assert topic.fences == []
@@ -151,7 +152,7 @@ def test_member_that_joins_again_under_its_name_gets_what_it_had_and_its_old_ses
     a.join()
     topic.settle()
     assert set(a.beat().held) == held
-    request = m.GroupHeartbeatRequest(1, GROUP, zombie_epoch, 0, [])
+    request = g.GroupHeartbeatRequest(1, GROUP, zombie_epoch, 0, [])
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.FENCED
     b.beat()
 
@@ -164,11 +165,11 @@ def test_partitions_that_are_new_are_shared_out_and_former_ones_are_let_go_of() 
     b.join()
     topic.settle()
     assert set(a.beat().held) | set(b.beat().held) == {1, 2}
-    old = m.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1], 0)
+    old = g.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1], 0)
     topic.ask(old)  # does not know of the second one yet: the group goes on with both
-    other = m.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1, 3], 1)
+    other = g.GroupJoinRequest(1, GROUP, b"c", SESSION_MS, [1, 3], 1)
     assert refusal_of(lambda: topic.ask(other)) is ErrorCode.INVALID_REQUEST
-    topic.ask(m.GroupJoinRequest(1, GROUP, b"b", SESSION_MS, [1], 2))
+    topic.ask(g.GroupJoinRequest(1, GROUP, b"b", SESSION_MS, [1], 2))
     for _ in range(2):
         a.beat()
         topic.settle()
@@ -235,9 +236,9 @@ def test_fences_of_many_partitions_are_asked_for_a_few_at_a_time() -> None:
 def test_fence_of_an_older_generation_is_refused_and_the_same_again_is_fine() -> None:
     topic = Topic(1)
     for _ in range(2):
-        topic.ask(m.GroupFenceRequest(1, GROUP, 9, 8))
+        topic.ask(g.GroupFenceRequest(1, GROUP, 9, 8))
     for generation, epoch in ((7, 6), (9, 6)):
-        late = m.GroupFenceRequest(1, GROUP, generation, epoch)
+        late = g.GroupFenceRequest(1, GROUP, generation, epoch)
         assert refusal_of(lambda late=late: topic.ask(late)) is ErrorCode.FENCED
     assert topic.logs[1].evicted == [GROUP]
 
@@ -257,11 +258,11 @@ def test_committed_offset_is_in_the_log_before_it_is_answered_and_survives_its_l
     topic, a = owner_of_one()
     assert topic.committed(1) == -1
     topic.logs[1].is_slow = True
-    request = m.GroupCommitRequest(1, *a.grant(1), 5)
+    request = g.GroupCommitRequest(1, *a.grant(1), 5)
     topic.logs[1].do(topic.logs[1].leader.group_request("later", request, topic.now_ms))
     assert "later" not in topic.logs[1].answers and topic.committed(1) == -1
     topic.logs[1].commit_staged()
-    assert topic.logs[1].answers["later"] == m.GroupCommitReply(5)
+    assert topic.logs[1].answers["later"] == g.GroupCommitReply(5)
     topic.logs[1].is_slow = False
     topic.logs[1].fail_over()
     assert topic.committed(1) == 5 and a.commit(1, 6) == 6
@@ -272,7 +273,7 @@ def test_commit_that_was_not_folded_when_the_leader_changed_has_an_unknown_outco
     topic, a = owner_of_one()
     log = topic.logs[1]
     log.is_slow = True
-    log.do(log.leader.group_request("staged", m.GroupCommitRequest(1, *a.grant(1), 5), topic.now_ms))
+    log.do(log.leader.group_request("staged", g.GroupCommitRequest(1, *a.grant(1), 5), topic.now_ms))
     log.fail_over()
     assert log.answers["staged"] is ErrorCode.OUTCOME_UNKNOWN
 
@@ -293,10 +294,10 @@ def test_commits_that_overtake_each_other_on_the_way_end_at_the_highest() -> Non
     log = topic.logs[1]
     log.is_slow = True
     for offset in (9, 5):
-        request = m.GroupCommitRequest(1, *a.grant(1), offset)
+        request = g.GroupCommitRequest(1, *a.grant(1), offset)
         log.do(log.leader.group_request(offset, request, topic.now_ms))
     log.commit_staged()
-    assert log.answers[9] == log.answers[5] == m.GroupCommitReply(9)
+    assert log.answers[9] == log.answers[5] == g.GroupCommitReply(9)
 
 
 def test_grant_of_a_partition_that_has_an_owner_is_folded_to_nothing() -> None:
@@ -327,9 +328,9 @@ def test_commit_that_is_under_way_when_its_grant_ends_is_refused_by_the_fold() -
     topic, zombie = owner_of_one()
     log = topic.logs[1]
     log.is_slow = True
-    fence = m.GroupFenceRequest(1, GROUP, zombie.generation + 10, zombie.epoch + 10)
+    fence = g.GroupFenceRequest(1, GROUP, zombie.generation + 10, zombie.epoch + 10)
     log.do(log.leader.group_request("fence", fence, topic.now_ms))
-    log.do(log.leader.group_request("commit", m.GroupCommitRequest(1, *zombie.grant(1), 9), topic.now_ms))
+    log.do(log.leader.group_request("commit", g.GroupCommitRequest(1, *zombie.grant(1), 9), topic.now_ms))
     log.commit_staged()
     assert log.answers["fence"] == m.Empty() and log.answers["commit"] is ErrorCode.FENCED
     assert topic.committed(1) == -1
@@ -338,9 +339,9 @@ def test_commit_that_is_under_way_when_its_grant_ends_is_refused_by_the_fold() -
 def test_grant_that_a_partition_never_heard_of_is_not_taken_for_a_stale_one() -> None:
     topic, a = owner_of_one()
     for request in (
-        m.GroupCommitRequest(1, GROUP, a.generation + 5, a.epoch, 3),
-        m.GroupCommitRequest(1, b"another", 1, 1, 3),
-        m.GroupCommittedRequest(1, GROUP, a.generation + 5, a.epoch),
+        g.GroupCommitRequest(1, GROUP, a.generation + 5, a.epoch, 3),
+        g.GroupCommitRequest(1, b"another", 1, 1, 3),
+        g.GroupCommittedRequest(1, GROUP, a.generation + 5, a.epoch),
     ):
         assert refusal_of(lambda request=request: topic.ask(request)) is ErrorCode.GRANT_UNKNOWN
 
@@ -370,7 +371,7 @@ def test_join_that_makes_no_sense_is_refused(change: dict[str, object]) -> None:
         "partitions": [1, 2],
         "version": 0,
     }
-    request = m.GroupJoinRequest(**{**fields, **change})  # type: ignore[arg-type]
+    request = g.GroupJoinRequest(**{**fields, **change})  # type: ignore[arg-type]
     assert refusal_of(lambda: Topic().ask(request)) is ErrorCode.INVALID_REQUEST
 
 
@@ -381,8 +382,8 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
     assert refusal_of(Consumer(topic, b"one more").join) is ErrorCode.OVER_LIMIT
     Consumer(topic, b"0").join()  # the same member again
     for number in range(CONSUMER_GROUPS_MAX - 1):
-        topic.ask(m.GroupJoinRequest(1, b"group %d" % number, b"a", SESSION_MS, [1]))
-    request = m.GroupJoinRequest(1, b"one more", b"a", SESSION_MS, [1])
+        topic.ask(g.GroupJoinRequest(1, b"group %d" % number, b"a", SESSION_MS, [1]))
+    request = g.GroupJoinRequest(1, b"one more", b"a", SESSION_MS, [1])
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.OVER_LIMIT
     topic.check_folds()
 
@@ -390,10 +391,10 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
 def test_deleted_group_is_forgotten_and_its_former_members_are_never_taken_for_new_ones() -> None:
     topic, a = owner_of_one()
     a.commit(1, 7)
-    assert refusal_of(lambda: topic.ask(m.GroupDeleteRequest(1, GROUP))) is ErrorCode.GROUP_NOT_EMPTY
+    assert refusal_of(lambda: topic.ask(g.GroupDeleteRequest(1, GROUP))) is ErrorCode.GROUP_NOT_EMPTY
     a.leave()
     for _ in range(2):
-        topic.ask(m.GroupDeleteRequest(1, GROUP))
+        topic.ask(g.GroupDeleteRequest(1, GROUP))
     assert topic.committed(1) == -1
     b = Consumer(topic, b"b").join()
     topic.settle()
