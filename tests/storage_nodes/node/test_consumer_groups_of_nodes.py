@@ -169,7 +169,7 @@ def test_read_that_waits_is_refused_when_its_partition_passes_on_and_plain_reade
         grant = (GROUP, told.owned[0][1], told.epoch)
         end = (await client.stream_read(partitions[0], 0, 100)).high_watermark
         waiting = asyncio.create_task(client.group_read(partitions[0], end, 100, grant, 15_000))
-        plain = asyncio.create_task(client.stream_read(partitions[0], end, 100, 15_000))
+        plain = asyncio.create_task(client.stream_read(partitions[0], end, 10_000, 15_000))
         await asyncio.sleep(0.2)
         assert not waiting.done()
         await client.group_join(partitions, GROUP, b"a", 60_000)  # its next session
