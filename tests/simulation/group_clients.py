@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TIMEOUT_US = 1_000_000
 _COMMIT_TRIES_MAX = 5
 _DRAIN_BYTES = 50_000
+_IDLE_US = 150_000
 
 
 def is_fenced(operation: Operation) -> bool:
@@ -169,7 +170,7 @@ class GroupMember(Client):
         offsets = [offset for header in headers for offset in range(header.base_offset, header.end_offset)]
         self._next[place] = reply.next_offset
         if not offsets:
-            self._pause(20_000, self._work)
+            self._pause(_IDLE_US if self.world.draining else 20_000, self._work)
             return
         if not self.world.draining and self.random.random() < self._stalls:
             self._stand_still()

@@ -14,15 +14,15 @@ from storage_nodes.protocol.group_messages import (
     GroupMembership,
     GroupReadRequest,
 )
-from storage_nodes.protocol.messages import Opcode
+from storage_nodes.protocol.messages import Opcode, StreamReadReply
 from tests.simulation.group_book import GroupBook
 from tests.simulation.ledger import StreamBook
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
-    from tests.simulation.process import SimProcess
     from tests.simulation.world import World
 
+GROUPS = (b"one", b"two")
 OPCODES = range(Opcode.GROUP_JOIN, Opcode.GROUP_DELETE + 1)
 
 
@@ -34,7 +34,7 @@ class GroupReferee:
         self.commits = 0
         self.grants = 0
 
-    def answered(self, process: SimProcess, operation: Operation, reply: Any) -> None:
+    def answered(self, operation: Operation, reply: Any) -> None:
         opcode, request = operation.opcode, operation.request
         if opcode in (Opcode.GROUP_JOIN, Opcode.GROUP_HEARTBEAT):
             self.check_owned(request.partition, request.group, reply)
@@ -43,7 +43,7 @@ class GroupReferee:
         elif opcode == Opcode.GROUP_COMMITTED:
             self.check_committed(operation.request, reply)
         elif opcode == Opcode.GROUP_READ:
-            self.check_reader(process, request)
+            self.check_reader(request, reply)
 
     # --- when it is committed -----------------------------------------------------------------------------------
 
@@ -98,10 +98,9 @@ class GroupReferee:
         if request.generation and reply.offset < book.began_at.get(grant, reply.offset + 1):
             self._world.oracle.fail("R31 goes on where others ended", f"{request}: {reply}")
 
-    def check_reader(self, process: SimProcess, request: GroupReadRequest) -> None:
-        """R31: who owns a partition no more reads no more."""
-        replica = process.node.replicas.get(request.partition) if process.node is not None else None
-        applied = replica.applied if replica is not None else 0
+    def check_reader(self, request: GroupReadRequest, reply: StreamReadReply) -> None:
+        """R31: who owns a partition no more reads no more. The answer says what was folded when it was made."""
+        applied = reply.high_watermark
         if not self.book(request.partition).holds(request.group, request.generation, request.epoch, applied):
             self._world.oracle.fail("R31 zombies are fenced", f"{request} is answered")
 
@@ -112,12 +111,32 @@ class GroupReferee:
         book = self._world.oracle.books.get(replica.partition)
         truth = self._world.oracle.committed.get(replica.partition)
         consumers = replica.machine._consumers
+        self.check_bounds(node_id, replica)
         if not isinstance(book, StreamBook) or truth is None or consumers is None or replica.applied != truth.end:
             return
         by_log = {name: (*book.groups.holder[name], offset) for name, offset in book.groups.offset.items()}
         if consumers.positions != by_log:
             text = f"node {node_id}, partition {replica.partition}: {consumers.positions}, by the log {by_log}"
             self._world.oracle.fail("R31 offsets by the log", text)
+
+    def check_bounds(self, node_id: int, replica: StreamReplica) -> None:
+        """I14: nothing grows without a bound."""
+        desk = replica.machine._desk
+        if desk is None:
+            return
+        shares = len(GROUPS) * len(self._world.topic)
+        members = self._world.faults.consumers
+        sizes = {
+            "commands": (len(desk._staged), 200),
+            "sessions": (len(desk._sessions), 2 * members + 256),
+            "heard": (len(desk._heard_ms), 2 * members + 256),
+            "fences": (len(desk._asked.keys() | desk._wanted.keys()), shares),
+            "pauses": (len(desk._paused), 2 * shares),
+        }
+        for name, (size, most) in sizes.items():
+            if size > most:
+                text = f"node {node_id}, partition {replica.partition}: {name} {size} > {most}"
+                self._world.oracle.fail("I14 bounded", text)
 
     def unsettled(self) -> str:
         """L2: every group has processed and committed everything."""

@@ -26,8 +26,6 @@ from storage_nodes.machines.raft.following import Verdict
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
-from storage_nodes.machines.stream import consumers, desk
-from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node import appends as appends_module
 from storage_nodes.node import dead_letters
@@ -38,9 +36,9 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.group_messages import GroupCommitRequest
 from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
+from tests.simulation import planted_groups
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -451,30 +449,6 @@ def changes_two_at_once() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def takes_commits_of_zombies() -> Iterator[None]:
-    """B22: a partition takes commits of members that own it no more; reads are still refused."""
-    real = Consumers.right
-
-    def right(self: Consumers, group: bytes, generation: int, epoch: int) -> ErrorCode:
-        code = real(self, group, generation, epoch)
-        return ErrorCode.OK if code is ErrorCode.FENCED else code
-
-    def trusting(call: Callable[..., Any]) -> Callable[..., Any]:
-        def commit(*arguments: Any) -> Any:
-            with mock.patch.object(Consumers, "right", right):
-                return call(*arguments)
-
-        return commit
-
-    folds, requests = consumers._FOLDS, desk._REQUESTS
-    with (
-        mock.patch.dict(folds, {consumers.COMMITTED: trusting(folds[consumers.COMMITTED])}),
-        mock.patch.dict(requests, {GroupCommitRequest: trusting(requests[GroupCommitRequest])}),
-    ):
-        yield
-
-
 def _more_faults(**least: float) -> Callable[[Faults], None]:
     def apply(faults: Faults) -> None:
         for name, value in least.items():
@@ -568,7 +542,7 @@ PLANTED = [
     Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
     Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
-    Planted("B22", "R31", takes_commits_of_zombies, _consumers),
+    Planted("B22", "R31", planted_groups.takes_commits_of_zombies, _consumers),
     Planted("B23", "R30", dead_letters_twice, _dead_letters),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B25", "R15", changes_two_at_once, _moves),
@@ -578,4 +552,7 @@ PLANTED = [
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
     Planted("B31", "R23", makes_what_was_deleted, _restless_managers),
+    Planted("B32", "R31", planted_groups.grants_before_fenced, _consumers),
+    Planted("B33", "R31", planted_groups.takes_without_asking, _consumers),
+    Planted("B34", "R31", planted_groups.answers_commits_before_commit, _consumers),
 ]

@@ -101,7 +101,7 @@ class Referee:
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
         if operation.opcode in GROUP_OPCODES:
-            self._world.group_referee.answered(process, operation, reply)
+            self._world.group_referee.answered(operation, reply)
 
     def check_send_committed(self, request: SendRequest, reply: SendReply) -> None:
         """I2: an acknowledged message is committed at the offset that was told."""

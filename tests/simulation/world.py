@@ -18,7 +18,7 @@ from tests.simulation.clients import Client
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, tiny_bounds
 from tests.simulation.group_clients import GroupMember
-from tests.simulation.group_referee import GroupReferee
+from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
@@ -32,7 +32,6 @@ from tests.simulation.referee import Referee
 from tests.simulation.stream_clients import Appender, Reader
 
 STEPS_DEFAULT = 4_000
-GROUPS = (b"one", b"two")
 CONSUMERS_PER_GROUP = 3
 LEADERS_WITHIN_US = 10_000_000
 MOVED_WITHIN_US = 2_000_000
