@@ -109,9 +109,7 @@ async def change_visibility(
 # --- stages ---
 
 
-async def lease(
-    plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]
-) -> list[Lease]:
+async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]) -> list[Lease]:
     visibility_ms = queue.visibility_ms if ask.visibility_s is None else ask.visibility_s * 1000
     wait_ms = queue.wait_ms if ask.wait_s is None else ask.wait_s * 1000
     if plane.stopping.is_set():
@@ -166,9 +164,10 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
         sequence = sequence_number(message.offset)
+    if queue.fifo is not None or opened.content.dedup_id:
         at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
         message_id = plane.message_ids.of(at, offset)
-    elif dead is not None:
+    if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
     return Received(
         message_id,

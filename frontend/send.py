@@ -48,13 +48,12 @@ async def send_message(plane: Plane, caller: Principal, address: Address, fields
     """One message. Raises Refusal."""
     queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
-    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+    draft = draft_message(fields, queue.send_rules)
     message_id, body = encrypt(caller, queue, draft)
     reply = await store(plane, queue, [body], not draft.headers)
     plane.meters.count("messages_sent")
-    if queue.fifo is not None:
-        return number(plane, queue, [draft], reply)[0]
-    return Sent(message_id, draft)
+    sent = Sent(message_id, draft)
+    return number(plane, queue, [sent], reply)[0] if queue.numbers_messages else sent
 
 
 async def send_messages(
@@ -79,8 +78,8 @@ async def send_messages(
     if bodies:
         reply = await store(plane, queue, bodies, plain)
         plane.meters.count("messages_sent", len(bodies))
-        if queue.fifo is not None:
-            numbered = iter(number(plane, queue, [one for one in drafts if isinstance(one, Draft)], reply))
+        if queue.numbers_messages:
+            numbered = iter(number(plane, queue, [one for one in outcomes if isinstance(one, Sent)], reply))
             outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
     return outcomes
 
@@ -129,16 +128,20 @@ async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool
             raise await storage_refusal(plane, queue, error) from None
 
 
-def number(plane: Plane, queue: QueueView, drafts: Sequence[Draft], reply: SendReply) -> list[Sent]:
-    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original."""
+def number(plane: Plane, queue: QueueView, sent: Sequence[Sent], reply: SendReply) -> list[Sent]:
+    """The answers of a queue that drops duplicates: one has the message id (FIFO: and the sequence number) of its
+    original. A message without a deduplication id keeps its own."""
     partition = queue.partitions[0]
     originals = dict(reply.duplicates)
     if originals:
         plane.meters.count("messages_deduplicated", len(originals))
     answers = []
-    for index, draft in enumerate(drafts):
-        offset = originals.get(index, reply.first_offset + index)
-        answers.append(Sent(plane.message_ids.of(partition, offset), draft, sequence_number(offset)))
+    for index, one in enumerate(sent):
+        if one.draft.content.dedup_id:
+            offset = originals.get(index, reply.first_offset + index)
+            sequence = None if queue.fifo is None else sequence_number(offset)
+            one = Sent(plane.message_ids.of(partition, offset), one.draft, sequence)
+        answers.append(one)
     return answers
 
 
@@ -178,6 +181,6 @@ def throttled(wait_s: float) -> Refusal:
 
 def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+        return draft_message(fields, queue.send_rules)
     except Refusal as refusal:
         return refusal

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from api import limits
 from frontend.sqs.arns import QueueArn, format_arn, parse_arn
+from frontend.sqs.extensions import EXTENSIONS
 from frontend.sqs.fifo import FIFO_SUFFIX
 
 __all__ = ["FIFO_SUFFIX", "QueueArn", "format_arn", "parse_arn"]
@@ -49,7 +50,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
 # An empty value takes these away again.
-_REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"})
+_REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId", *EXTENSIONS})
 
 
 class QueueProblem(Exception):
@@ -282,6 +283,14 @@ def _fifo_value(name: str, value: str) -> str:
     raise _bad_value(name, f"Must be {' or '.join(_FIFO_VALUES[name])}.")
 
 
+def _extension(name: str, value: str) -> str:
+    extension = EXTENSIONS[name]
+    normal = extension.normal(value)
+    if normal is None:
+        raise _bad_value(name, f"Must be {extension.must_be}.")
+    return normal
+
+
 def _json_object(name: str, value: str) -> dict[str, object]:
     try:
         parsed = json.loads(value)
@@ -319,5 +328,6 @@ _CHECKS: dict[str, Callable[[str, str], str]] = {
     "Policy": _policy,
     "RedrivePolicy": _redrive_policy,
     "RedriveAllowPolicy": _redrive_allow_policy,
+    **dict.fromkeys(EXTENSIONS, _extension),
 }
 assert set(DEFAULTS) | set(_FIFO_DEFAULTS) <= set(_CHECKS)

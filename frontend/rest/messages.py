@@ -143,6 +143,7 @@ def message_json(message: Received) -> dict[str, object]:
         answer["group"] = message.group
     if message.sequence_number is not None:
         answer["sequence_number"] = message.sequence_number
+    if message.content.dedup_id:
         answer["deduplication_id"] = message.content.dedup_id
     if message.dead_letter_source is not None:
         answer["dead_letter_source"] = message.dead_letter_source

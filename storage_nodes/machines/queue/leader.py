@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
-import msgspec
-
 from storage_nodes.limits import (
     DEAD_LETTER_PAUSE_MS_MAX,
     DEAD_LETTER_PAUSE_MS_MIN,
@@ -53,7 +51,7 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.staging import Staging, Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
@@ -159,7 +157,7 @@ class Leader:
         return self._single([PURGED], token, self._advance(now_ms))
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
-        return self._single([CONFIGURED, *msgspec.structs.astuple(config)], token, self._time_ms)
+        return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""

@@ -45,6 +45,16 @@ _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 
 
+def config_fields(config: QueueConfig) -> list[Any]:
+    """As commands and checkpoints hold a configuration: its fields by position."""
+    return list(msgspec.structs.astuple(config))
+
+
+def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
+    """The inverse; what an earlier version did not write yet is as in `rest`."""
+    return QueueConfig(*fields, *config_fields(rest)[len(fields) :])
+
+
 class Noted:
     """What the fold read in the headers of one data batch, by offset."""
 
@@ -248,8 +258,7 @@ class QueueState:
 
     def fold_configured(self, command: Command) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
-        fields = command[FIRST_FIELD:]
-        config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
+        config = config_of(command[FIRST_FIELD:], self.config)
         self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
         self.dedup.window_ms = config.dedup_window_ms
 
@@ -277,31 +286,31 @@ class QueueState:
         return min(self.cursor, min(self.live)) if self.live else self.cursor
 
     def checkpoint(self) -> bytes:
-        config = self.config
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            config.retention_ms, config.in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            int(config.fifo), config.dedup_window_ms, config.max_receives, config.dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
         return encode_checkpoint(
-            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups())
+            Checkpoint(
+                scalars,
+                self.live,
+                self.deleted_ahead,
+                self.dedup.pack(),
+                self._pack_groups(),
+                config_fields(self.config),
+            )
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            retention_ms, in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            fifo, dedup_window_ms, max_receives, dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
-        self.config = QueueConfig(
-            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition
-        )
-        self.dedup.window_ms = dedup_window_ms
+        self.config = config_of(checkpoint.config, QueueConfig())
+        self.dedup.window_ms = self.config.dedup_window_ms
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
 

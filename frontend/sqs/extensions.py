@@ -1,0 +1,43 @@
+"""Queue attributes that SQS does not have. Pure.
+
+They travel in the ordinary map of attributes, whose names SQS clients do not check, and are stored as strings like the
+others. An empty value takes one away again: the queue is then as SQS has it. The control plane stores what this table
+lets through; the front end refuses with the same table before it asks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, DEDUP_WINDOW_MS_MAX
+
+DEDUPLICATION_WINDOW = "Penstock.DeduplicationWindow"
+
+_INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
+
+
+class Extension(NamedTuple):
+    """`normal` gives a value's normal form, None for one that is not allowed; `must_be` says what is."""
+
+    normal: Callable[[str], str | None]
+    must_be: str
+
+
+def dedup_window_ms(attributes: Mapping[str, str]) -> int:
+    """How long a deduplication id counts; as SQS has it where nothing was set."""
+    seconds = attributes.get(DEDUPLICATION_WINDOW)
+    return 1000 * int(seconds) if seconds else DEDUP_WINDOW_MS_DEFAULT
+
+
+def _integer(low: int, high: int) -> Extension:
+    def normal(value: str) -> str | None:
+        return str(int(value)) if _INTEGER.fullmatch(value) and low <= int(value) <= high else None
+
+    return Extension(normal, f"an integer from {low} to {high}")
+
+
+EXTENSIONS: dict[str, Extension] = {
+    DEDUPLICATION_WINDOW: _integer(1, DEDUP_WINDOW_MS_MAX // 1000),
+}
