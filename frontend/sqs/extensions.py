@@ -14,6 +14,7 @@ from typing import NamedTuple
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, DEDUP_WINDOW_MS_MAX
 
 DEDUPLICATION_WINDOW = "Penstock.DeduplicationWindow"
+PAUSED = "Penstock.Paused"
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -31,6 +32,14 @@ def dedup_window_ms(attributes: Mapping[str, str]) -> int:
     return 1000 * int(seconds) if seconds else DEDUP_WINDOW_MS_DEFAULT
 
 
+def is_paused(attributes: Mapping[str, str]) -> bool:
+    return attributes.get(PAUSED) == "true"
+
+
+def _choice(*values: str) -> Extension:
+    return Extension(lambda value: value if value in values else None, f"one of {', '.join(values)}")
+
+
 def _integer(low: int, high: int) -> Extension:
     def normal(value: str) -> str | None:
         return str(int(value)) if _INTEGER.fullmatch(value) and low <= int(value) <= high else None
@@ -40,4 +49,7 @@ def _integer(low: int, high: int) -> Extension:
 
 EXTENSIONS: dict[str, Extension] = {
     DEDUPLICATION_WINDOW: _integer(1, DEDUP_WINDOW_MS_MAX // 1000),
+    PAUSED: _choice("true", "false"),
 }
+# What the partitions of a queue have to be told of.
+ENFORCED_BY_STORAGE = (DEDUPLICATION_WINDOW, PAUSED)

@@ -150,6 +150,7 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms        how long a deduplication id is remembered
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
+    paused                 nothing is handed out; everything else goes on
     """
 
     retention_ms: int = 345_600_000
@@ -158,6 +159,7 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms: int = 300_000
     max_receives: int = 0
     dead_letter_partition: int = 0
+    paused: bool = False
 
 
 class ConfigureRequest(Message, frozen=True):

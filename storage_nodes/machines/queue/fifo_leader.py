@@ -52,7 +52,7 @@ class FifoLeader(Leader):
         if attempt and attempt in self._attempts_under_way:
             return [Refuse(token, ErrorCode.OVERLOADED, "this attempt is on its way")]
         effects: list[Effect] = []
-        if attempt and self._renew(token, attempt, visibility_ms, time_ms):
+        if attempt and not self._is_paused and self._renew(token, attempt, visibility_ms, time_ms):
             return self._settle(effects, time_ms)
         if self._waiters:
             self._serve(effects, time_ms)  # those who came first
@@ -80,6 +80,8 @@ class FifoLeader(Leader):
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
         """Stage a lease on as many messages of as few groups as there are free; False if there is nothing."""
+        if self._is_paused:
+            return False
         window, staging = self._window, self._staging
         room = min(messages_max, self._state.config.in_flight_max - self.in_flight_count, staging.leased_room)
         parts: list[bytes | Sequence[int]] = []
@@ -229,7 +231,7 @@ class FifoLeader(Leader):
 
     @property
     def _fetch_may_help(self) -> bool:
-        return self._may_read_on and not self._window.has_offers
+        return self._may_read_on and not self._window.has_offers and not self._is_paused
 
     @property
     def _may_read_on(self) -> bool:

@@ -1,0 +1,79 @@
+"""REST settings beyond SQS: what storage is told, what the queue shows, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.audit.models import AuditEntry
+from api.queues import actions
+from storage_nodes.protocol.messages import QueueConfig
+from tests.support.control_plane import Caller, new_caller
+from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle.settling import settle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    return scripted
+
+
+@pytest.fixture
+def caller(transactional_db: None, storage: ScriptedStorage) -> Caller:
+    caller = new_caller()
+    assert caller.request("POST", "/v1/queues", {"name": "orders"}).status_code == 201
+    return caller
+
+
+def code(answer: Any) -> tuple[int, str]:
+    return answer.status_code, answer.json()["code"]
+
+
+def config(storage: ScriptedStorage) -> QueueConfig:
+    (config,) = storage.configs.values()
+    return config
+
+
+def test_pause_is_answered_when_storage_follows_and_is_audited(caller: Caller, storage: ScriptedStorage) -> None:
+    paused = caller.request("POST", "/v1/queues/orders/pause")
+    assert (paused.status_code, paused.json()["paused"], config(storage).paused) == (200, True, True)
+    assert caller.request("GET", "/v1/queues/orders").json()["paused"] is True
+    entry = AuditEntry.objects.order_by("-id").first()
+    assert entry is not None
+    assert (entry.action, entry.details) == ("queue.configure", {"attributes": {"Penstock.Paused": "true"}})
+    again = caller.request("POST", "/v1/queues/orders/pause")
+    assert (again.status_code, again.json()["paused"]) == (200, True)
+    resumed = caller.request("POST", "/v1/queues/orders/resume")
+    assert (resumed.status_code, resumed.json()["paused"], config(storage).paused) == (200, False, False)
+
+
+def test_pause_of_a_queue_that_is_not_there_is_refused(caller: Caller) -> None:
+    assert code(caller.request("POST", "/v1/queues/other/pause")) == (404, "queue-does-not-exist")
+    assert code(new_caller("other").request("POST", "/v1/queues/orders/resume")) == (404, "queue-does-not-exist")
+
+
+def test_pause_that_storage_does_not_follow_is_not_answered_as_done(
+    caller: Caller, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.limits.QUEUE_READY_WAIT_MS_MAX", 10)
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: None)
+    assert code(caller.request("POST", "/v1/queues/orders/pause")) == (503, "service-unavailable")
+    assert not config(storage).paused
+
+
+def test_queue_is_made_paused_and_resumed_by_a_change(caller: Caller, storage: ScriptedStorage) -> None:
+    caller.request("POST", "/v1/queues", {"name": "later", "paused": True})
+    assert storage.configs[2].paused
+    assert caller.request("PATCH", "/v1/queues/later", {"paused": False}).json()["paused"] is False
+    assert not storage.configs[2].paused
+
+
+def test_dedup_window_of_a_change_reaches_storage(caller: Caller, storage: ScriptedStorage) -> None:
+    change = {"Penstock.DeduplicationWindow": "60"}
+    actions.set_queue_attributes(actions.Actor("test"), caller.account_id, "orders", change)
+    assert config(storage).dedup_window_ms == 60_000
