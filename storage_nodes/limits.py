@@ -150,6 +150,8 @@ DEDUP_WINDOW_MS_MAX = 3_600_000
 # Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
 ATTEMPTS_MAX = 10_000
 ATTEMPT_MS_MAX = 300_000
+# The longest pause before a message is given again (retry policy).
+RETRY_PAUSE_MS_MAX = VISIBILITY_MS_MAX
 # Dead letters: how many move together, receives before they do, and the pause after a move that failed.
 DEAD_LETTERS_PER_MOVE_MAX = 100
 DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB

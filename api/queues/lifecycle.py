@@ -28,7 +28,7 @@ from api.queues.attributes import redrive_of
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from frontend.metadata.records import RecordKind, queue_change_key
-from frontend.sqs.extensions import dedup_window_ms, is_paused
+from frontend.sqs.extensions import dedup_window_ms, is_paused, retry_of
 from storage_nodes.protocol.messages import QueueConfig
 
 
@@ -75,6 +75,9 @@ def _config(queue: Queue) -> QueueConfig:
         dedup_window_ms=dedup_window_ms(attributes),
         paused=is_paused(attributes),
     )
+    retry = retry_of(attributes)
+    if retry is not None:
+        config = msgspec.structs.replace(config, **retry.config())
     redrive, target = redrive_of(attributes), target_of(queue)
     if redrive is None or target is None:
         return config

@@ -3,15 +3,37 @@ attributes that they become and back."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
+import msgspec
 from rest_framework import serializers
 
 from frontend.sqs import extensions
+from frontend.sqs.retry_policy import KINDS
+from storage_nodes.limits import RETRY_PAUSE_MS_MAX
+
+
+class RetryPolicySerializer(serializers.Serializer):
+    """The pause before a message whose receive failed is given again."""
+
+    kind = serializers.ChoiceField(choices=list(KINDS))
+    delay_ms = serializers.IntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX)
+    max_ms = serializers.IntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX, default=RETRY_PAUSE_MS_MAX)
+    jitter = serializers.FloatField(min_value=0, max_value=1, default=0.0)
+
+    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
+        if attrs["max_ms"] < attrs["delay_ms"]:  # type: ignore[operator]  # integers: the fields parsed them
+            raise serializers.ValidationError({"max_ms": "must not be less than delay_ms"})
+        return attrs
 
 
 class PolicyFields(serializers.Serializer):
     paused = serializers.BooleanField(required=False, help_text="Nothing is handed out while it is true.")
+    retry_policy = RetryPolicySerializer(required=False, allow_null=True)
+    uncounted_release = serializers.BooleanField(
+        required=False, help_text="A visibility timeout changed to 0 takes the receive back: it does not count."
+    )
 
 
 def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
@@ -19,8 +41,18 @@ def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
     attributes: dict[str, str] = {}
     if "paused" in given:
         attributes[extensions.PAUSED] = "true" if given["paused"] else "false"
+    if "uncounted_release" in given:
+        attributes[extensions.UNCOUNTED_RELEASE] = "true" if given["uncounted_release"] else "false"
+    if "retry_policy" in given:
+        policy = given["retry_policy"]
+        attributes[extensions.RETRY_POLICY] = "" if policy is None else json.dumps(policy)
     return attributes
 
 
 def policies_json(attributes: Mapping[str, str]) -> dict[str, object]:
-    return {"paused": extensions.is_paused(attributes)}
+    retry = extensions.retry_of(attributes)
+    return {
+        "paused": extensions.is_paused(attributes),
+        "retry_policy": None if retry is None else msgspec.to_builtins(retry),
+        "uncounted_release": attributes.get(extensions.UNCOUNTED_RELEASE) == "true",
+    }

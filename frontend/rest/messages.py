@@ -4,6 +4,8 @@
     POST /v1/queues/{name}/messages/receive   {"max_messages", "wait_seconds", ...}      receive
     POST /v1/queues/{name}/messages/ack       {"receipts": [...]}                        delete
     POST /v1/queues/{name}/messages/extend    {"receipts": [...], "visibility_seconds"}  extend; 0 gives back
+    POST /v1/queues/{name}/messages/release   {"receipts": [...], "delay_seconds", "count"}
+                                              give back; the receive does not count, unless "count" is true
 
 The queue is one of the caller's account. In a batch each message or receipt has its own outcome.
 """
@@ -20,12 +22,19 @@ from frontend.authn.principal import Principal
 from frontend.errors import Refusal, invalid, missing
 from frontend.http import Request
 from frontend.limits import BATCH_ENTRIES_MAX
-from frontend.receive import ReceiveAsk, Received, change_visibility, delete_messages, receive_messages
+from frontend.receive import (
+    ReceiveAsk,
+    Received,
+    change_visibility,
+    delete_messages,
+    give_back,
+    receive_messages,
+)
 from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
-from frontend.sqs.validation import check_messages_max, check_visibility_s, check_wait_s
+from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
 
 if TYPE_CHECKING:
     from frontend.plane import Plane
@@ -65,6 +74,11 @@ class AckJson(msgspec.Struct):
 
 class ExtendJson(AckJson):
     visibility_seconds: int | None = None
+
+
+class ReleaseJson(AckJson):
+    delay_seconds: int | None = None
+    count: bool = False
 
 
 class RestCall(NamedTuple):
@@ -120,11 +134,20 @@ async def _extend(call: RestCall, ask: ExtendJson) -> bytes:
     return _receipts_answer(receipts, await change_visibility(call.plane, call.caller, call.address, changes))
 
 
+async def _release(call: RestCall, ask: ReleaseJson) -> bytes:
+    receipts = _check_count(ask.receipts, "receipts")
+    delay_s = check_give_back_s(ask.delay_seconds)
+    return _receipts_answer(
+        receipts, await give_back(call.plane, call.caller, call.address, receipts, delay_s, ask.count)
+    )
+
+
 ROUTES: dict[bytes | None, Route] = {
     None: Route("send", msgspec.json.Decoder(SendJson).decode, _send),
     b"receive": Route("receive", msgspec.json.Decoder(ReceiveJson).decode, _receive),
     b"ack": Route("ack", msgspec.json.Decoder(AckJson).decode, _ack),
     b"extend": Route("extend", msgspec.json.Decoder(ExtendJson).decode, _extend),
+    b"release": Route("release", msgspec.json.Decoder(ReleaseJson).decode, _release),
 }
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from frontend.plane import Plane
 
 _MESSAGES = re.compile(
-    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend))?" % QUEUE_NAME_CHARS_MAX
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend|release))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.

@@ -11,10 +11,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from frontend.sqs.retry_policy import RETRY_POLICY_MUST_BE, RetryJson, normal_retry_policy, retry_policy
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, DEDUP_WINDOW_MS_MAX
 
 DEDUPLICATION_WINDOW = "Penstock.DeduplicationWindow"
 PAUSED = "Penstock.Paused"
+RETRY_POLICY = "Penstock.RetryPolicy"
+UNCOUNTED_RELEASE = "Penstock.UncountedRelease"
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -36,6 +39,11 @@ def is_paused(attributes: Mapping[str, str]) -> bool:
     return attributes.get(PAUSED) == "true"
 
 
+def retry_of(attributes: Mapping[str, str]) -> RetryJson | None:
+    text = attributes.get(RETRY_POLICY)
+    return retry_policy(text) if text else None
+
+
 def _choice(*values: str) -> Extension:
     return Extension(lambda value: value if value in values else None, f"one of {', '.join(values)}")
 
@@ -50,6 +58,8 @@ def _integer(low: int, high: int) -> Extension:
 EXTENSIONS: dict[str, Extension] = {
     DEDUPLICATION_WINDOW: _integer(1, DEDUP_WINDOW_MS_MAX // 1000),
     PAUSED: _choice("true", "false"),
+    RETRY_POLICY: Extension(normal_retry_policy, RETRY_POLICY_MUST_BE),
+    UNCOUNTED_RELEASE: _choice("true", "false"),
 }
 # What the partitions of a queue have to be told of.
-ENFORCED_BY_STORAGE = (DEDUPLICATION_WINDOW, PAUSED)
+ENFORCED_BY_STORAGE = (DEDUPLICATION_WINDOW, PAUSED, RETRY_POLICY)

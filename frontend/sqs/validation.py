@@ -180,6 +180,12 @@ def check_visibility_s(value: int | None) -> int | None:
     return value
 
 
+def check_give_back_s(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= VISIBILITY_S_MAX:
+        raise invalid(f"delay_seconds must be between 0 and {VISIBILITY_S_MAX}.")
+    return value
+
+
 T = TypeVar("T")
 
 

@@ -50,6 +50,7 @@ from storage_nodes.protocol.messages import (
     SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
+    VisibilityMode,
     encode_message,
 )
 
@@ -122,9 +123,12 @@ class StorageClient:
         payload = encode_message(DeleteRequest(partition, list(receipts)))
         return _codes(await self._call(Opcode.DELETE, partition, payload))
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back."""
-        payload = encode_message(ChangeVisibilityRequest(partition, list(changes)))
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a receive
+        that failed, or one that does not count."""
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 
     async def purge(self, partition: int) -> int:

@@ -26,6 +26,7 @@ from storage_nodes.limits import (
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
 from storage_nodes.machines.queue import effects as queue_effects
+from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import group_of
@@ -49,6 +50,7 @@ from storage_nodes.protocol.messages import (
     PurgeReply,
     QueueBrowseRequest,
     SendRequest,
+    VisibilityMode,
     encode_message,
 )
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, RecordError, read_headers
@@ -123,7 +125,8 @@ class QueueReplica(Replica):
         _check_count(len(request.changes))
         for _, _, visibility_ms in request.changes:
             _check_visibility(visibility_ms)
-        self._do(self.machine.change_visibility(token, request.changes, self.host.clock.wall_ms()))
+        changes = request.changes if request.mode == VisibilityMode.SET else _give_backs(request)
+        self._do(self.machine.change_visibility(token, changes, self.host.clock.wall_ms()))
         self.propose_soon()
 
     def purge(self, token: Token, payload: bytes) -> None:
@@ -366,6 +369,15 @@ class QueueReplica(Replica):
 def _check_visibility(visibility_ms: int) -> None:
     if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
+
+
+def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
+    """The changes as the machine takes them. Raises StorageError."""
+    if request.mode == VisibilityMode.UNCOUNTED:
+        return [(offset, delivery, uncounted(visibility_ms)) for offset, delivery, visibility_ms in request.changes]
+    if request.mode == VisibilityMode.NACK:
+        return [(offset, delivery, NACKED) for offset, delivery, _ in request.changes]
+    raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
 
 
 def _check_headers(body: bytes, is_fifo: bool) -> bool:

@@ -101,7 +101,8 @@ class AcquireRequest(Message, frozen=True):
 
 
 class AcquiredMessage(Message, frozen=True):
-    """`delivery` counts from 1 and is part of the receipt; first_received_ms and sent_ms are ms since the epoch."""
+    """`delivery` begins with 1 and is part of the receipt (how often the message was received is read off it:
+    deliveries.py); first_received_ms and sent_ms are ms since the epoch."""
 
     offset: int
     delivery: int
@@ -128,11 +129,20 @@ class CodesReply(Message, frozen=True):
     codes: list[int]
 
 
+class VisibilityMode(enum.IntEnum):
+    """What a change of visibility means. Numbers are on the wire."""
+
+    SET = 0  # visible when it says, 0 = at once
+    NACK = 1  # the receive failed: as if the lease had run out now, the queue's retry policy says when; visibility_ms is 0
+    UNCOUNTED = 2  # as SET, and the receive does not count
+
+
 class ChangeVisibilityRequest(Message, frozen=True):
     """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
 
     partition: int
     changes: list[tuple[int, int, int]]
+    mode: int = 0
 
 
 class PurgeRequest(Message, frozen=True):
@@ -143,6 +153,14 @@ class PurgeReply(Message, frozen=True):
     purged: int
 
 
+class RetryKind(enum.IntEnum):
+    """How the pause before another receive grows. Numbers are on disk; 0 = there is none."""
+
+    FIXED = 1
+    LINEAR = 2
+    EXPONENTIAL = 3
+
+
 class QueueConfig(Message, frozen=True):
     """The part of a queue's configuration that its partitions enforce.
 
@@ -151,6 +169,7 @@ class QueueConfig(Message, frozen=True):
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
     paused                 nothing is handed out; everything else goes on
+    retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
     """
 
     retention_ms: int = 345_600_000
@@ -160,6 +179,10 @@ class QueueConfig(Message, frozen=True):
     max_receives: int = 0
     dead_letter_partition: int = 0
     paused: bool = False
+    retry_kind: int = 0
+    retry_delay_ms: int = 0
+    retry_max_ms: int = 0
+    retry_jitter_permille: int = 0
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -206,7 +229,8 @@ class QueueBrowseRequest(Message, frozen=True):
 
 
 class BrowsedMessage(Message, frozen=True):
-    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits. `delivery`: how often it
+    was received."""
 
     offset: int
     state: int

@@ -8,7 +8,7 @@ import pytest
 
 from api.audit.models import AuditEntry
 from api.queues import actions
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import QueueConfig, RetryKind
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.settling import settle
@@ -71,6 +71,42 @@ def test_queue_is_made_paused_and_resumed_by_a_change(caller: Caller, storage: S
     assert storage.configs[2].paused
     assert caller.request("PATCH", "/v1/queues/later", {"paused": False}).json()["paused"] is False
     assert not storage.configs[2].paused
+
+
+RETRY = {"kind": "linear", "delay_ms": 100, "max_ms": 2000, "jitter": 0.25}
+
+
+def test_retry_policy_reaches_storage_and_is_taken_away_by_null(caller: Caller, storage: ScriptedStorage) -> None:
+    set_up = caller.request("PATCH", "/v1/queues/orders", {"retry_policy": RETRY})
+    assert (set_up.status_code, set_up.json()["retry_policy"]) == (200, RETRY)
+    found = config(storage)
+    assert (found.retry_kind, found.retry_delay_ms, found.retry_max_ms) == (RetryKind.LINEAR, 100, 2_000)
+    assert found.retry_jitter_permille == 250
+    taken = caller.request("PATCH", "/v1/queues/orders", {"retry_policy": None})
+    assert (taken.json()["retry_policy"], config(storage)) == (None, QueueConfig())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "cubic"},
+        {"delay_ms": 0},
+        {"max_ms": 99},
+        {"max_ms": 43_200_001},
+        {"jitter": 1.5},
+        {"jitter": "x"},
+    ],
+)
+def test_retry_policy_that_is_not_right_is_refused(caller: Caller, wrong: dict[str, object]) -> None:
+    answer = caller.request("PATCH", "/v1/queues/orders", {"retry_policy": {**RETRY, **wrong}})
+    assert code(answer) == (400, "invalid-request")
+    assert answer.json()["errors"][0]["pointer"] == f"/retry_policy/{next(iter(wrong))}"
+
+
+def test_uncounted_release_is_set_and_shown(caller: Caller) -> None:
+    assert caller.request("GET", "/v1/queues/orders").json()["uncounted_release"] is False
+    answer = caller.request("PATCH", "/v1/queues/orders", {"uncounted_release": True})
+    assert answer.json()["uncounted_release"] is True
 
 
 def test_dedup_window_of_a_change_reaches_storage(caller: Caller, storage: ScriptedStorage) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
 
 import pytest
 
-from tests.e2e.test_fifo_and_dead_letters import new_queue, receive
+from tests.e2e.test_fifo_and_dead_letters import drain, new_queue, receive, redrive
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
@@ -41,3 +42,47 @@ def test_paused_queue_gives_nothing_until_it_is_resumed(installation: RunningIns
     post(rest, url, "resume")
     waiting.join(timeout=10)
     assert [message["Body"] for message in found] == ["kept"] and time.monotonic() - started_s < 10
+
+
+def bury_after(sqs: Any, receives: int, suffix: str = "", **attributes: str) -> tuple[str, str]:
+    """(queue, its dead-letter queue)."""
+    dead_url = new_queue(sqs, suffix)
+    return new_queue(sqs, suffix, RedrivePolicy=redrive(sqs, dead_url, receives), **attributes), dead_url
+
+
+def test_released_receives_do_not_count(installation: RunningInstallation) -> None:
+    sqs, rest = installation.sqs(), installation.rest()
+    url, dead_url = bury_after(sqs, 2)
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    for _ in range(4):
+        (message,) = receive(sqs, url, wait_s=2)
+        assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+        assert post(rest, url, "messages/release", {"receipts": [message["ReceiptHandle"]]})["done"] == 1
+    for count in ("1", "2"):
+        (message,) = receive(sqs, url, wait_s=2, VisibilityTimeout=0)
+        assert message["Attributes"]["ApproximateReceiveCount"] == count
+    assert [message["Body"] for message in drain(sqs, dead_url, 1)] == ["x"]
+
+
+def test_visibility_of_zero_does_not_count_where_the_queue_says_so(installation: RunningInstallation) -> None:
+    sqs = installation.sqs()
+    url = new_queue(sqs, **{"Penstock.UncountedRelease": "true"})
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    for _ in range(3):
+        (message,) = receive(sqs, url, wait_s=2)
+        assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
+
+
+def test_retry_policy_spaces_the_receives(installation: RunningInstallation) -> None:
+    sqs, rest = installation.sqs(), installation.rest()
+    policy = {"kind": "exponential", "delay_ms": 400, "max_ms": 2_000}
+    url = new_queue(sqs, **{"Penstock.RetryPolicy": json.dumps(policy)})
+    sqs.send_message(QueueUrl=url, MessageBody="x")
+    failed_s = [0.0]
+    for pause_s in (0.0, 0.4, 0.8, 1.6, 2.0):
+        (message,) = receive(sqs, url, wait_s=10)
+        assert time.monotonic() - failed_s[-1] >= pause_s - 0.05
+        asked = {"receipts": [message["ReceiptHandle"]], "count": True}
+        failed_s.append(time.monotonic())
+        assert post(rest, url, "messages/release", asked)["done"] == 1

@@ -14,6 +14,7 @@ from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
 from storage_nodes.model import Acks
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
@@ -22,6 +23,7 @@ from storage_nodes.protocol.messages import (
     QueueConfig,
     QueueStats,
     SendReply,
+    VisibilityMode,
     encode_message,
 )
 from storage_nodes.protocol.records import (
@@ -57,6 +59,7 @@ class FakeStorage:
         self.attempts: dict[tuple[int, bytes], tuple[int, list[AcquiredMessage]]] = {}
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
+        self.modes: list[VisibilityMode] = []
         self.fail_with: ErrorCode | None = None
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
@@ -132,8 +135,11 @@ class FakeStorage:
         self._arrived.set()
         return codes
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
+        self.modes.append(mode)
         if self.codes is not None:
             return self.codes
         codes = []
@@ -142,6 +148,8 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
             if held and stored is not None:
                 stored.visible_ms = self._now_ms() + visibility_ms
+                if mode == VisibilityMode.UNCOUNTED:
+                    stored.delivery = released(stored.delivery)
             fifo = stored is not None and stored.group is not None
             codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()

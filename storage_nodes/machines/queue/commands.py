@@ -13,7 +13,9 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
                              again  offsets delivered before, or delayed ones that are due
     2 DELETED              flat (offset, delivery)...
-    3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms
+    3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
+                           NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
+                           not count
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed
     5 PURGED               -
@@ -56,6 +58,9 @@ CONFIGURED = 6
 LEASED = 7
 DEAD_LETTERED = 8
 
+# In the place of a visibility.
+NACKED = -1
+
 # Positions of the fields that all kinds have.
 KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
 
@@ -95,6 +100,11 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 Command = list[Any]
+
+
+def uncounted(visibility_ms: int) -> int:
+    """What stands in the place of a visibility when the receive is not to count. Its own inverse."""
+    return NACKED - 1 - visibility_ms
 
 
 def encode_command(command: Command) -> bytes:

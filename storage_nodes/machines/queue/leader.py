@@ -53,6 +53,7 @@ from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.staging import Staging, Taken
 from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
 
@@ -88,8 +89,7 @@ class Leader:
     def __init__(self, state: QueueState, term: int) -> None:
         self._state = state
         self._time_ms = state.last_ms
-        config = state.config
-        self._leases = Leases(state.live, config.max_receives if config.dead_letter_partition else 0)
+        self._leases = Leases(state.live, state.receives_max, state.retry)
         self._window = Window(state.cursor)
         self._staging = Staging(term)
         self._waiters = Waiters()
@@ -310,10 +310,8 @@ class Leader:
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
-            config = state.config
-            self._pauses_staged -= config.paused
-            receives_max = config.max_receives if config.dead_letter_partition else 0
-            self._became_ready(self._leases.set_receives_max(receives_max))
+            self._pauses_staged -= state.config.paused
+            self._became_ready(self._leases.configure(state.receives_max, state.retry))
             effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
@@ -472,8 +470,8 @@ class Leader:
         self._moving = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
         letters = []
         for offset in self._moving:
-            _, receives, first_received_ms, sent_ms = self._state.live[offset]
-            letters.append(Letter(offset, receives, first_received_ms, sent_ms))
+            _, delivery, first_received_ms, sent_ms = self._state.live[offset]
+            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms))
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:

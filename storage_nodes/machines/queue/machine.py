@@ -44,11 +44,13 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
     decode_command,
+    uncounted,
 )
 from storage_nodes.machines.queue.effects import BatchFacts, Duplicated, Effect, FreshRange, Groups, Refuse, Token
 from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
@@ -155,7 +157,8 @@ class QueueMachine:
         return self._desk().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
-        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once)."""
+        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
+        visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
         return self._desk().change_visibility(token, changes, now_ms)
@@ -164,7 +167,8 @@ class QueueMachine:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
         if self._term < 0:
             return []
-        return self._desk().change_visibility(None, [(offset, delivery, 0) for offset, delivery in picks], now_ms)
+        back = uncounted(0)
+        return self._desk().change_visibility(None, [(offset, delivery, back) for offset, delivery in picks], now_ms)
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
@@ -180,6 +184,9 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dedup_window_ms is out of range")]
         if not 0 <= config.max_receives <= RECEIVES_MAX or config.dead_letter_partition < 0:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
+        problem = policy_problem(config)
+        if problem is not None:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
         return self._desk().configure(token, config)
@@ -240,15 +247,17 @@ class QueueMachine:
             waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
             return (MessageState.WAITING, 0, 0, 0) if waits else None
         deadline_ms, delivery, _, sent_ms = entry
-        if deadline_ms <= now_ms:
+        due_ms = state.due_ms(offset, entry)
+        if due_ms <= now_ms:
             return MessageState.WAITING, delivery, 0, sent_ms
-        return MessageState.IN_FLIGHT if delivery else MessageState.DELAYED, delivery, deadline_ms, sent_ms
+        is_leased = delivery and deadline_ms > now_ms
+        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
 
     def stats(self, now_ms: int) -> QueueStats:
         if self._leader is not None:
             return self._leader.stats(now_ms)
         state = self.state
-        ready = [entry[3] for entry in state.live.values() if entry[0] <= now_ms]
+        ready = [entry[3] for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms]
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)

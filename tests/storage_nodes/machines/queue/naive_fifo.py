@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from storage_nodes.limits import PURGE_INTERVAL_MS
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies
 from storage_nodes.machines.queue import commands
+from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
@@ -27,6 +28,10 @@ class Message:
 
     def is_in_flight(self, now_ms: int) -> bool:
         return self.delivery > 0 and self.deadline_ms > now_ms
+
+    @property
+    def receives(self) -> int:
+        return self.delivery % 2**20
 
 
 class NaiveFifo:
@@ -82,7 +87,7 @@ class NaiveFifo:
             for at in range(0, len(first), 3):
                 message = self.messages.get(first[at])
                 if message and message.delivery == first[at + 1] and message.is_in_flight(now_ms):
-                    message.deadline_ms = now_ms + first[at + 2]
+                    self._change(first[at], message, now_ms, first[at + 2])
         elif kind == commands.EXPIRED:
             ranges = command[commands.FIRST_FIELD + 1]
             for at in range(0, len(ranges), 2):
@@ -94,12 +99,28 @@ class NaiveFifo:
         elif kind == commands.DEAD_LETTERED:
             for moved in first:
                 message = self.messages.pop(moved, None)
-                assert message is None or message.delivery >= self.config.max_receives > 0
+                assert message is None or message.receives >= self.config.max_receives > 0
         else:
             assert kind == commands.PURGED, f"kind {kind}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
                 self.messages = {o: message for o, message in self.messages.items() if o > offset}
+
+    def _change(self, offset: int, message: Message, now_ms: int, visibility_ms: int) -> None:
+        if visibility_ms == commands.NACKED:
+            message.deadline_ms = now_ms
+            return
+        if visibility_ms < commands.NACKED:
+            message.delivery += 2**20 - 1
+            visibility_ms = commands.NACKED - 1 - visibility_ms
+            message.deadline_ms = now_ms + visibility_ms - self.pause_ms(offset, message)
+        else:
+            pause_ms = 0 if visibility_ms else self.pause_ms(offset, message)
+            message.deadline_ms = now_ms + visibility_ms - pause_ms
+
+    def pause_ms(self, offset: int, message: Message) -> int:
+        policy = RetryPolicy.of(self.config)
+        return 0 if policy is None else policy.pause_ms(offset, message.delivery)
 
     def _delete(self, offset: int, delivery: int, now_ms: int) -> ErrorCode | None:
         message = self.messages.get(offset)
@@ -138,5 +159,7 @@ class NaiveFifo:
         assert standing[: len(offsets)] == offsets, f"group {group!r}: {offsets} leased, {standing} stand"
         for offset in offsets:
             message = self.messages[offset]
-            assert message.deadline_ms <= time_ms, "delayed, and handed out too early"
-            assert not self.config.max_receives or message.delivery < self.config.max_receives or offset in self.spared
+            is_dead = 0 < self.config.max_receives <= message.receives
+            assert not is_dead or offset in self.spared
+            pause_ms = 0 if is_dead else self.pause_ms(offset, message)
+            assert message.deadline_ms + pause_ms <= time_ms, "delayed, and handed out too early"

@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT
+from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import Deliver
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.naive_fifo import NaiveFifo
-from tests.storage_nodes.machines.queue.partition import Partition
+from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 WINDOW_MS = 8_000
 GROUPS = st.sampled_from([b"a", b"b", b"c", b"d"])
+RETRIES = st.sampled_from([(), *RETRY_FIELDS])
 IDS = st.one_of(st.just(b""), st.integers(0, 12).map(lambda number: b"id-%d" % number))
 
 
@@ -27,9 +29,15 @@ class FifoAgainstModel(RuleBasedStateMachine):
     @initialize(
         in_flight_max=st.sampled_from([4, 1_000]), fetch_batches_max=st.integers(1, 4),
         retention_ms=st.sampled_from([5_000, RETENTION_MS_DEFAULT]), max_receives=st.sampled_from([0, 0, 1, 3]),
+        retry=RETRIES,
     )  # fmt: skip
-    def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, max_receives: int) -> None:
-        self.config = QueueConfig(retention_ms, in_flight_max, True, WINDOW_MS, max_receives, 7 if max_receives else 0)
+    def start(
+        self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, max_receives: int, retry: tuple[int, ...]
+    ) -> None:
+        target = 7 if max_receives else 0
+        self.config = QueueConfig(
+            retention_ms, in_flight_max, True, WINDOW_MS, max_receives, target, False, *retry
+        )
         self.partition = Partition(self.config, fetch_batches_max)
         self.naive = NaiveFifo(self.config)
         self.folded = 0
@@ -80,7 +88,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
         done = {offset for (offset, _), code in zip(receipts, codes, strict=True) if code is ErrorCode.OK}
         assert not done & self.naive.messages.keys(), "acknowledged, and still there"
 
-    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000]))
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, uncounted(0), uncounted(10)]))
     def change(self, data: st.DataObject, visibility_ms: int) -> None:
         if self.receipts:
             offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))
