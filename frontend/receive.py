@@ -31,7 +31,7 @@ from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import check_attempt, sequence_number
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import VisibilityMode
+from storage_nodes.protocol.messages import DeadSource, VisibilityMode
 from storage_nodes.protocol.records import RecordError
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Received(NamedTuple):
     sequence_number: str | None
     # ARN of the queue that it was sent to, if it was moved here as a dead letter.
     dead_letter_source: str | None
+    # How it died there.
+    death: DeadSource | None
 
 
 class ReceiveAsk(NamedTuple):
@@ -201,6 +203,7 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         letter.group,
         sequence,
         source,
+        dead,
     )
 
 

@@ -14,6 +14,14 @@ from frontend.sqs.retry_policy import KINDS
 from storage_nodes.limits import RETRY_PAUSE_MS_MAX
 
 
+# REST field -> attribute, "true" or "false".
+_SWITCHES = {
+    "paused": extensions.PAUSED,
+    "park_groups": extensions.PARK_GROUPS,
+    "uncounted_release": extensions.UNCOUNTED_RELEASE,
+}
+
+
 class RetryPolicySerializer(serializers.Serializer):
     """The pause before a message whose receive failed is given again."""
 
@@ -30,6 +38,9 @@ class RetryPolicySerializer(serializers.Serializer):
 
 class PolicyFields(serializers.Serializer):
     paused = serializers.BooleanField(required=False, help_text="Nothing is handed out while it is true.")
+    park_groups = serializers.BooleanField(
+        required=False, help_text="FIFO: a group is held when a message of it becomes a dead letter."
+    )
     retry_policy = RetryPolicySerializer(required=False, allow_null=True)
     uncounted_release = serializers.BooleanField(
         required=False, help_text="A visibility timeout changed to 0 takes the receive back: it does not count."
@@ -39,10 +50,9 @@ class PolicyFields(serializers.Serializer):
 def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
     """The given settings under the names of their attributes."""
     attributes: dict[str, str] = {}
-    if "paused" in given:
-        attributes[extensions.PAUSED] = "true" if given["paused"] else "false"
-    if "uncounted_release" in given:
-        attributes[extensions.UNCOUNTED_RELEASE] = "true" if given["uncounted_release"] else "false"
+    for field, attribute in _SWITCHES.items():
+        if field in given:
+            attributes[attribute] = "true" if given[field] else "false"
     if "retry_policy" in given:
         policy = given["retry_policy"]
         attributes[extensions.RETRY_POLICY] = "" if policy is None else json.dumps(policy)
@@ -52,7 +62,6 @@ def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
 def policies_json(attributes: Mapping[str, str]) -> dict[str, object]:
     retry = extensions.retry_of(attributes)
     return {
-        "paused": extensions.is_paused(attributes),
         "retry_policy": None if retry is None else msgspec.to_builtins(retry),
-        "uncounted_release": attributes.get(extensions.UNCOUNTED_RELEASE) == "true",
+        **{field: attributes.get(attribute) == "true" for field, attribute in _SWITCHES.items()},
     }

@@ -31,6 +31,7 @@ from frontend.receive import (
     receive_messages,
 )
 from frontend.rest.problems import problem_code
+from frontend.rest.deaths import death_json
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
@@ -39,7 +40,7 @@ from frontend.sqs.validation import check_give_back_s, check_messages_max, check
 if TYPE_CHECKING:
     from frontend.plane import Plane
 
-_encode = msgspec.json.Encoder().encode
+encode_answer = msgspec.json.Encoder().encode
 
 
 class AttributeJson(msgspec.Struct):
@@ -94,17 +95,18 @@ class Route(NamedTuple):
     action: str
     decode: Callable[[bytes], Any]
     run: Callable[[RestCall, Any], Awaitable[bytes]]
+    method: str = "POST"
 
 
 async def _send(call: RestCall, ask: SendJson) -> bytes:
     if ask.messages is None:
         sent = await send_message(call.plane, call.caller, call.address, _fields(ask))
-        return _encode(_sent_json(sent))
+        return encode_answer(_sent_json(sent))
     if ask.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(ask.messages, "messages")
     outcomes = await send_messages(call.plane, call.caller, call.address, [_fields(one) for one in ask.messages])
-    return _encode(
+    return encode_answer(
         {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
     )
 
@@ -117,7 +119,7 @@ async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
         ask.attempt,
     )
     messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
-    return _encode({"messages": [message_json(message) for message in messages]})
+    return encode_answer({"messages": [message_json(message) for message in messages]})
 
 
 async def _ack(call: RestCall, ask: AckJson) -> bytes:
@@ -170,6 +172,8 @@ def message_json(message: Received) -> dict[str, object]:
         answer["deduplication_id"] = message.content.dedup_id
     if message.dead_letter_source is not None:
         answer["dead_letter_source"] = message.dead_letter_source
+    if message.death is not None and message.death.reason:
+        answer["death"] = death_json(message.death)
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
@@ -235,4 +239,4 @@ def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[Refusal | None]
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]
-    return _encode({"done": len(receipts) - len(failed), "failed": failed})
+    return encode_answer({"done": len(receipts) - len(failed), "failed": failed})

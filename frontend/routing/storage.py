@@ -10,7 +10,7 @@ from typing import Protocol
 
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import AcquireReply, QueueStats, SendReply, VisibilityMode
+from storage_nodes.protocol.messages import AcquireReply, ParkedGroupsReply, QueueStats, SendReply, VisibilityMode
 
 
 class Storage(Protocol):
@@ -29,5 +29,9 @@ class Storage(Protocol):
     ) -> list[ErrorCode]: ...
 
     async def purge(self, partition: int) -> int: ...
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply: ...
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]: ...
 
     async def stats(self, partition: int) -> QueueStats: ...

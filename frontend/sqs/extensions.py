@@ -15,6 +15,7 @@ from frontend.sqs.retry_policy import RETRY_POLICY_MUST_BE, RetryJson, normal_re
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, DEDUP_WINDOW_MS_MAX
 
 DEDUPLICATION_WINDOW = "Penstock.DeduplicationWindow"
+PARK_GROUPS = "Penstock.ParkGroups"
 PAUSED = "Penstock.Paused"
 RETRY_POLICY = "Penstock.RetryPolicy"
 UNCOUNTED_RELEASE = "Penstock.UncountedRelease"
@@ -27,6 +28,7 @@ class Extension(NamedTuple):
 
     normal: Callable[[str], str | None]
     must_be: str
+    fifo_only: bool = False
 
 
 def dedup_window_ms(attributes: Mapping[str, str]) -> int:
@@ -44,8 +46,12 @@ def retry_of(attributes: Mapping[str, str]) -> RetryJson | None:
     return retry_policy(text) if text else None
 
 
-def _choice(*values: str) -> Extension:
-    return Extension(lambda value: value if value in values else None, f"one of {', '.join(values)}")
+def parks_groups(attributes: Mapping[str, str]) -> bool:
+    return attributes.get(PARK_GROUPS) == "true"
+
+
+def _choice(*values: str, fifo_only: bool = False) -> Extension:
+    return Extension(lambda value: value if value in values else None, f"one of {', '.join(values)}", fifo_only)
 
 
 def _integer(low: int, high: int) -> Extension:
@@ -57,9 +63,10 @@ def _integer(low: int, high: int) -> Extension:
 
 EXTENSIONS: dict[str, Extension] = {
     DEDUPLICATION_WINDOW: _integer(1, DEDUP_WINDOW_MS_MAX // 1000),
+    PARK_GROUPS: _choice("true", "false", fifo_only=True),
     PAUSED: _choice("true", "false"),
     RETRY_POLICY: Extension(normal_retry_policy, RETRY_POLICY_MUST_BE),
     UNCOUNTED_RELEASE: _choice("true", "false"),
 }
 # What the partitions of a queue have to be told of.
-ENFORCED_BY_STORAGE = (DEDUPLICATION_WINDOW, PAUSED, RETRY_POLICY)
+ENFORCED_BY_STORAGE = (DEDUPLICATION_WINDOW, PARK_GROUPS, PAUSED, RETRY_POLICY)

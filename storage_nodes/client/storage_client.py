@@ -34,6 +34,8 @@ from storage_nodes.protocol.messages import (
     MessageState,
     MoveReplicaRequest,
     Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
@@ -50,6 +52,7 @@ from storage_nodes.protocol.messages import (
     SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
+    UnparkRequest,
     VisibilityMode,
     encode_message,
 )
@@ -66,6 +69,7 @@ _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
+_parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
@@ -144,6 +148,16 @@ class StorageClient:
         """Counts of waiting, in-flight and delayed messages, from the leader."""
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        """Groups that are held because a message of theirs became a dead letter, by name, behind `after`."""
+        payload = encode_message(ParkedGroupsRequest(partition, after, groups_max))
+        return _parked_reply.decode(await self._call(Opcode.PARKED_GROUPS, partition, payload))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        """Hand groups out again, committed; one code each. None named = all of them."""
+        payload = encode_message(UnparkRequest(partition, groups))
+        return _codes(await self._call(Opcode.UNPARK, partition, payload))
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES

@@ -19,8 +19,10 @@ from storage_nodes.limits import (
     FIFO_READ_AHEAD_BYTES_MAX,
     GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
+    PARKED_GROUPS_PER_PAGE_MAX,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
+    UNPARK_GROUPS_MAX,
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
@@ -47,9 +49,12 @@ from storage_nodes.protocol.messages import (
     DeleteRequest,
     Empty,
     Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
     PurgeReply,
     QueueBrowseRequest,
     SendRequest,
+    UnparkRequest,
     VisibilityMode,
     encode_message,
 )
@@ -62,6 +67,8 @@ _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
+_parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
+_unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
 
 
@@ -145,6 +152,23 @@ class QueueReplica(Replica):
     def stats(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
+
+    def parked_groups(self, token: Token, payload: bytes) -> None:
+        request = _parked_request.decode(payload)
+        self.require_leader()
+        if not 1 <= request.groups_max <= PARKED_GROUPS_PER_PAGE_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"groups_max must be 1 to {PARKED_GROUPS_PER_PAGE_MAX}")
+        groups = self.machine.parked_groups(request.after, request.groups_max)
+        reply = ParkedGroupsReply(groups, self.machine.state.parked_count)
+        token.connection.answer(token, encode_message(reply))
+
+    def unpark(self, token: Token, payload: bytes) -> None:
+        request = _unpark_request.decode(payload)
+        self.require_leader()
+        if len(request.groups) > UNPARK_GROUPS_MAX or any(len(group) > GROUP_BYTES_MAX for group in request.groups):
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names up to {UNPARK_GROUPS_MAX} groups")
+        self._do(self.machine.unpark(token, request.groups, self.host.clock.wall_ms()))
+        self.propose_soon()
 
     def browse(self, token: Token, payload: bytes) -> None:
         request = _browse_request.decode(payload)

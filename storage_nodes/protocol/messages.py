@@ -23,6 +23,8 @@ class Opcode(enum.IntEnum):
     QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
+    PARKED_GROUPS = 24
+    UNPARK = 25
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
@@ -169,6 +171,7 @@ class QueueConfig(Message, frozen=True):
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
     paused                 nothing is handed out; everything else goes on
+    park_groups            FIFO: a group whose message became a dead letter is held until it is unparked
     retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
     """
 
@@ -183,6 +186,7 @@ class QueueConfig(Message, frozen=True):
     retry_delay_ms: int = 0
     retry_max_ms: int = 0
     retry_jitter_permille: int = 0
+    park_groups: bool = False
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -199,6 +203,7 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    `parked_groups` are held.
     """
 
     waiting: int
@@ -209,6 +214,40 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+    parked_groups: int = 0
+
+
+class ParkedGroupsRequest(Message, frozen=True):
+    """Groups that are held, by name, from the first one behind `after` on."""
+
+    partition: int
+    after: bytes = b""
+    groups_max: int = 100
+
+
+class ParkedGroup(Message, frozen=True):
+    """Held since since_ms (ms since the epoch), when its message at `offset` became a dead letter. `messages` stand in
+    it, as far as the leader has looked ahead."""
+
+    group: bytes
+    since_ms: int
+    offset: int
+    messages: int
+
+
+class ParkedGroupsReply(Message, frozen=True):
+    """`total` counts all of the partition."""
+
+    groups: list[ParkedGroup]
+    total: int
+
+
+class UnparkRequest(Message, frozen=True):
+    """Hand these groups out again, in their order; none named = all. Answered with CodesReply after commit, one code a
+    group: UNKNOWN_RECORD for one that is not held."""
+
+    partition: int
+    groups: list[bytes]
 
 
 class MessageState(enum.IntEnum):
@@ -248,14 +287,26 @@ class QueueBrowseReply(Message, frozen=True):
     log_end: int
 
 
+class DeathReason(enum.IntEnum):
+    """Why a message became a dead letter. Numbers are in messages: never reuse one. 0 = it was not noted yet."""
+
+    MAX_RECEIVES = 1  # it was received as often as its queue allows, and not deleted
+
+
 class DeadSource(Message, frozen=True):
-    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
+
+    It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
+    """
 
     partition: int
     offset: int
     sent_ms: int
     first_received_ms: int
     receives: int
+    reason: int = 0
+    died_ms: int = 0
+    receives_max: int = 0
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -109,6 +109,12 @@ def test_uncounted_release_is_set_and_shown(caller: Caller) -> None:
     assert answer.json()["uncounted_release"] is True
 
 
+def test_groups_are_parked_on_fifo_queues_only(caller: Caller, storage: ScriptedStorage) -> None:
+    made = caller.request("POST", "/v1/queues", {"name": "orders.fifo", "park_groups": True})
+    assert (made.status_code, made.json()["park_groups"], storage.configs[2].park_groups) == (201, True, True)
+    assert code(caller.request("PATCH", "/v1/queues/orders", {"park_groups": True})) == (400, "invalid-attribute-name")
+
+
 def test_dedup_window_of_a_change_reaches_storage(caller: Caller, storage: ScriptedStorage) -> None:
     change = {"Penstock.DeduplicationWindow": "60"}
     actions.set_queue_attributes(actions.Actor("test"), caller.account_id, "orders", change)

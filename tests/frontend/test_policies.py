@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from frontend.rest.deaths import death_json
 from frontend.sqs.retry_policy import normal_retry_policy
-from storage_nodes.protocol.messages import VisibilityMode
+from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode
+from tests.frontend.test_fifo import lend
 from tests.support.frontend_plane import QUEUE_URL, Installation
 
 
@@ -16,6 +19,7 @@ ATTRIBUTES_REFUSED = [
     ("Penstock.Paused", "yes"),
     ("Penstock.Unknown", "true"),
     ("Penstock.UncountedRelease", "1"),
+    ("Penstock.ParkGroups", "true"),
     (RETRY, "fixed"),
     (RETRY, "[]"),
     (RETRY, '{"kind": "fixed"}'),
@@ -104,3 +108,92 @@ async def test_visibility_of_zero_is_a_release_where_the_queue_says_so(front: In
     again = (await front.sqs("ReceiveMessage", asked)).json["Messages"]
     counts = {message["Body"]: message["Attributes"]["ApproximateReceiveCount"] for message in again}
     assert counts == {"one": "1" if uncounted == "true" else "2", "two": "2"}
+
+
+# --- parked groups ---
+
+PARKED_PATH = "/v1/queues/orders.fifo/parked-groups"
+
+
+@pytest.fixture
+def parking(front: Installation) -> Installation:
+    front.add_queue("orders.fifo", (3,), attributes={"FifoQueue": "true", "Penstock.ParkGroups": "true"})
+    front.storage.parked = [ParkedGroup(b"g%d" % number, 1_000 + number, number, 5) for number in range(3)]
+    return front
+
+
+async def test_parked_groups_are_listed_page_by_page(parking: Installation) -> None:
+    first = await parking.rest(f"{PARKED_PATH}?limit=2", method="GET")
+    assert (first.status, first.json["total"], first.json["next_after"]) == (200, 3, "g1")
+    assert first.json["groups"][0] == {
+        "group": "g0",
+        "since_ms": 1_000,
+        "dead_letter_id": parking.plane.message_ids.of(3, 0),
+        "messages": 5,
+    }
+    rest = await parking.rest(f"{PARKED_PATH}?after=g1", method="GET")
+    assert [one["group"] for one in rest.json["groups"]] == ["g2"] and rest.json["next_after"] is None
+
+
+async def test_parked_groups_are_released_by_name_or_all(parking: Installation) -> None:
+    named = await parking.rest(f"{PARKED_PATH}/release", {"groups": ["g1", "other"]})
+    assert (named.status, named.json) == (200, {"released": 1, "not_parked": ["other"]})
+    assert (await parking.rest(f"{PARKED_PATH}/release", {"all": True})).json["released"] == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "asked", "status"),
+    [
+        ("GET", f"{PARKED_PATH}?limit=0", None, 400),
+        ("GET", f"{PARKED_PATH}?limit=x", None, 400),
+        ("GET", f"{PARKED_PATH}?page=1", None, 400),
+        ("GET", f"{PARKED_PATH}?limit=1&limit=2", None, 400),
+        ("GET", f"{PARKED_PATH}?after=%00", None, 400),
+        ("POST", PARKED_PATH, None, 405),
+        ("GET", f"{PARKED_PATH}/release", None, 405),
+        ("POST", f"{PARKED_PATH}/release", {}, 400),
+        ("POST", f"{PARKED_PATH}/release", {"groups": ["g"], "all": True}, 400),
+        ("POST", f"{PARKED_PATH}/release", {"groups": ["g"] * 11}, 400),
+        ("POST", f"{PARKED_PATH}/release", {"groups": [""]}, 400),
+        ("GET", "/v1/queues/orders/parked-groups", None, 400),
+        ("GET", "/v1/queues/none.fifo/parked-groups", None, 404),
+    ],
+)
+async def test_request_about_parked_groups_that_is_not_right_is_refused(
+    parking: Installation, method: str, path: str, asked: object, status: int
+) -> None:
+    assert (await parking.rest(path, asked, method=method)).status == status
+    assert len(parking.storage.parked) == 3
+
+
+# --- why a dead letter died ---
+
+
+async def test_dead_letter_says_why_it_died(front: Installation) -> None:
+    front.storage.logs[9] = []
+    front.storage.configs[1] = QueueConfig(max_receives=1, dead_letter_partition=9)
+    lend(front, "orders", "dead", (9,))
+    await front.rest("/v1/queues/orders/messages", {"body": "x"})
+    await front.rest("/v1/queues/orders/messages/receive", {"visibility_seconds": 7})
+    first_ms = int(front.clock.now_s * 1000)
+    front.clock.now_s += 10
+    await front.rest("/v1/queues/orders/messages/receive")
+    (letter,) = (await front.rest("/v1/queues/dead/messages/receive", {"visibility_seconds": 0})).json["messages"]
+    death = {
+        "reason": "max_receives",
+        "receives": 1,
+        "max_receives": 1,
+        "first_received_ms": first_ms,
+        "died_ms": first_ms + 7_000,
+    }
+    assert letter["death"] == death
+    for asked, shown in (("All", False), ("Penstock.DeadLetterReason", True)):
+        names = {"QueueUrl": QUEUE_URL.replace("orders", "dead"), "MessageSystemAttributeNames": [asked]}
+        (found,) = (await front.sqs("ReceiveMessage", {**names, "VisibilityTimeout": 0})).json["Messages"]
+        assert ("Penstock.DeadLetterReason" in found["Attributes"]) is shown
+        if shown:
+            assert json.loads(found["Attributes"]["Penstock.DeadLetterReason"]) == death
+
+
+def test_reason_of_a_later_version_is_shown_as_other() -> None:
+    assert death_json(DeadSource(1, 2, 3, 4, 5, 99))["reason"] == "other"

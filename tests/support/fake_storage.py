@@ -20,6 +20,9 @@ from storage_nodes.protocol.messages import (
     AcquiredMessage,
     AcquireReply,
     DeadSource,
+    DeathReason,
+    ParkedGroup,
+    ParkedGroupsReply,
     QueueConfig,
     QueueStats,
     SendReply,
@@ -60,6 +63,7 @@ class FakeStorage:
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
         self.modes: list[VisibilityMode] = []
+        self.parked: list[ParkedGroup] = []  # of any partition, by name
         self.fail_with: ErrorCode | None = None
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
@@ -161,6 +165,18 @@ class FakeStorage:
         log[:] = [None] * len(log)
         return count
 
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        self._log("parked_groups", partition)
+        page = [one for one in self.parked if one.group > after][:groups_max]
+        return ParkedGroupsReply(page, len(self.parked))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        self._log("unpark", partition)
+        held = {one.group for one in self.parked}
+        codes = [ErrorCode.OK if group in held else ErrorCode.UNKNOWN_RECORD for group in groups or held]
+        self.parked = [one for one in self.parked if groups and one.group not in groups]
+        return codes
+
     async def stats(self, partition: int) -> QueueStats:
         now_ms = self._now_ms()
         alive = [stored for stored in self._log("stats", partition) if stored is not None]
@@ -219,7 +235,10 @@ class FakeStorage:
                 continue
             record = decode_body(stored.body)
             source = encode_message(
-                DeadSource(partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery)
+                DeadSource(
+                    partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery,
+                    DeathReason.MAX_RECEIVES, stored.visible_ms, config.max_receives,
+                )
             )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
             log[offset] = None

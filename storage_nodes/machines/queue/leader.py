@@ -249,6 +249,7 @@ class Leader:
             *self._count_groups(),
             state.duplicates,
             state.dead_lettered,
+            state.parked_count,
         )
 
     def start(self, now_ms: int) -> list[Effect]:
@@ -470,8 +471,11 @@ class Leader:
         self._moving = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
         letters = []
         for offset in self._moving:
-            _, delivery, first_received_ms, sent_ms = self._state.live[offset]
-            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms))
+            died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
+            receives_max = self._leases.receives_max
+            letters.append(
+                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max)
+            )
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:

@@ -41,6 +41,7 @@ from storage_nodes.machines.queue.commands import (
     LEASED,
     PURGED,
     TIME_MS,
+    UNPARKED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
@@ -53,7 +54,7 @@ from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
@@ -187,9 +188,20 @@ class QueueMachine:
         problem = policy_problem(config)
         if problem is not None:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
+        if config.park_groups and not config.fifo:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
         return self._desk().configure(token, config)
+
+    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
+        """Hand parked groups out again; none named = all of them."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        desk = self._desk()
+        if not isinstance(desk, FifoLeader):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
+        return desk.unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -261,9 +273,18 @@ class QueueMachine:
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
-        return QueueStats(
-            state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, state.duplicates, state.dead_lettered
-        )
+        totals = (state.duplicates, state.dead_lettered, state.parked_count)
+        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
+
+    def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
+        """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""
+        state = self.state
+        if not isinstance(state, FifoState) or not state.parked:
+            return []
+        desk = self._desk()
+        assert isinstance(desk, FifoLeader)
+        page = state.parked.page(after, groups_max)
+        return [ParkedGroup(group, *parked, desk.known_count(group)) for group, parked in page]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -314,6 +335,9 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == UNPARKED:
+        assert isinstance(state, FifoState), "groups of a standard queue"
+        state.fold_unparked(command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)

@@ -240,9 +240,10 @@ class QueueState:
         delivery = entry[1]
         if visibility_ms < NACKED:
             delivery, visibility_ms = released(delivery), uncounted(visibility_ms)
+        end_ms = now_ms + visibility_ms
         # Due when the caller said: the pause that follows a lease is set back.
-        pause_ms = 0 if self.retry is None else self.retry.pause_ms(offset, delivery)
-        return (now_ms + visibility_ms - pause_ms, delivery, entry[2], entry[3])
+        pause_ms = self.due_ms(offset, (end_ms, delivery, 0, 0)) - end_ms
+        return (end_ms - pause_ms, delivery, entry[2], entry[3])
 
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
@@ -309,6 +310,11 @@ class QueueState:
     def receives_max(self) -> int:
         """So many receives make a message a dead letter; 0 = none do."""
         return self.config.max_receives if self.config.dead_letter_partition else 0
+
+    @property
+    def parked_count(self) -> int:
+        """Groups that are held; only FIFO queues have any."""
+        return 0
 
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""

@@ -43,6 +43,7 @@ class NaiveFifo:
         self.arrived: set[int] = set()
         self.delete_codes: list[ErrorCode | None] = []  # of the last command that deleted
         self.spared: set[int] = set()  # dead letters that could not be moved: may be received again
+        self.parked: set[bytes] = set()
         self.last_ms = 0
         self.last_purge_ms = -PURGE_INTERVAL_MS
 
@@ -100,10 +101,15 @@ class NaiveFifo:
             for moved in first:
                 message = self.messages.pop(moved, None)
                 assert message is None or message.receives >= self.config.max_receives > 0
+                if message is not None and self.config.park_groups:
+                    self.parked.add(message.group)
+        elif kind == commands.UNPARKED:
+            self.parked -= set(first or self.parked)
         else:
             assert kind == commands.PURGED, f"kind {kind}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
+                self.parked.clear()
                 self.messages = {o: message for o, message in self.messages.items() if o > offset}
 
     def _change(self, offset: int, message: Message, now_ms: int, visibility_ms: int) -> None:
@@ -120,7 +126,8 @@ class NaiveFifo:
 
     def pause_ms(self, offset: int, message: Message) -> int:
         policy = RetryPolicy.of(self.config)
-        return 0 if policy is None else policy.pause_ms(offset, message.delivery)
+        is_dead = 0 < self.config.max_receives <= message.receives
+        return 0 if policy is None or is_dead else policy.pause_ms(offset, message.delivery)
 
     def _delete(self, offset: int, delivery: int, now_ms: int) -> ErrorCode | None:
         message = self.messages.get(offset)
@@ -154,6 +161,7 @@ class NaiveFifo:
 
     def _check_lock_and_order(self, group: bytes, offsets: list[int], time_ms: int) -> None:
         """I9: no open lease in the group, and the lease takes what stands first in it."""
+        assert group not in self.parked, f"group {group!r} is parked"
         standing = self.group_of(group)
         assert not any(self.messages[offset].is_in_flight(time_ms) for offset in standing), f"group {group!r} is locked"
         assert standing[: len(offsets)] == offsets, f"group {group!r}: {offsets} leased, {standing} stand"
@@ -161,5 +169,4 @@ class NaiveFifo:
             message = self.messages[offset]
             is_dead = 0 < self.config.max_receives <= message.receives
             assert not is_dead or offset in self.spared
-            pause_ms = 0 if is_dead else self.pause_ms(offset, message)
-            assert message.deadline_ms + pause_ms <= time_ms, "delayed, and handed out too early"
+            assert message.deadline_ms + self.pause_ms(offset, message) <= time_ms, "delayed, and handed out too early"
