@@ -37,6 +37,12 @@ class RetryPolicySerializer(serializers.Serializer):
 
 
 class PolicyFields(serializers.Serializer):
+    acks = serializers.ChoiceField(
+        choices=list(extensions.ACKS_WORDS),
+        required=False,
+        allow_null=True,
+        help_text="When a send is answered; null: once a majority of the replicas has it on disk.",
+    )
     paused = serializers.BooleanField(required=False, help_text="Nothing is handed out while it is true.")
     park_groups = serializers.BooleanField(
         required=False, help_text="FIFO: a group is held when a message of it becomes a dead letter."
@@ -53,6 +59,8 @@ def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
     for field, attribute in _SWITCHES.items():
         if field in given:
             attributes[attribute] = "true" if given[field] else "false"
+    if "acks" in given:
+        attributes[extensions.ACKS] = str(given["acks"] or "")
     if "retry_policy" in given:
         policy = given["retry_policy"]
         attributes[extensions.RETRY_POLICY] = "" if policy is None else json.dumps(policy)
@@ -62,6 +70,7 @@ def policy_attributes(given: Mapping[str, object]) -> dict[str, str]:
 def policies_json(attributes: Mapping[str, str]) -> dict[str, object]:
     retry = extensions.retry_of(attributes)
     return {
+        "acks": attributes.get(extensions.ACKS),
         "retry_policy": None if retry is None else msgspec.to_builtins(retry),
         **{field: attributes.get(attribute) == "true" for field, attribute in _SWITCHES.items()},
     }

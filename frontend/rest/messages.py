@@ -56,6 +56,7 @@ class MessageJson(msgspec.Struct):
     delay_seconds: int | None = None
     group: str | None = None
     deduplication_id: str | None = None
+    acks: str | None = None
 
 
 class SendJson(MessageJson):
@@ -105,7 +106,8 @@ async def _send(call: RestCall, ask: SendJson) -> bytes:
     if ask.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(ask.messages, "messages")
-    outcomes = await send_messages(call.plane, call.caller, call.address, [_fields(one) for one in ask.messages])
+    batch = [_fields(one, ask.acks) for one in ask.messages]
+    outcomes = await send_messages(call.plane, call.caller, call.address, batch)
     return encode_answer(
         {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
     )
@@ -184,7 +186,7 @@ def message_json(message: Received) -> dict[str, object]:
     return answer
 
 
-def _fields(message: MessageJson) -> MessageFields:
+def _fields(message: MessageJson, acks: str | None = None) -> MessageFields:
     attributes = None
     if message.attributes:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
@@ -194,6 +196,7 @@ def _fields(message: MessageJson) -> MessageFields:
         delay_seconds=message.delay_seconds,
         message_group_id=message.group,
         message_deduplication_id=message.deduplication_id,
+        penstock_acks=message.acks or acks,
     )
 
 

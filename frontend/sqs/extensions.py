@@ -13,12 +13,17 @@ from typing import NamedTuple
 
 from frontend.sqs.retry_policy import RETRY_POLICY_MUST_BE, RetryJson, normal_retry_policy, retry_policy
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, DEDUP_WINDOW_MS_MAX
+from storage_nodes.model import Acks
 
 DEDUPLICATION_WINDOW = "Penstock.DeduplicationWindow"
+# Also a message attribute, for one message.
+ACKS = "Penstock.Acks"
 PARK_GROUPS = "Penstock.ParkGroups"
 PAUSED = "Penstock.Paused"
 RETRY_POLICY = "Penstock.RetryPolicy"
 UNCOUNTED_RELEASE = "Penstock.UncountedRelease"
+
+ACKS_WORDS = {acks.name.lower(): acks for acks in Acks}
 
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
 
@@ -39,6 +44,11 @@ def dedup_window_ms(attributes: Mapping[str, str]) -> int:
 
 def is_paused(attributes: Mapping[str, str]) -> bool:
     return attributes.get(PAUSED) == "true"
+
+
+def acks_of(word: str | None) -> Acks:
+    """When a send is answered; None: once a majority has it on disk."""
+    return ACKS_WORDS[word] if word else Acks.QUORUM
 
 
 def retry_of(attributes: Mapping[str, str]) -> RetryJson | None:
@@ -62,6 +72,7 @@ def _integer(low: int, high: int) -> Extension:
 
 
 EXTENSIONS: dict[str, Extension] = {
+    ACKS: _choice(*ACKS_WORDS),
     DEDUPLICATION_WINDOW: _integer(1, DEDUP_WINDOW_MS_MAX // 1000),
     PARK_GROUPS: _choice("true", "false", fifo_only=True),
     PAUSED: _choice("true", "false"),

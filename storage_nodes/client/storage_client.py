@@ -103,6 +103,8 @@ class StorageClient:
         """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
 
         Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        With acks NONE what may have arrived is not sent again: an error then, at most once. With ALL the answer is
+        waited for as long as the call may take, since every voter must be up.
         """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
@@ -237,7 +239,7 @@ class StorageClient:
             try:
                 return await send.reply
             except StorageError as error:
-                if not error.traits.retriable:
+                if not error.traits.retriable or (acks == Acks.NONE and error.traits.outcome_unknown):
                     raise
                 deadline = deadline or loop.time() + self._timeout_s
                 pause = await self._follow(partition, error, deadline, pause)
@@ -252,7 +254,8 @@ class StorageClient:
             node_id = self._links.guess(partition)
             answer = _SendAnswer(node_id, share)
             call = self._links.ask_node(node_id, opcode, payload, answer)
-            answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
+            patience_s = self._timeout_s if acks == Acks.ALL else ATTEMPT_TIMEOUT_S
+            answer.give_up_after(asyncio.get_running_loop(), patience_s, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
         loop = asyncio.get_running_loop()

@@ -109,6 +109,12 @@ def test_uncounted_release_is_set_and_shown(caller: Caller) -> None:
     assert answer.json()["uncounted_release"] is True
 
 
+def test_acks_of_a_queue_are_set_shown_and_taken_away(caller: Caller) -> None:
+    assert caller.request("PATCH", "/v1/queues/orders", {"acks": "all"}).json()["acks"] == "all"
+    assert caller.request("PATCH", "/v1/queues/orders", {"acks": None}).json()["acks"] is None
+    assert code(caller.request("PATCH", "/v1/queues/orders", {"acks": "some"})) == (400, "invalid-request")
+
+
 def test_groups_are_parked_on_fifo_queues_only(caller: Caller, storage: ScriptedStorage) -> None:
     made = caller.request("POST", "/v1/queues", {"name": "orders.fifo", "park_groups": True})
     assert (made.status_code, made.json()["park_groups"], storage.configs[2].park_groups) == (201, True, True)

@@ -107,3 +107,28 @@ def test_group_of_a_dead_letter_is_held_until_it_is_released(installation: Runni
     assert post(rest, url, "parked-groups/release", {"groups": ["a"]}) == {"released": 1, "not_parked": []}
     assert [one["Body"] for one in receive(sqs, url, wait_s=5)] == ["a2", "a3"]
     installation.wait_healthy()
+
+
+@pytest.mark.parametrize("acks", ["all", "quorum", "leader", "none"])
+def test_messages_arrive_whatever_acks_their_queue_or_they_themselves_ask_for(
+    installation: RunningInstallation, acks: str
+) -> None:
+    sqs, rest = installation.sqs(), installation.rest()
+    url = new_queue(sqs, **{"Penstock.Acks": acks})
+    sqs.send_message(QueueUrl=url, MessageBody="queue")
+    attribute = {"Penstock.Acks": {"DataType": "String", "StringValue": acks}}
+    sqs.send_message(QueueUrl=url, MessageBody="message", MessageAttributes=attribute)
+    post(rest, url, "messages", {"body": "rest", "acks": acks})
+    found = drain(sqs, url, 3)
+    assert {message["Body"] for message in found} == {"queue", "message", "rest"}
+
+
+def test_acks_of_none_with_a_delete_before_the_work_is_at_most_once(installation: RunningInstallation) -> None:
+    """docs/guarantees.md: the producer sends once and never again, the consumer deletes before it works."""
+    sqs, url = installation.sqs(), new_queue(installation.sqs(), **{"Penstock.Acks": "none"})
+    for number in range(100):
+        sqs.send_message(QueueUrl=url, MessageBody=str(number))
+    works: list[str] = []
+    for message in drain(sqs, url, 100):
+        works.append(message["Body"])
+    assert len(works) == len(set(works)) <= 100 and works

@@ -9,6 +9,7 @@ import pytest
 
 from frontend.rest.deaths import death_json
 from frontend.sqs.retry_policy import normal_retry_policy
+from storage_nodes.model import Acks
 from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode
 from tests.frontend.test_fifo import lend
 from tests.support.frontend_plane import QUEUE_URL, Installation
@@ -20,6 +21,7 @@ ATTRIBUTES_REFUSED = [
     ("Penstock.Unknown", "true"),
     ("Penstock.UncountedRelease", "1"),
     ("Penstock.ParkGroups", "true"),
+    ("Penstock.Acks", "some"),
     (RETRY, "fixed"),
     (RETRY, "[]"),
     (RETRY, '{"kind": "fixed"}'),
@@ -197,3 +199,45 @@ async def test_dead_letter_says_why_it_died(front: Installation) -> None:
 
 def test_reason_of_a_later_version_is_shown_as_other() -> None:
     assert death_json(DeadSource(1, 2, 3, 4, 5, 99))["reason"] == "other"
+
+
+# --- acks ---
+
+QUORUM, NONE, LEADER, ALL = Acks.QUORUM, Acks.NONE, Acks.LEADER, Acks.ALL
+
+
+def acks_attribute(word: str) -> dict[str, object]:
+    return {"MessageAttributes": {"Penstock.Acks": {"DataType": "String", "StringValue": word}}}
+
+
+@pytest.mark.parametrize(
+    ("of_queue", "of_message", "expected"),
+    [(None, None, QUORUM), ("leader", None, LEADER), ("none", "all", ALL), (None, "none", NONE), ("all", "quorum", QUORUM)],
+)
+async def test_send_asks_for_the_acks_of_its_message_or_its_queue(
+    front: Installation, of_queue: str | None, of_message: str | None, expected: Acks
+) -> None:
+    front.add_queue("orders", (1,), attributes={"Penstock.Acks": of_queue} if of_queue else {})
+    more = acks_attribute(of_message) if of_message else {}
+    sent = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", **more})
+    assert sent.status == 200 and ("MD5OfMessageAttributes" in sent.json) is bool(of_message)
+    field = {"acks": of_message} if of_message else {}
+    assert (await front.rest("/v1/queues/orders/messages", {"body": "x", **field})).status == 200
+    assert front.storage.acks == [expected, expected]
+
+
+async def test_batch_is_stored_as_its_most_careful_message_asks(front: Installation) -> None:
+    entries = [
+        {"Id": word, "MessageBody": "x", **acks_attribute(word)} for word in ("none", "leader")
+    ]
+    await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
+    batch = {"acks": "none", "messages": [{"body": "x"}, {"body": "y", "acks": "leader"}, {"body": "z"}]}
+    await front.rest("/v1/queues/orders/messages", batch)
+    assert front.storage.acks == [LEADER, LEADER]
+
+
+async def test_acks_that_are_not_known_are_refused(front: Installation) -> None:
+    sent = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", **acks_attribute("some")})
+    assert sent.error == "InvalidParameterValueException"
+    assert (await front.rest("/v1/queues/orders/messages", {"body": "x", "acks": "some"})).status == 400
+    assert not front.storage.acks

@@ -62,6 +62,7 @@ class FakeStorage:
         self.attempts: dict[tuple[int, bytes], tuple[int, list[AcquiredMessage]]] = {}
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
+        self.acks: list[Acks] = []
         self.modes: list[VisibilityMode] = []
         self.parked: list[ParkedGroup] = []  # of any partition, by name
         self.fail_with: ErrorCode | None = None
@@ -75,6 +76,7 @@ class FakeStorage:
     ) -> SendReply:
         log = self._log("send", partition)
         self.plain.append(plain)
+        self.acks.append(acks)
         first, now_ms = len(log), self._now_ms()
         fifo = self.configs.get(partition, QueueConfig()).fifo
         duplicates = []
