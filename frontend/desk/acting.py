@@ -32,7 +32,7 @@ from frontend.sqs.asks import AttributeIn, MessageFields
 from frontend.sqs.validation import TRACE_HEADER, Draft, check_text, draft_message
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, SendReply
+from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, DeathReason, SendReply
 from storage_nodes.protocol.records import HEADER_DEDUP, encode_body
 
 if TYPE_CHECKING:
@@ -75,8 +75,16 @@ async def dead_letter_one(desk: Desk, word: str, reason: str) -> tuple[Seen, str
     target = await _dead_letter_queue(desk, held.queue)
     await _note(desk, "message.dead_letter", held, reason=reason, target=target.record.name)
     message, partition = held.message, held.seen.partition
+    died_ms = int(desk.plane.now_s() * 1000)
     source = DeadSource(
-        partition, message.offset, message.sent_ms, message.first_received_ms, message.delivery, reason
+        partition,
+        message.offset,
+        message.sent_ms,
+        message.first_received_ms,
+        message.delivery,
+        DeathReason.MOVED,
+        died_ms,
+        note=reason,
     )
     body = copy_of_dead(source, message.body)
     await _store(desk, "message.dead_letter", held, target, body, message.offset)

@@ -3,7 +3,7 @@
     ids, groups, tags, sources   one of these, exactly; a source is the queue that a dead letter was sent to
     states                       one of waiting, in_flight, delayed
     attributes                   each has this value, exactly; null = any value. Binary values as base64
-    body_contains, reason_contains   holds this text, letter for letter: no pattern, so no search is slower than another
+    body_contains, note_contains   holds this text, letter for letter: no pattern, so no search is slower than another
     age_seconds_min, _max        since it was sent (first, if it was moved since)
     sent_after_ms, sent_before_ms
     receives_min, receives_max   how often it was received, its life before it died included
@@ -46,7 +46,7 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defau
     states: tuple[str, ...] | None = None
     attributes: dict[str, str | None] | None = None
     body_contains: str | None = None
-    reason_contains: str | None = None
+    note_contains: str | None = None
     age_seconds_min: int | None = None
     age_seconds_max: int | None = None
     sent_after_ms: int | None = None
@@ -71,7 +71,7 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True, frozen=True, omit_defau
 
 EVERYTHING = Filter()
 _LISTS = ("ids", "groups", "tags", "sources", "states")
-_TEXTS = ("body_contains", "reason_contains")
+_TEXTS = ("body_contains", "note_contains")
 _NUMBERS = (
     "age_seconds_min", "age_seconds_max", "sent_after_ms", "sent_before_ms", "receives_min", "receives_max",
 )  # fmt: skip
@@ -130,7 +130,9 @@ def matches(asked: Filter, seen: Seen, now_ms: int) -> bool:
         return False
     if asked.sources is not None and seen.source not in asked.sources:
         return False
-    if asked.reason_contains is not None and asked.reason_contains not in seen.reason:
+    if asked.note_contains is not None and (
+        seen.death is None or asked.note_contains not in seen.death.note
+    ):
         return False
     if not _is_within(seen.receives, asked.receives_min, asked.receives_max):
         return False

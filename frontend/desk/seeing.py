@@ -9,7 +9,7 @@ from frontend.crypto.message_ids import MessageIds
 from frontend.opening import KeyNotLent, Letter, message_id_of, open_record
 from frontend.routing.queues import QueueView
 from frontend.sqs.fifo import sequence_number
-from storage_nodes.protocol.messages import BrowsedMessage, MessageState
+from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
 from storage_nodes.protocol.records import HEADER_TAG, RecordError, read_headers
 
 
@@ -35,12 +35,15 @@ class Seen(NamedTuple):
     message_id: str
     sequence_number: str | None
     source: str | None
-    reason: str
     tag: str | None
 
     @property
     def content(self) -> Content | None:
         return None if self.letter is None else self.letter.opened.content
+
+    @property
+    def death(self) -> DeadSource | None:
+        return None if self.letter is None else self.letter.dead
 
     @property
     def group(self) -> str | None:
@@ -58,12 +61,11 @@ def see(ids: MessageIds, queue: QueueView, partition: int, message: BrowsedMessa
     offset, dead = message.offset, letter.dead
     history = letter.opened.content.history
     sent_ms, first_received_ms, receives = message.sent_ms, message.first_received_ms, message.delivery
-    source, reason = None, ""
+    source = None
     if dead is not None:
         sent_ms, first_received_ms = dead.sent_ms, dead.first_received_ms or first_received_ms
         receives += dead.receives
         source = queue.record.name if letter.lender is None else letter.lender
-        reason = dead.reason
     return Seen(
         partition,
         offset,
@@ -77,7 +79,6 @@ def see(ids: MessageIds, queue: QueueView, partition: int, message: BrowsedMessa
         message_id_of(ids, queue, partition, offset, letter),
         sequence_number(offset) if queue.fifo is not None else None,
         source,
-        reason,
         _tag_of(message.body),
     )
 
@@ -88,7 +89,7 @@ def unopened(partition: int, message: BrowsedMessage) -> Seen:
     deadline_ms, received_ms = message.deadline_ms, message.first_received_ms
     return Seen(
         partition, message.offset, state, message.delivery, deadline_ms, sent_ms, sent_ms, received_ms,
-        None, "", None, None, "", None,
+        None, "", None, None, None,
     )  # fmt: skip
 
 

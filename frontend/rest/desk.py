@@ -20,6 +20,7 @@ from frontend.desk.looking import Found, Search, look
 from frontend.desk.seeing import Seen
 from frontend.errors import invalid, missing
 from frontend.limits import DESK_MESSAGES_SHOWN_DEFAULT, DESK_MESSAGES_SHOWN_MAX, MESSAGE_BYTES_MAX
+from frontend.rest.deaths import death_json
 from frontend.rest.messages import MessageJson, RestCall, Route, history_json, message_fields
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import MessageState
@@ -147,6 +148,6 @@ def _seen_json(call: RestCall, queue: QueueView, seen: Seen, body_chars: int) ->
             name: {"type": data_type, "value": attribute_text(data_type, value)}
             for name, (data_type, value) in content.attributes.items()
         }
-    if seen.source is not None:
-        answer["dead_letter"] = {"source": seen.source, "reason": seen.reason or None}
+    if seen.death is not None:
+        answer["dead_letter"] = {"source": seen.source, **(death_json(seen.death) if seen.death.reason else {})}
     return answer

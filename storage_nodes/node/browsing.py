@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from storage_nodes.limits import BROWSE_BYTES_MAX, BROWSE_MESSAGES_MAX
 from storage_nodes.log.record_batch import iterate_bodies, read_header
 from storage_nodes.node.connections import Token
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     BrowsedMessage,
@@ -78,7 +79,7 @@ def _look_into(
         entry = replica.machine.state.live.get(at)
         first_received_ms = entry[2] if entry is not None else 0
         messages.append(
-            BrowsedMessage(at, state, delivery, deadline_ms, sent_ms or batch_ms, body, first_received_ms)
+            BrowsedMessage(at, state, receives_of(delivery), deadline_ms, sent_ms or batch_ms, body, first_received_ms)
         )
         if len(messages) >= request.messages_max:
             return False

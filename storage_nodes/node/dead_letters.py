@@ -19,7 +19,7 @@ from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, Letter
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.messages import DeadSource, DeathReason
 
 if TYPE_CHECKING:
     from storage_nodes.node.queue_replica import QueueReplica
@@ -98,4 +98,13 @@ class DeadLetters:
 
 
 def _source_of(partition: int, letter: Letter) -> DeadSource:
-    return DeadSource(partition, letter.offset, letter.sent_ms, letter.first_received_ms, letter.receives)
+    return DeadSource(
+        partition,
+        letter.offset,
+        letter.sent_ms,
+        letter.first_received_ms,
+        letter.receives,
+        DeathReason.MAX_RECEIVES,
+        letter.died_ms,
+        letter.receives_max,
+    )

@@ -104,11 +104,13 @@ def test_one_message_is_found_deleted_changed_and_moved(installation: RunningIns
     (message,) = desk.call("find", filter={"body_contains": "order 99"})["messages"]
     desk.call("dead-letter", message=message["message"], reason="no such customer")
     (dead,) = desk.peek(desk.dead)
-    assert dead["dead_letter"] == {"source": desk.name, "reason": "no such customer"} and dead["id"] == ids[99]
+    death = dead["dead_letter"]
+    assert (death["source"], death["reason"], death["note"]) == (desk.name, "moved", "no such customer")
+    assert dead["id"] == ids[99]
     (by_sqs,) = desk.sqs.receive_message(
-        QueueUrl=desk.dead_url, MessageAttributeNames=["Penstock.*"], MessageSystemAttributeNames=["All"]
+        QueueUrl=desk.dead_url, MessageSystemAttributeNames=["All", "Penstock.DeadLetterReason"]
     )["Messages"]
-    assert by_sqs["MessageAttributes"]["Penstock.DeadLetterReason"]["StringValue"] == "no such customer"
+    assert json.loads(by_sqs["Attributes"]["Penstock.DeadLetterReason"])["note"] == "no such customer"
     assert by_sqs["Attributes"]["DeadLetterQueueSourceArn"].endswith(desk.name)
     assert desk.counts()[0] == 248
 

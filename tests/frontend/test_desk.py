@@ -337,10 +337,14 @@ async def test_dead_letter_moves_one_with_its_reason(front: Installation, suffix
     assert await peek(front, queue) == []
     (dead,) = await peek(front, "dead" + suffix)
     assert (dead["id"], dead["body"], dead["receive_count"], dead["sent_ms"]) == (message_id, "bad", 1, sent_ms)
-    assert dead["dead_letter"] == {"source": queue, "reason": "bad address"}
-    assert await find(front, {"sources": [queue], "reason_contains": "address"}, "dead" + suffix) == ["bad"]
+    death = {
+        "reason": "moved", "note": "bad address", "receives": 1, "max_receives": 0,
+        "first_received_ms": sent_ms, "died_ms": sent_ms + 50_000,
+    }  # fmt: skip
+    assert dead["dead_letter"] == {"source": queue, **death}
+    assert await find(front, {"sources": [queue], "note_contains": "address"}, "dead" + suffix) == ["bad"]
     (received,) = (await front.rest(f"/v1/queues/dead{suffix}/messages/receive", {})).json["messages"]
-    assert (received["dead_letter_reason"], received["id"]) == ("bad address", message_id)
+    assert (received["death"], received["id"]) == (death, message_id)
     noted = front.audit[-1]
     assert (noted["action"], noted["reason"]) == ("message.dead_letter", "bad address")
     assert noted["target"] == "dead" + suffix
@@ -369,20 +373,13 @@ async def test_dead_letter_needs_a_dead_letter_queue(front: Installation) -> Non
 
 async def test_sqs_clients_get_the_reason_when_they_name_it(front: Installation) -> None:
     with_dead_letter_queue(front)
-    await send(front, "bad", attributes={"a": {"value": "1"}})
+    await send(front, "bad")
     (message,) = await peek(front)
     await act(front, "dead-letter", message, reason="bad address")
-    url = QUEUE_URL.replace("orders", "dead")
-    for names, expected in (
-        (["All"], {"a"}),
-        (["Penstock.DeadLetterReason"], {"Penstock.DeadLetterReason"}),
-        (["a", "Penstock.*"], {"a", "Penstock.DeadLetterReason"}),
-        ([], set()),
-    ):
-        ask = {"QueueUrl": url, "MessageAttributeNames": names, "VisibilityTimeout": 0}
-        (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
-        assert set(received.get("MessageAttributes", {})) == expected
-    assert front.storage.count() == 1
+    ask = {"QueueUrl": QUEUE_URL.replace("orders", "dead"), "MessageSystemAttributeNames": ["Penstock.DeadLetterReason"]}
+    (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
+    death = json.loads(received["Attributes"]["Penstock.DeadLetterReason"])
+    assert (death["reason"], death["note"]) == ("moved", "bad address")
 
 
 # --- resend ---
@@ -409,9 +406,27 @@ async def test_resend_replaces_the_message_and_remembers_what_it_was(front: Inst
     assert (newest["history"]["id"], newest["history"]["moves"]) == (old_id, 2)
     assert [entry["action"] for entry in front.audit] == ["message.resend"] * 2
     assert not {"body", "attributes"} & front.audit[0].keys()
-    ask = {"QueueUrl": QUEUE_URL, "MessageAttributeNames": ["Penstock.*"]}
-    (by_sqs,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
-    assert by_sqs["MessageAttributes"]["Penstock.OriginalMessageId"]["StringValue"] == old_id
+
+
+async def test_sqs_clients_get_the_history_when_they_name_it(front: Installation) -> None:
+    old_id = await send(front, "x", attributes={"a": {"value": "1"}})
+    sent_ms = int(front.clock.now_s * 1000)
+    (message,) = await peek(front)
+    await act(front, "resend", message, body="y")
+    ours = {
+        "Penstock.OriginalMessageId": old_id, "Penstock.OriginalQueue": "orders",
+        "Penstock.OriginalSentTimestamp": str(sent_ms), "Penstock.OriginalReceiveCount": "0",
+    }  # fmt: skip
+    for names, expected in (
+        (["All"], {"a": "1"}),
+        (["Penstock.OriginalQueue"], {"Penstock.OriginalQueue": "orders"}),
+        (["a", "Penstock.*"], {"a": "1", **ours}),
+        ([], {}),
+    ):
+        ask = {"QueueUrl": QUEUE_URL, "MessageAttributeNames": names, "VisibilityTimeout": 0}
+        (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
+        found = received.get("MessageAttributes", {})
+        assert {name: value["StringValue"] for name, value in found.items()} == expected
 
 
 async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Installation) -> None:

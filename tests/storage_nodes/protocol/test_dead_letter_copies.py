@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from storage_nodes.protocol.dead_letters import copy_of_dead, dead_letter_id
-from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -17,7 +17,8 @@ from storage_nodes.protocol.records import (
 
 
 def letter_copy(partition: int, body: bytes) -> bytes:
-    return copy_of_dead(DeadSource(partition, 70, 1_000, 2_000, 4), body)
+    source = DeadSource(partition, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4)
+    return copy_of_dead(source, body)
 
 
 def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
@@ -30,7 +31,7 @@ def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
     }  # fmt: skip
     assert named[HEADER_DEDUP] == dead_letter_id(3, 70)
     source = msgspec.msgpack.decode(named[HEADER_DEAD_SOURCE], type=DeadSource)
-    assert source == DeadSource(3, 70, 1_000, 2_000, 4)
+    assert source == DeadSource(3, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4)
 
 
 def test_second_copy_of_a_message_has_the_id_of_the_first_and_no_other_message_has_it() -> None:
