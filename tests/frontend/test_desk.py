@@ -376,7 +376,8 @@ async def test_sqs_clients_get_the_reason_when_they_name_it(front: Installation)
     await send(front, "bad")
     (message,) = await peek(front)
     await act(front, "dead-letter", message, reason="bad address")
-    ask = {"QueueUrl": QUEUE_URL.replace("orders", "dead"), "MessageSystemAttributeNames": ["Penstock.DeadLetterReason"]}
+    url, names = QUEUE_URL.replace("orders", "dead"), ["Penstock.DeadLetterReason"]
+    ask = {"QueueUrl": url, "MessageSystemAttributeNames": names}
     (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
     death = json.loads(received["Attributes"]["Penstock.DeadLetterReason"])
     assert (death["reason"], death["note"]) == ("moved", "bad address")
