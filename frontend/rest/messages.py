@@ -30,8 +30,8 @@ from frontend.receive import (
     give_back,
     receive_messages,
 )
-from frontend.rest.problems import problem_code
 from frontend.rest.deaths import death_json
+from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields

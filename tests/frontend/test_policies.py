@@ -14,7 +14,6 @@ from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig
 from tests.frontend.test_fifo import lend
 from tests.support.frontend_plane import QUEUE_URL, Installation
 
-
 RETRY = "Penstock.RetryPolicy"
 ATTRIBUTES_REFUSED = [
     ("Penstock.Paused", "yes"),

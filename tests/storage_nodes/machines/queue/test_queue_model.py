@@ -20,7 +20,6 @@ from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 
-
 class QueueAgainstModel(RuleBasedStateMachine):
     @initialize(
         in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4),
