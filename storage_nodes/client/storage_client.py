@@ -19,6 +19,19 @@ from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.limits import APPEND_BYTES_MAX, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.group_messages import (
+    GroupCommitReply,
+    GroupCommitRequest,
+    GroupCommittedReply,
+    GroupCommittedRequest,
+    GroupDeleteRequest,
+    GroupFenceRequest,
+    GroupHeartbeatRequest,
+    GroupJoinRequest,
+    GroupLeaveRequest,
+    GroupMembership,
+    GroupReadRequest,
+)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     AcquireRequest,
@@ -71,6 +84,9 @@ _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
+_group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
+_group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
+_group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
@@ -174,6 +190,68 @@ class StorageClient:
         payload = encode_message(StreamReadRequest(partition, offset, bytes_max, wait_ms))
         reply = await self._call(Opcode.STREAM_READ, partition, payload, extra_s=wait_ms / 1000)
         return _stream_read_reply.decode(reply)
+
+    # --- consumer groups of streams -------------------------------------------------------------------------
+    # The coordinator of a group is the stream's first partition. FENCED means: whatever this member held is not its own
+    # any more; stop, and join again.
+
+    async def group_join(
+        self, partitions: Sequence[int], group: bytes, name: bytes, session_ms: int, version: int = 0
+    ) -> GroupMembership:
+        """Become a member of a group, which is made with its first member, or begin a new session under the same name.
+
+        `partitions` are all of the stream, in its order; when there are more, join again with a higher version.
+        """
+        request = GroupJoinRequest(partitions[0], group, name, session_ms, list(partitions), version)
+        reply = await self._call(Opcode.GROUP_JOIN, partitions[0], encode_message(request))
+        return _group_membership.decode(reply)
+
+    async def group_heartbeat(
+        self, coordinator: int, group: bytes, epoch: int, generation: int, held: Sequence[tuple[int, int]]
+    ) -> GroupMembership:
+        """Stay a member, and hear what it owns. `held`: the grants (partition, generation) that are in use; one that is
+        to be revoked passes on once it is not among them. Call it some times a session."""
+        request = GroupHeartbeatRequest(coordinator, group, epoch, generation, list(held))
+        return _group_membership.decode(await self._call(Opcode.GROUP_HEARTBEAT, coordinator, encode_message(request)))
+
+    async def group_leave(self, coordinator: int, group: bytes, epoch: int) -> None:
+        """End a session: what it owned passes to others at once."""
+        await self._call(Opcode.GROUP_LEAVE, coordinator, encode_message(GroupLeaveRequest(coordinator, group, epoch)))
+
+    async def group_read(
+        self,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        grant: tuple[bytes, int, int],
+        wait_ms: int = 0,
+    ) -> StreamReadReply:
+        """`stream_read` for the owner: `grant` is (group, generation of the grant, epoch of the session)."""
+        payload = encode_message(GroupReadRequest(partition, offset, bytes_max, wait_ms, *grant))
+        reply = await self._call(Opcode.GROUP_READ, partition, payload, extra_s=wait_ms / 1000)
+        return _stream_read_reply.decode(reply)
+
+    async def group_commit(self, partition: int, grant: tuple[bytes, int, int], offset: int) -> int:
+        """Everything below `offset` is processed. Answers what is committed now, which never goes back."""
+        payload = encode_message(GroupCommitRequest(partition, *grant, offset))
+        return _group_commit_reply.decode(await self._call(Opcode.GROUP_COMMIT, partition, payload)).offset
+
+    async def group_committed(
+        self, partition: int, group: bytes, generation: int = 0, epoch: int = 0
+    ) -> GroupCommittedReply:
+        """What a group has committed; with generation and epoch only while that grant holds."""
+        payload = encode_message(GroupCommittedRequest(partition, group, generation, epoch))
+        return _group_committed_reply.decode(await self._call(Opcode.GROUP_COMMITTED, partition, payload))
+
+    async def group_delete(self, partitions: Sequence[int], group: bytes) -> None:
+        """Forget a group and its offsets. Raises GROUP_NOT_EMPTY while it has members. May be called again."""
+        for partition in partitions:
+            await self._call(Opcode.GROUP_DELETE, partition, encode_message(GroupDeleteRequest(partition, group)))
+
+    async def group_fence(self, partition: int, group: bytes, generation: int, epoch: int) -> None:
+        """What a coordinator says to a partition before it gives it to a member. Of no use to anybody else."""
+        payload = encode_message(GroupFenceRequest(partition, group, generation, epoch))
+        await self._call(Opcode.GROUP_FENCE, partition, payload)
 
     # --- cluster --------------------------------------------------------------------------------------------
 

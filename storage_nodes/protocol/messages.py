@@ -23,8 +23,14 @@ class Opcode(enum.IntEnum):
     QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
-    PARKED_GROUPS = 24
-    UNPARK = 25
+    GROUP_JOIN = 22
+    GROUP_HEARTBEAT = 23
+    GROUP_LEAVE = 24
+    GROUP_FENCE = 25
+    GROUP_READ = 26
+    GROUP_COMMIT = 27
+    GROUP_COMMITTED = 28
+    GROUP_DELETE = 29
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
@@ -38,6 +44,8 @@ class Opcode(enum.IntEnum):
     MANAGE = 43
     SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
+    PARKED_GROUPS = 80
+    UNPARK = 81
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -59,7 +67,7 @@ class Hello(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Give up a parked ACQUIRE or STREAM_READ; it is answered with CANCELLED if it was still parked."""
+    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked."""
 
     correlation_id: int
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from storage_nodes.model import Acks, PartitionKind
+from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
@@ -55,6 +56,17 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
+    (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
+    (g.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
+    (g.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
+    (g.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
+    (g.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
+    (g.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
+    (g.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
+    (g.GroupCommitReply(120), "9178"),
+    (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
+    (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
+    (g.GroupDeleteRequest(7, b"g"), "9207c40167"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12),
         "9a01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010c",
@@ -111,7 +123,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in vars(m).items()
+        for name, value in (vars(m) | vars(g)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)
@@ -161,8 +173,14 @@ def test_opcodes_are_frozen() -> None:
         "QUEUE_BROWSE": 17,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
-        "PARKED_GROUPS": 24,
-        "UNPARK": 25,
+        "GROUP_JOIN": 22,
+        "GROUP_HEARTBEAT": 23,
+        "GROUP_LEAVE": 24,
+        "GROUP_FENCE": 25,
+        "GROUP_READ": 26,
+        "GROUP_COMMIT": 27,
+        "GROUP_COMMITTED": 28,
+        "GROUP_DELETE": 29,
         "CREATE_PARTITION": 30,
         "DELETE_PARTITION": 31,
         "DESCRIBE_CLUSTER": 32,
@@ -175,6 +193,8 @@ def test_opcodes_are_frozen() -> None:
         "HEARTBEAT": 42,
         "MANAGE": 43,
         "SCRUB": 50,
+        "PARKED_GROUPS": 80,
+        "UNPARK": 81,
     }
 
 
@@ -203,6 +223,9 @@ def test_error_numbers_are_frozen() -> None:
         "UNKNOWN_RECORD",
         "UNAVAILABLE",
         "RECEIPT_STALE",
+        "FENCED",
+        "GRANT_UNKNOWN",
+        "GROUP_NOT_EMPTY",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 
