@@ -1,7 +1,8 @@
 """A send to a queue that does not exist, in an account that lets queues be made that way: made, then sent to.
 
-Everybody else hears what they always heard. The account's setting comes from the metadata cache; whether it still holds,
-and how many queues may be made, the control plane decides. Sends of one moment to one new queue share one creation.
+Everybody else hears what they always heard. The account's setting comes from the metadata cache; whether it still
+holds, and how many queues may be made, the control plane decides. Sends of one moment to one new queue share one
+creation.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ class StorageClient:
     async def change_visibility(
         self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a receive
-        that failed, or one that does not count."""
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
+        receive that failed, or one that does not count."""
         payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 

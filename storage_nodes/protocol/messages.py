@@ -143,7 +143,7 @@ class VisibilityMode(enum.IntEnum):
     """What a change of visibility means. Numbers are on the wire."""
 
     SET = 0  # visible when it says, 0 = at once
-    NACK = 1  # the receive failed: as if the lease had run out now, the queue's retry policy says when; visibility_ms is 0
+    NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
     UNCOUNTED = 2  # as SET, and the receive does not count
 
 
