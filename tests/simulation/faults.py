@@ -29,6 +29,7 @@ TINY = {
     "storage_nodes.node.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
     "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
+    "storage_nodes.node.snapshots.SNAPSHOT_CHUNK_BYTES_MAX": 300,
 }
 
 

@@ -111,6 +111,7 @@ class World:
                 self.scheduler.step()
             self._heal()
             self._demand_liveness()
+            self.oracle.check_kept()
         self.oracle.check_everything()
         self.referee.check_outcomes()
         self.referee.check_promises()
