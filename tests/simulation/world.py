@@ -103,7 +103,7 @@ class World:
     def run(self, steps: int = STEPS_DEFAULT) -> Outcome:
         with ExitStack() as stack:
             stack.enter_context(node_in(self))
-            stack.enter_context(tiny_bounds(self.faults.tiny))
+            stack.enter_context(tiny_bounds(self.faults))
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
