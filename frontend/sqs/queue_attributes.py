@@ -11,6 +11,7 @@ from frontend.errors import Refusal, invalid, missing
 from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 from frontend.metadata.records import QueueRecord
 from frontend.sqs.arns import format_arn
+from frontend.sqs.extensions import EXTENSIONS
 from frontend.sqs.fifo import FIFO_SUFFIX
 from frontend.sqs.validation import is_text
 from storage_nodes.protocol.messages import QueueStats
@@ -52,7 +53,9 @@ _COUNTS = (
     "ApproximateNumberOfMessagesDelayed",
 )
 _READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
-_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | _READ_ONLY | {"All"}
+_SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
+_FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
+_KNOWN = _SETTABLE | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -140,8 +143,7 @@ def queue_attributes(
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
-    known = attribute in _KNOWN and attribute not in _READ_ONLY and attribute != "All"
-    if not known or (attribute in _FIFO and not fifo):
+    if attribute not in _SETTABLE or (attribute in _FIFO_ONLY and not fifo):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")
@@ -165,4 +167,7 @@ def _is_valid(name: str, value: str) -> bool:
         return value in _FIFO[name]
     if name in _BOOLEANS:
         return value in ("true", "false")
+    extension = EXTENSIONS.get(name)
+    if extension is not None:
+        return value == "" or extension.normal(value) is not None
     return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX

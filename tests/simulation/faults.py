@@ -38,9 +38,7 @@ ONE_BY_ONE = {
     "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.PEER_UP_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
-    "storage_nodes.node.node.HAND_OVERS_AT_ONCE_MAX": 1,
-    "storage_nodes.node.care.HAND_OVERS_AT_ONCE_MAX": 1,
-    "storage_nodes.node.moves.HAND_OVERS_AT_ONCE_MAX": 1,
+    "storage_nodes.node.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,
     "storage_nodes.node.balance.BALANCE_TRANSFERS_MAX": 1,
     "storage_nodes.node.snapshots.SNAPSHOTS_SENDING_MAX": 1,
     "storage_nodes.node.feeding.FEED_BYTES_PER_S_MIN": 20_000,
@@ -74,6 +72,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "managers": ("managers",),
     "movers": ("movers",),
     "dead-letters": ("receives_max",),
+    "consumers": ("consumers",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
@@ -111,6 +110,7 @@ class Faults:
     fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
     receives_max: int = 0  # what was received so often becomes a dead letter; 0 = there are none
+    consumers: int = 0  # members of the groups of a stream
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
@@ -156,7 +156,8 @@ def draw_faults(chance: random.Random) -> Faults:
         open_segment_files_max=chance.choice([1, 4]),
         checkpoint_inline_bytes_max=chance.choice([64, 512]),
         flush_run_bytes=chance.choice([100, 1_000, 10_000]),
-        flush_revisits_max=chance.choice([1, 16]),
+        flush_revisits_max=(flush_partitions := chance.choice([1, 16])),
+        flush_slice_partitions=flush_partitions,
     )
     return Faults(
         crash_rate=rate(0.03), power_share=chance.choice([0.0, 0.5, 1.0]), power_failure_rate=rate(0.004),
@@ -168,7 +169,7 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
-        one_by_one=chance.random() < 0.5,
+        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
     )  # fmt: skip
 
 

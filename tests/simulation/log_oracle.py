@@ -266,9 +266,10 @@ class LogOracle(ABC):
                 ledger.installing[partition].suspect = True
             return plan
 
-        def flush_done(plan: Any) -> None:
-            self.flushes += 1
-            real_done(plan)
+        def flush_done(plan: Any) -> bool:
+            is_done = real_done(plan)
+            self.flushes += is_done
+            return is_done
 
         def plan_install(partition: int, image: Any, *more: Any) -> Any:
             plan = real_plan(partition, image, *more)
