@@ -214,6 +214,9 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
+        self._propose_now()
+
+    def _propose_now(self) -> None:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
@@ -248,7 +251,9 @@ class Replica:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
         if self.closed or not self.serving or self.handing_over:
             return
-        self.stage()
+        # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
+        # again while a group hangs in the disk would put us into the committer's list once more each time.
+        self._propose_now()
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target

@@ -105,10 +105,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.VoteReply(7, 4, True), "96040704c3c2c2"),
     (m.TimeoutNow(7, 4), "93050704"),
     (
-        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40),
-        "9e060704640300c405737461746591c405656e747279c3920103920040c3c406766f7465727328",
+        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40, 9),
+        "9f060704640300c405737461746591c405656e747279c3920103920040c3c406766f746572732809",
     ),
-    (m.SnapshotReply(7, 4, 100, 2), "950707046402"),
+    (m.SnapshotReply(7, 4, 100, 2, 9), "96070704640209"),
     (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059196040704c2c3c2"),
 ]
 NAMES = [type(message).__name__ for message, _ in GOLDEN]
