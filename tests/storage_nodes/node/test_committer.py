@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from storage_nodes.node.committer import Committer
-from storage_nodes.protocol.messages import AppendReply
+from storage_nodes.protocol.peer_messages import AppendReply
 
 
 class Log:

@@ -15,7 +15,7 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.node.feeding import Done, Read
 from storage_nodes.node.replica import PartitionMeta
 from storage_nodes.node.snapshots import Snapshots
-from storage_nodes.protocol.messages import SnapshotChunk, SnapshotReply
+from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, all_live, facts_of, fill_until_flush_due, flush
 
