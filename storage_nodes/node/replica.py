@@ -45,7 +45,8 @@ from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 METAS_SHARED_MAX = 1_024
