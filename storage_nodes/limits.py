@@ -92,6 +92,8 @@ INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
 PEER_UP_SLICE_PARTITIONS = 256
+# A flush asks each partition for a checkpoint.
+FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.
 STARTS_PER_MS_MAX = 10
 

@@ -130,7 +130,8 @@ def draw_faults(chance: random.Random) -> Faults:
         open_segment_files_max=chance.choice([1, 4]),
         checkpoint_inline_bytes_max=chance.choice([64, 512]),
         flush_run_bytes=chance.choice([100, 1_000, 10_000]),
-        flush_revisits_max=chance.choice([1, 16]),
+        flush_revisits_max=(flush_partitions := chance.choice([1, 16])),
+        flush_slice_partitions=flush_partitions,
     )
     return Faults(
         crash_rate=rate(0.03), power_share=chance.choice([0.0, 0.5, 1.0]), power_failure_rate=rate(0.004),

@@ -222,8 +222,9 @@ def flushes_what_is_not_committed() -> Iterator[None]:
     """B28: the flush takes everything durable for committed."""
     real = NodeLog.plan_flush
 
-    def plan_flush(self: NodeLog, facts: Any) -> Any:
-        return real(self, lambda partition: facts(partition)._replace(commit=self.partitions[partition].durable_end))
+    def plan_flush(self: NodeLog, plan: Any, facts: Any) -> Any:
+        logs = self.partitions
+        return real(self, plan, lambda partition: facts(partition)._replace(commit=logs[partition].durable_end))
 
     with mock.patch.object(NodeLog, "plan_flush", plan_flush):
         yield
