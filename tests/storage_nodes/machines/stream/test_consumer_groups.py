@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_nodes.limits import (
+    CONSUMER_COMMANDS_PER_BATCH_MAX,
     CONSUMER_FENCE_PAUSE_MS,
     CONSUMER_FENCES_AT_ONCE_MAX,
     CONSUMER_GROUPS_MAX,
@@ -386,6 +387,28 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
     request = g.GroupJoinRequest(1, b"one more", b"a", SESSION_MS, [1])
     assert refusal_of(lambda: topic.ask(request)) is ErrorCode.OVER_LIMIT
     topic.check_folds()
+
+
+def test_fences_of_more_groups_than_a_partition_keeps_are_refused() -> None:
+    topic = Topic(1)
+    for number in range(CONSUMER_GROUPS_MAX):
+        topic.ask(g.GroupFenceRequest(1, b"group %d" % number, 2, 1))
+    assert refusal_of(lambda: topic.ask(g.GroupFenceRequest(1, GROUP, 2, 1))) is ErrorCode.OVER_LIMIT
+    topic.ask(g.GroupFenceRequest(1, b"group 0", 4, 3))
+
+
+def test_more_commands_than_one_batch_takes_go_in_several() -> None:
+    topic, a = owner_of_one()
+    log, count = topic.logs[1], CONSUMER_COMMANDS_PER_BATCH_MAX + 5
+    topic.append(1, count)
+    log.is_slow = True
+    for offset in range(count):
+        request = g.GroupCommitRequest(1, *a.grant(1), offset)
+        log.do(log.leader.group_request(offset, request, topic.now_ms))
+    log.commit_staged()
+    assert len(log.answers) == CONSUMER_COMMANDS_PER_BATCH_MAX
+    log.commit_staged()
+    assert len(log.answers) == count and topic.committed(1) == count - 1
 
 
 def test_deleted_group_is_forgotten_and_its_former_members_are_never_taken_for_new_ones() -> None:
