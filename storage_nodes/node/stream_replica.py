@@ -188,10 +188,11 @@ class StreamReplica(Replica):
         epoch = self.raft.epoch
 
         def done(error: StorageError | None) -> None:
+            code = error.code if error is not None else ErrorCode.OK
             if error is not None:
                 _log.info("a partition is not fenced yet", partition=asked.partition, error=str(error))
             if self.serving and self.raft.epoch == epoch:
-                self._do(self.machine.fenced(asked, error is None, self.host.clock.wall_ms()))
+                self._do(self.machine.fenced(asked, code, self.host.clock.wall_ms()))
                 self.schedule()
 
         self.host.forwards.fence(asked.partition, asked.group, asked.generation, asked.epoch, done)
