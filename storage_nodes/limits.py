@@ -152,10 +152,17 @@ DEDUP_WINDOW_MS_MAX = 3_600_000
 # Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
 ATTEMPTS_MAX = 10_000
 ATTEMPT_MS_MAX = 300_000
+# The longest pause before a message is given again (retry policy).
+RETRY_PAUSE_MS_MAX = VISIBILITY_MS_MAX
 # Dead letters: how many move together, receives before they do, and the pause after a move that failed.
 DEAD_LETTERS_PER_MOVE_MAX = 100
 DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB
 RECEIVES_MAX = 1_000
+# Groups of a FIFO queue that are held because a message of theirs became a dead letter; at the bound no more dead
+# letters are moved. About 300 bytes each. And how many groups one call names.
+PARKED_GROUPS_MAX = 10_000
+UNPARK_GROUPS_MAX = 10
+PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000

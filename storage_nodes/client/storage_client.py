@@ -48,6 +48,8 @@ from storage_nodes.protocol.messages import (
     MessageState,
     MoveReplicaRequest,
     Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
@@ -64,6 +66,8 @@ from storage_nodes.protocol.messages import (
     SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
+    UnparkRequest,
+    VisibilityMode,
     encode_message,
 )
 
@@ -79,6 +83,7 @@ _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
+_parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
 _group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
@@ -116,6 +121,8 @@ class StorageClient:
         """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
 
         Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        With acks NONE what may have arrived is not sent again: an error then, at most once. With ALL the answer is
+        waited for as long as the call may take, since every voter must be up.
         """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
@@ -140,9 +147,12 @@ class StorageClient:
         payload = encode_message(DeleteRequest(partition, list(receipts)))
         return _codes(await self._call(Opcode.DELETE, partition, payload))
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back."""
-        payload = encode_message(ChangeVisibilityRequest(partition, list(changes)))
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
+        receive that failed, or one that does not count."""
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 
     async def purge(self, partition: int) -> int:
@@ -158,6 +168,16 @@ class StorageClient:
         """Counts of waiting, in-flight and delayed messages, from the leader."""
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        """Groups that are held because a message of theirs became a dead letter, by name, behind `after`."""
+        payload = encode_message(ParkedGroupsRequest(partition, after, groups_max))
+        return _parked_reply.decode(await self._call(Opcode.PARKED_GROUPS, partition, payload))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        """Hand groups out again, committed; one code each. None named = all of them."""
+        payload = encode_message(UnparkRequest(partition, groups))
+        return _codes(await self._call(Opcode.UNPARK, partition, payload))
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
@@ -302,7 +322,7 @@ class StorageClient:
             try:
                 return await send.reply
             except StorageError as error:
-                if not error.traits.retriable:
+                if not error.traits.retriable or (acks == Acks.NONE and error.traits.outcome_unknown):
                     raise
                 deadline = deadline or loop.time() + self._timeout_s
                 pause = await self._follow(partition, error, deadline, pause)
@@ -317,7 +337,8 @@ class StorageClient:
             node_id = self._links.guess(partition)
             answer = _SendAnswer(node_id, share)
             call = self._links.ask_node(node_id, opcode, payload, answer)
-            answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
+            patience_s = self._timeout_s if acks == Acks.ALL else ATTEMPT_TIMEOUT_S
+            answer.give_up_after(asyncio.get_running_loop(), patience_s, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
         loop = asyncio.get_running_loop()

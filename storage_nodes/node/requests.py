@@ -28,6 +28,8 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
     Opcode.QUEUE_BROWSE: QueueReplica.browse,
+    Opcode.PARKED_GROUPS: QueueReplica.parked_groups,
+    Opcode.UNPARK: QueueReplica.unpark,
 }
 _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
     Opcode.STREAM_APPEND: StreamReplica.append,
