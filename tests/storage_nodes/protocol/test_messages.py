@@ -67,7 +67,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (g.GroupCommitReply(120), "9178"),
     (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
     (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
-    (g.GroupDeleteRequest(7, b"g"), "9207c40167"),
+    (g.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
+    (g.GroupDeleteReply(6), "9106"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12),
         "9a01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010c",

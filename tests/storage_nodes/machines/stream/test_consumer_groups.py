@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage_nodes.limits import (
+    CONSUMER_COMMANDS_PER_BATCH_MAX,
     CONSUMER_FENCE_PAUSE_MS,
     CONSUMER_FENCES_AT_ONCE_MAX,
     CONSUMER_GROUPS_MAX,
@@ -187,7 +188,7 @@ def test_partition_is_granted_only_when_its_own_log_refuses_everybody_else() -> 
     topic.fences = []
     topic.answer_fence(*second)
     assert set(a.beat().held) == {2}
-    first[0].do(first[0].leader.fenced(first[1], False, topic.now_ms))
+    first[0].do(first[0].leader.fenced(first[1], ErrorCode.NO_QUORUM, topic.now_ms))
     topic.pass_ms(CONSUMER_FENCE_PAUSE_MS - 1)
     assert topic.fences == []
     topic.pass_ms(1)
@@ -199,10 +200,10 @@ def test_answer_to_a_fence_that_was_given_up_grants_nothing() -> None:
     topic = Topic(1)
     a = Consumer(topic, b"a").join()
     coordinator, asked = topic.fences.pop()
-    coordinator.do(coordinator.leader.fenced(asked, False, topic.now_ms))
+    coordinator.do(coordinator.leader.fenced(asked, ErrorCode.NO_QUORUM, topic.now_ms))
     b = Consumer(topic, b"b").join()
     topic.pass_ms(CONSUMER_FENCE_PAUSE_MS)
-    coordinator.do(coordinator.leader.fenced(asked, True, topic.now_ms))
+    coordinator.do(coordinator.leader.fenced(asked, ErrorCode.OK, topic.now_ms))
     assert a.beat().held == {} == b.beat().held
     topic.settle()
     assert set(a.beat().held) == {1}
@@ -388,6 +389,28 @@ def test_members_and_groups_beyond_their_limits_are_refused() -> None:
     topic.check_folds()
 
 
+def test_fences_of_more_groups_than_a_partition_keeps_are_refused() -> None:
+    topic = Topic(1)
+    for number in range(CONSUMER_GROUPS_MAX):
+        topic.ask(g.GroupFenceRequest(1, b"group %d" % number, 2, 1))
+    assert refusal_of(lambda: topic.ask(g.GroupFenceRequest(1, GROUP, 2, 1))) is ErrorCode.OVER_LIMIT
+    topic.ask(g.GroupFenceRequest(1, b"group 0", 4, 3))
+
+
+def test_more_commands_than_one_batch_takes_go_in_several() -> None:
+    topic, a = owner_of_one()
+    log, count = topic.logs[1], CONSUMER_COMMANDS_PER_BATCH_MAX + 5
+    topic.append(1, count)
+    log.is_slow = True
+    for offset in range(count):
+        request = g.GroupCommitRequest(1, *a.grant(1), offset)
+        log.do(log.leader.group_request(offset, request, topic.now_ms))
+    log.commit_staged()
+    assert len(log.answers) == CONSUMER_COMMANDS_PER_BATCH_MAX
+    log.commit_staged()
+    assert len(log.answers) == count and topic.committed(1) == count - 1
+
+
 def test_deleted_group_is_forgotten_and_its_former_members_are_never_taken_for_new_ones() -> None:
     topic, a = owner_of_one()
     a.commit(1, 7)
@@ -402,6 +425,54 @@ def test_deleted_group_is_forgotten_and_its_former_members_are_never_taken_for_n
     assert b.epoch > a.epoch and b.held[1] > a.held[1]
     assert refusal_of(lambda: a.commit(1, 9)) is ErrorCode.FENCED
     assert b.commit(1, 2) == 2
+
+
+def test_late_delete_takes_nothing_from_a_later_life_of_the_group() -> None:
+    topic = Topic(2)
+    a = Consumer(topic, b"a").join()
+    topic.settle()
+    a.beat().leave()
+    generation = topic.ask(g.GroupDeleteRequest(1, GROUP)).generation
+    b = Consumer(topic, b"b").join()
+    topic.settle()
+    topic.append(2)
+    b.beat().commit(2, 5)
+    assert topic.ask(g.GroupDeleteRequest(2, GROUP, generation)).generation == generation
+    assert topic.committed(2) == 5 and b.commit(2, 6) == 6
+
+
+def test_late_fence_of_a_deleted_group_lets_nobody_in() -> None:
+    topic = Topic(2)
+    a = Consumer(topic, b"a").join()
+    late = topic.fences[1]
+    topic.settle()
+    held = dict(a.beat().held)
+    a.leave()
+    topic.delete()
+    topic.answer_fence(*late)
+    topic.append(2)
+    request = g.GroupCommitRequest(2, GROUP, held[2], a.epoch, 5)
+    assert refusal_of(lambda: topic.ask(request)) is ErrorCode.FENCED
+    assert topic.committed(2) == -1
+
+
+def test_group_whose_generation_is_too_old_for_a_partition_gets_a_new_one() -> None:
+    topic = Topic(2)
+    old = topic.ask(g.GroupJoinRequest(1, b"slow", b"s", SESSION_MS, [1, 2]))
+    slow, topic.fences = topic.fences, []
+    a = Consumer(topic, b"a").join()
+    topic.settle()
+    a.leave()
+    topic.delete()  # of a younger group
+    for coordinator, asked in slow:
+        topic.answer_fence(coordinator, asked)
+    assert topic.fences == [], "it does not ask again at once"
+    topic.pass_ms(CONSUMER_FENCE_PAUSE_MS)
+    topic.settle()
+    told = topic.ask(g.GroupHeartbeatRequest(1, b"slow", old.epoch, old.generation, []))
+    assert [partition for partition, _ in told.owned] == [1, 2]
+    assert told.generation > old.generation
+    topic.check_folds()
 
 
 def test_checkpoint_without_groups_is_of_version_1_and_has_none() -> None:
@@ -435,7 +506,22 @@ def test_commands_of_groups_in_a_stream_without_messages_are_trimmed_in_the_end(
 
 STEPS = st.tuples(
     st.sampled_from(
-        ["join", "join", "beat", "beat", "beat", "leave", "commit", "commit", "pass", "fail", "fence", "grow"]
+        [
+            "join",
+            "join",
+            "beat",
+            "beat",
+            "beat",
+            "leave",
+            "commit",
+            "commit",
+            "pass",
+            "fail",
+            "fence",
+            "fence",
+            "grow",
+            "delete",
+        ]
     ),
     st.integers(0, 3),
     st.integers(0, 12),
@@ -467,6 +553,8 @@ def test_no_order_of_events_gives_a_partition_two_owners_or_moves_an_offset_back
             topic.pass_ms(value * SESSION_MS // 10)
         elif step == "fail":
             topic.logs[partition].fail_over()
+        elif step == "delete" and refusal_of(topic.delete) is ErrorCode.OK:
+            offsets.clear()
         elif step == "grow" and len(topic.logs) < 4:
             topic.add_partition()
         elif step == "fence" and topic.fences:
@@ -474,7 +562,7 @@ def test_no_order_of_events_gives_a_partition_two_owners_or_moves_an_offset_back
             if number:
                 topic.answer_fence(coordinator, asked)
             else:
-                coordinator.do(coordinator.leader.fenced(asked, False, topic.now_ms))
+                coordinator.do(coordinator.leader.fenced(asked, ErrorCode.NO_QUORUM, topic.now_ms))
         note_owners(consumers, owners, stale)
         topic.check_folds()
 
