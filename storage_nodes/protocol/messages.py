@@ -91,6 +91,7 @@ class AcquireRequest(Message, frozen=True):
 
     `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
     their visibility counted anew, unless one of them changed its state since.
+    `tags`, on a standard queue: only messages with one of them; none: whatever there is.
     """
 
     partition: int
@@ -98,6 +99,7 @@ class AcquireRequest(Message, frozen=True):
     visibility_ms: int
     wait_ms: int = 0
     attempt: bytes = b""
+    tags: list[bytes] = []
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -174,6 +176,8 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    On standard queues `groups` are those with messages in flight, `noisy_groups` those of them that are noisy now, and
+    `noisy_waiting` messages of such groups that others were preferred to.
     """
 
     waiting: int
@@ -184,6 +188,8 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+    noisy_groups: int = 0
+    noisy_waiting: int = 0
 
 
 class MessageState(enum.IntEnum):
