@@ -36,7 +36,7 @@ _GARBAGE_MAX = 1_024
 
 class Backlog:
     __slots__ = (
-        "_again_garbage",
+        "_again_count",
         "_aside",
         "_bases",
         "_fronts",
@@ -85,13 +85,17 @@ class Backlog:
         # Messages from _bases[i] on were appended at _times_ms[i].
         self._bases = array("q")
         self._times_ms = array("q")
-        self._again_garbage = 0
+        self._again_count = 0  # entries in `again`, or more
 
     # --- messages come ----------------------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
         """May more of the log be taken into view?"""
+        if self._runs + len(self._bases) >= SIGHT_RUNS_MAX:
+            self._forget_times()
+        if len(self._shelves) >= SIGHT_SHELVES_MAX and self._again_count > self._leases.ready_count:
+            self._forget_gone()
         return self._runs + len(self._bases) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
 
     def arrived(
@@ -137,13 +141,9 @@ class Backlog:
             self._offer(shelf)
             if tag in self.watched:
                 self.woken.add(tag)
-        self._again_garbage += len(offsets)
-        if self._again_garbage > 2 * self._leases.ready_count + _GARBAGE_MAX:
-            self._again_garbage = 0
-            for shelf in list(self._shelves.values()):
-                shelf.again = sorted(filter(self._leases.is_ready, shelf.again))
-                self._again_garbage += len(shelf.again)
-                self._remove_if_empty(shelf)
+        self._again_count += len(offsets)
+        if self._again_count > 2 * self._leases.ready_count + _GARBAGE_MAX:
+            self._forget_gone()
 
     # --- what goes next ---------------------------------------------------------------------------------------
 
@@ -355,6 +355,14 @@ class Backlog:
         while again and not self._leases.is_ready(again[0]):
             heapq.heappop(again)
 
+    def _forget_gone(self) -> None:
+        """The same for all of `again`."""
+        self._again_count = 0
+        for shelf in list(self._shelves.values()):
+            shelf.again = sorted(set(filter(self._leases.is_ready, shelf.again)))
+            self._again_count += len(shelf.again)
+            self._remove_if_empty(shelf)
+
     def _offer(self, shelf: Shelf) -> None:
         """Something of the shelf changed: it may go earlier than it did."""
         standing = shelf.standing
@@ -401,12 +409,16 @@ class Backlog:
             timestamp_ms = max(timestamp_ms, times_ms[-1])
             if timestamp_ms == times_ms[-1]:
                 return
+            if len(times_ms) > _GARBAGE_MAX and self._bases[len(times_ms) // 2] <= self.head:
+                self._forget_times()
         self._bases.append(base)
         times_ms.append(timestamp_ms)
-        if len(times_ms) > _GARBAGE_MAX:
-            passed = bisect_right(self._bases, self.head) - 1
-            if 2 * passed > len(times_ms):
-                del self._bases[:passed], times_ms[:passed]
+
+    def _forget_times(self) -> None:
+        """Of batches of which no message waits."""
+        passed = bisect_right(self._bases, self.head) - 1 if self.count else len(self._bases)
+        if passed > 0:
+            del self._bases[:passed], self._times_ms[:passed]
 
 
 def _standing(shelf: Shelf) -> int:

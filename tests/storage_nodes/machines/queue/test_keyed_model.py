@@ -50,6 +50,8 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
     )  # fmt: skip
     def send_keyed(self, keys: list[tuple[bytes, bytes]], times: int, delay_ms: int) -> None:
         keys = [key for key in keys for _ in range(times)]
+        self.partition.pass_ms(1)  # no two batches have one time
+        self.observe()
         now_ms = self.partition.now_ms
         base = self.partition.end
         self.sent |= dict.fromkeys(range(base, base + len(keys)), (now_ms, now_ms + delay_ms))
