@@ -7,11 +7,13 @@
     throttle        limits/gcra.py                account, key, queue
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client          to one partition; returns when a majority has fsynced
+    store           storage_nodes.client          to one partition; returns when a majority has fsynced, or as
+                                                  `Penstock.Acks` asks
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
-No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas.
+No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas, unless less was
+asked for.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
 from frontend.sqs.fifo import sequence_number
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply
 from storage_nodes.protocol.records import encode_body
@@ -50,7 +53,7 @@ async def send_message(plane: Plane, caller: Principal, address: Address, fields
     throttle(plane, caller, queue)
     draft = draft_message(fields, queue.send_rules)
     message_id, body = encrypt(caller, queue, draft)
-    reply = await store(plane, queue, [body], not draft.headers)
+    reply = await store(plane, queue, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
     sent = Sent(message_id, draft)
     return number(plane, queue, [sent], reply)[0] if queue.numbers_messages else sent
@@ -67,6 +70,7 @@ async def send_messages(
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
+    acks = Acks.NONE  # what is stored together is answered as the most careful of its messages asks
     for draft in drafts:
         if isinstance(draft, Refusal):
             outcomes.append(draft)
@@ -75,8 +79,9 @@ async def send_messages(
         bodies.append(body)
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
+        acks = max(acks, draft.acks)
     if bodies:
-        reply = await store(plane, queue, bodies, plain)
+        reply = await store(plane, queue, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
         if queue.numbers_messages:
             numbered = iter(number(plane, queue, [one for one in outcomes if isinstance(one, Sent)], reply))
@@ -115,12 +120,12 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> SendReply:
+async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks) -> SendReply:
     # A FIFO queue has one partition: its order and its deduplication are that partition's.
     partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
     with plane.storage_calls:
         try:
-            return await plane.storage.send(partition, bodies, plain)
+            return await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")

@@ -4,7 +4,8 @@
                        filter   tags                      only messages with one of these; before the first credit
                        credit   n                         n more messages may be sent
                        ack      ids                       delete
-                       nack     ids, delay_seconds        give back, visible after the delay
+                       nack     ids, delay_seconds,       give back, visible after the delay, or the pause of the
+                                count                     queue's retry policy; count false: the receive does not count
                        extend   ids, seconds              hold for at least that long
     server -> client   ready                              authenticated; credit may be given
                        message  id, receipt, body, ...    costs one credit
@@ -42,7 +43,8 @@ class Ack(msgspec.Struct, tag_field="type", tag="ack"):
 
 class Nack(msgspec.Struct, tag_field="type", tag="nack"):
     ids: list[str]
-    delay_seconds: int = 0
+    delay_seconds: int | None = None
+    count: bool = True
 
 
 class Extend(msgspec.Struct, tag_field="type", tag="extend"):

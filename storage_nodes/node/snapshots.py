@@ -67,6 +67,7 @@ class SnapshotSender:
         self._checkpoint_at = 0
         self._read_at = 0
         self._chunk: SnapshotChunk | None = None
+        self._awaited = False  # an answer to the last chunk; else the next one is being read
         self._resends = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -86,8 +87,14 @@ class SnapshotSender:
         self._send_state(0, list(epochs), list(starts))
 
     def replied(self, number: int) -> None:
-        if self._closed or self._chunk is None or number != self._chunk.number:
+        if self._closed or self._chunk is None or not self._awaited or number != self._chunk.number:
             return
+        # The next chunk may be read from disk, in its turn, for seconds. Meanwhile a second answer to the last one (the
+        # network repeats, or a chunk was sent again because the first answer was late) must not read the same entries
+        # beside it, and nothing is to be sent again or given up: it is us who are slow.
+        self._awaited = False
+        assert self._timer is not None, "a chunk that left has a timer"
+        self._timer.cancel()
         if self._chunk.done:
             SNAPSHOTS_SENT.inc()
             self._snapshots.ended(self)
@@ -143,6 +150,7 @@ class SnapshotSender:
             self.replica.partition, self.epoch, self._end_offset, self._last_epoch, number, checkpoint, entries, done,
             epochs, starts, self._learner, b"" if number else encode_configuration(configuration), end,
         )  # fmt: skip
+        self._awaited = True
         self._resends = -1
         self._leave()
 

@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "managers": ("managers",),
     "movers": ("movers",),
     "dead-letters": ("receives_max",),
+    "consumers": ("consumers",),
     "keys": ("keyed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
@@ -93,6 +94,7 @@ class Faults:
     fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
     receives_max: int = 0  # what was received so often becomes a dead letter; 0 = there are none
+    consumers: int = 0  # members of the groups of a stream
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
@@ -138,7 +140,8 @@ def draw_faults(chance: random.Random) -> Faults:
         open_segment_files_max=chance.choice([1, 4]),
         checkpoint_inline_bytes_max=chance.choice([64, 512]),
         flush_run_bytes=chance.choice([100, 1_000, 10_000]),
-        flush_revisits_max=chance.choice([1, 16]),
+        flush_revisits_max=(flush_partitions := chance.choice([1, 16])),
+        flush_slice_partitions=flush_partitions,
     )
     return Faults(
         crash_rate=rate(0.03), power_share=chance.choice([0.0, 0.5, 1.0]), power_failure_rate=rate(0.004),
@@ -150,6 +153,7 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
+        consumers=chance.choice([0, 0, 0, 2, 4]),
         keyed=chance.random() < 0.4,
     )  # fmt: skip
 

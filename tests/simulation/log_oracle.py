@@ -6,6 +6,7 @@ The oracle (`oracle.py`) hears of all of it through wrapped calls of the node's 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,7 +51,9 @@ class Seen:
         self.voters: tuple[int, ...] = ()  # in force at the end of its last turn
 
 
-class LogOracle:
+class LogOracle(ABC):
+    """The half of the oracle that knows logs; the other half, `Oracle`, knows replicas."""
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.ledgers: dict[int, NodeLedger] = {}
@@ -254,9 +257,10 @@ class LogOracle:
                 ledger.installing[partition].suspect = True
             return plan
 
-        def flush_done(plan: Any) -> None:
-            self.flushes += 1
-            real_done(plan)
+        def flush_done(plan: Any) -> bool:
+            is_done = real_done(plan)
+            self.flushes += is_done
+            return is_done
 
         def plan_install(partition: int, image: Any, *more: Any) -> Any:
             plan = real_plan(partition, image, *more)
@@ -277,9 +281,9 @@ class LogOracle:
         for name, call in followed.items():
             setattr(log, name, call)
 
+    @abstractmethod
     def dropping(self, node_id: int, partition: int) -> None:
         """A replica goes, in the middle of a turn: look at it for the last time."""
-        raise NotImplementedError
 
     def check_drops(self, node_id: int) -> None:
         """I13: data goes only by a committed deletion, or the committed end of a move, that names it (R23). Checked at

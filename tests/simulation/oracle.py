@@ -16,6 +16,7 @@ from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
+from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
@@ -170,6 +171,8 @@ class Oracle(LogOracle):
                     self.check_change(partition, replica.meta.replicas, batch)
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
+            elif isinstance(book, StreamBook):
+                self._world.group_referee.folded(partition, book)
             if partition == CLUSTER_PARTITION:
                 self._cluster_changed()
         seen.commit, seen.counted = raft.commit, count
@@ -274,6 +277,8 @@ class Oracle(LogOracle):
             for replica in getattr(node, "replicas", {}).values():
                 if isinstance(replica, QueueReplica):
                     self.check_conservation(process.process_id, replica)
+                elif isinstance(replica, StreamReplica):
+                    self._world.group_referee.check_fold(process.process_id, replica)
                 self.check_same_fold(process.process_id, replica)
         for partition in list(self.committed):
             self.check_log_matching(partition)

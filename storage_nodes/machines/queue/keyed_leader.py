@@ -76,15 +76,18 @@ class KeyedLeader(Leader):
         picks = self._take(messages_max, visibility_ms, time_ms, tags)
         if picks:
             effects.append(Deliver(token, picks))
+        elif self._is_paused:
+            effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"", tags)
+            self._wake(tags)
         elif wait_until_ms == 0 and self.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
         elif self._takes_in_order or (self._has_tags_beyond and not self._window.has_room):
             text = "too many messages that do not match wait in front: receive some of them without a filter"
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, text))
         else:
-            if not self._may_take:
-                self._window.woken.update(tags)
             effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"", tags)
+            if not self._may_take:
+                self._wake(tags)
         return self._settle(effects, time_ms)
 
     def stats(self, now_ms: int) -> QueueStats:
@@ -98,7 +101,7 @@ class KeyedLeader(Leader):
     def _may_take(self) -> bool:
         """Is there room for one message more that is handed out?"""
         staging = self._staging
-        in_flight_room = self._state.config.in_flight_max - self.in_flight_count
+        in_flight_room = 0 if self._is_paused else self._state.config.in_flight_max - self.in_flight_count
         return in_flight_room > 0 and min(staging.picks_room, staging.expired_room) > 0 and staging.has_keys_room
 
     @property
@@ -114,7 +117,7 @@ class KeyedLeader(Leader):
         room = min(messages_max, self._state.config.in_flight_max - in_flight, staging.picks_room)
         picks: list[Pick] = []
         in_order = self._takes_in_order
-        if room <= 0 or (tags and in_order):
+        if room <= 0 or self._is_paused or (tags and in_order):
             return picks
         backlog.judge(in_flight)
         deadline_ms = time_ms + visibility_ms
@@ -168,6 +171,10 @@ class KeyedLeader(Leader):
                 heapq.heappop(line)
             else:
                 return  # there is nothing for anybody
+
+    def _wake(self, tags: Tags) -> None:
+        """Messages with these tags may be there that nobody was given yet."""
+        self._window.woken.update(tag for tag in tags if tag in self._waiters.by_tag)
 
     def _next_waiter(self, line: list[tuple[int, bytes]]) -> Waiter | None:
         """Who came first of those for whom there may be something; `line` is a heap of who is first of a tag."""
@@ -248,11 +255,12 @@ class KeyedLeader(Leader):
 
     @property
     def _tags_may_come(self) -> bool:
-        return self._has_tags_beyond and self._may_read_on
+        return self._has_tags_beyond and self._may_read_on and not self._is_paused
 
     @property
     def _fetch_may_help(self) -> bool:
-        return self._may_read_on and (not self._window.count or (bool(self._waiters.by_tag) and self._has_tags_beyond))
+        found_none = not self._window.count or (bool(self._waiters.by_tag) and self._has_tags_beyond)
+        return found_none and self._may_read_on and not self._is_paused
 
     def _wanted_offset(self) -> int:
         if self._probes:

@@ -164,6 +164,21 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
     partition.check()
 
 
+def test_batches_that_are_used_up_do_not_blind_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX", 20)
+    partition = Partition()
+    keeps_the_desk = partition.acquire("first", visibility_ms=1_000_000, wait_ms=1_000)
+    assert keeps_the_desk is None
+    for number in range(30):
+        partition.send_tagged((b"g%d" % number, b""))
+        partition.now_ms += 1
+        picks = partition.acquire(number, 1) or partition.delivered["first"]
+        partition.delete(f"d{number}", receipts_of(picks) if number else [])
+    partition.commit()
+    last = partition.send_tagged((b"last", b""))
+    assert offsets_of(partition.acquire("last", 1)) == list(last)
+
+
 def test_skipped_messages_expire_behind_those_that_were_received() -> None:
     partition = Partition(QueueConfig(retention_ms=RETENTION_MS_MIN))
     flood = partition.send_tagged(*[FLOOD] * 100)

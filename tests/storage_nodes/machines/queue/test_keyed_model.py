@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from storage_nodes.machines.queue import backlog, fairness, keyed_leader
-from storage_nodes.protocol.messages import QueueConfig
-from tests.storage_nodes.machines.queue.partition import Partition
+from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS
 from tests.storage_nodes.machines.queue.test_queue_model import QueueAgainstModel
 
 NOISY_MIN = 3
@@ -26,11 +25,12 @@ ASKED = st.sampled_from([(), (), (b"red",), (b"blue", b"red"), (b"green",)])
 class KeyedQueueAgainstModel(QueueAgainstModel):
     @initialize(
         in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4), small=st.booleans(),
-        retention_ms=st.sampled_from([4_000, 500_000_000]),
+        retention_ms=st.sampled_from([4_000, 500_000_000]), retry=st.sampled_from([(), *RETRY_FIELDS]),
     )  # fmt: skip
-    def start(self, in_flight_max: int, fetch_batches_max: int, small: bool, retention_ms: int) -> None:
-        super().start(in_flight_max, fetch_batches_max, retention_ms)
-        self.partition = Partition(QueueConfig(retention_ms, in_flight_max), fetch_batches_max)
+    def start(
+        self, in_flight_max: int, fetch_batches_max: int, small: bool, retention_ms: int, retry: tuple[int, ...]
+    ) -> None:
+        super().start(in_flight_max, fetch_batches_max, retention_ms, retry)
         self.key_of: dict[int, tuple[bytes, bytes]] = {}
         self.tags_of: dict[object, tuple[bytes, ...]] = {}
         self.patch = pytest.MonkeyPatch()
@@ -87,7 +87,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         if self.is_small or partition.is_proposed or partition.fetches or partition.leader.next_tick_ms() == 1:
             return None
         state, now_ms = partition.leader.state, partition.now_ms
-        again = sorted(offset for offset, entry in state.live.items() if entry[0] <= now_ms)
+        again = sorted(offset for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms)
         oldest_ms = now_ms - state.config.retention_ms
         fresh = [
             offset for offset in sorted(self.sent)
@@ -95,7 +95,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
             and offset not in state.deleted_ahead and self.sent[offset][0] > oldest_ms
         ]  # fmt: skip
         waiting = [offset for offset in again + fresh if not tags or self._key(offset)[1] in tags]
-        in_flight = [o for o, entry in state.live.items() if entry[0] > now_ms and entry[1]]
+        in_flight = [o for o, entry in state.live.items() if state.due_ms(o, entry) > now_ms and entry[1]]
         of_group: dict[bytes, int] = {}
         for offset in in_flight:
             group = self._key(offset)[0]
@@ -151,9 +151,9 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         assert {id(s) for of_tag in view._tags.values() for s in of_tag.values()} == {id(s) for s in shelves}
         if not self.partition.is_proposed:
             assert not view.taken
-            live, now_ms = leader._state.live, self.partition.now_ms
-            held = {o for o, entry in live.items() if entry[1] and entry[0] > now_ms and self._key(o)[0]}
-            assert held == {o for o in leader._in_flight._group_of if live[o][0] > now_ms}
+            state, now_ms = leader._state, self.partition.now_ms
+            hidden = {o for o, entry in state.live.items() if entry[1] and state.due_ms(o, entry) > now_ms}
+            assert {o for o in hidden if self._key(o)[0]} == hidden.intersection(leader._in_flight._group_of)
 
     def teardown(self) -> None:
         try:

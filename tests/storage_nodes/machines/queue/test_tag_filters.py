@@ -166,6 +166,20 @@ def test_filter_obeys_the_bound_of_messages_in_flight() -> None:
     assert offsets_of(partition.delivered["waits"]) == [sent[2]]
 
 
+def test_pause_holds_filtered_messages_until_it_ends(partition: Partition) -> None:
+    partition.acquire("waits", wait_ms=20_000, tags=(b"red",))
+    partition.perform(partition.leader.configure("pause", QueueConfig(paused=True)))
+    partition.commit()
+    red = partition.send_tagged(RED)
+    partition.acquire("parks", wait_ms=20_000, tags=(b"red",))
+    assert partition.acquire("short", tags=(b"red",)) == []
+    assert "waits" not in partition.delivered
+    partition.perform(partition.leader.configure("go on", QueueConfig()))
+    partition.commit()
+    assert offsets_of(partition.delivered["waits"]) == list(red)
+    assert "parks" not in partition.delivered
+
+
 def test_flood_of_one_tag_is_fair_among_its_groups(partition: Partition) -> None:
     partition.send_tagged(*[(b"flood", b"red")] * 200, (b"quiet", b"blue"), (b"quiet", b"red"))
     picks = partition.acquire("red", 31, tags=(b"red",))
