@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import QueueStats
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import QUEUE_URL, Installation
@@ -130,3 +131,25 @@ async def test_long_poll_with_a_filter_wakes_for_its_tag(front: Installation) ->
     await send(front, "yes", "red")
     answer = await asyncio.wait_for(poll, 5)
     assert [message["Body"] for message in answer.json["Messages"]] == ["yes"]
+
+
+async def test_counts_of_noisy_groups_are_told_to_who_asks_by_name(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stats(partition: int) -> QueueStats:
+        return QueueStats(10, 40, 0, 1_700_000_000_000, groups=7, noisy_groups=2, noisy_waiting=9)
+
+    front.add_queue("orders", (1,))
+    monkeypatch.setattr(front.storage, "stats", stats)
+    expected = {
+        "Penstock.MessageGroups": "7",
+        "Penstock.NoisyGroups": "2",
+        "Penstock.NoisyGroupMessages": "9",
+        "Penstock.OldestMessageTimestamp": "1700000000000",
+    }
+    asked = {"QueueUrl": QUEUE_URL, "AttributeNames": list(expected)}
+    assert (await front.sqs("GetQueueAttributes", asked)).json["Attributes"] == expected
+    everything = {"QueueUrl": QUEUE_URL, "AttributeNames": ["All"]}
+    assert not expected.keys() & (await front.sqs("GetQueueAttributes", everything)).json["Attributes"].keys()
+    change = {"QueueUrl": QUEUE_URL, "Attributes": {"Penstock.NoisyGroups": "1"}}
+    assert (await front.sqs("SetQueueAttributes", change)).status == 400
