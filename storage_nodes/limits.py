@@ -137,6 +137,26 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# Fair queues: a group is noisy when it has at least so many messages in flight, and more than this share of all in
+# flight.
+NOISY_IN_FLIGHT_MIN = 30
+NOISY_SHARE_PERCENT = 10
+# What a leader sees of the backlog of a standard queue whose messages have groups or tags (backlog.py). Messages of one
+# group and tag that stand next to each other in the log are one run, about 100 bytes, however many they are. It takes
+# in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
+# second number, and up to so many different tags (about a kilobyte each).
+SIGHT_RUNS_NEAR = 10_000
+SIGHT_RUNS_MAX = 100_000
+SIGHT_SHELVES_MAX = 10_000
+# Runs of noisy groups that one acquire steps over in search of a quiet one.
+SIGHT_STEPS_MAX = 5_000
+# Stretches of messages taken out from among waiting ones, 16 bytes each on every replica and some four in a checkpoint.
+# At the bound messages are handed out in order again, whatever their groups, and filtered receives are refused.
+TAKEN_AHEAD_RANGES_MAX = 100_000
+# Groups and tags that one command names.
+KEYS_PER_COMMAND_BYTES_MAX = 400_000
+TAG_BYTES_MAX = 128
+TAGS_PER_ACQUIRE_MAX = 16
 # Ids that FIFO queues and deduplication go by.
 GROUP_BYTES_MAX = 128
 DEDUP_ID_BYTES_MAX = 128
@@ -229,6 +249,7 @@ assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL
 assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
+assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS

@@ -131,14 +131,21 @@ class StorageClient:
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
+        Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 

@@ -101,6 +101,7 @@ class AcquireRequest(Message, frozen=True):
 
     `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
     their visibility counted anew, unless one of them changed its state since.
+    `tags`, on a standard queue: only messages with one of them; none: whatever there is.
     """
 
     partition: int
@@ -108,6 +109,7 @@ class AcquireRequest(Message, frozen=True):
     visibility_ms: int
     wait_ms: int = 0
     attempt: bytes = b""
+    tags: list[bytes] = []
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -211,7 +213,8 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
-    `parked_groups` are held.
+    `parked_groups` are held. On standard queues `groups` are those with messages in flight,
+    `noisy_groups` those of them that are noisy now, `noisy_waiting` messages of such groups that others go before.
     """
 
     waiting: int
@@ -223,6 +226,8 @@ class QueueStats(Message, frozen=True):
     duplicates: int = 0
     dead_lettered: int = 0
     parked_groups: int = 0
+    noisy_groups: int = 0
+    noisy_waiting: int = 0
 
 
 class ParkedGroupsRequest(Message, frozen=True):

@@ -34,6 +34,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     decode_body,
     encode_body,
 )
@@ -98,12 +99,18 @@ class FakeStorage:
         return SendReply(first, now_ms, duplicates)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         assert max_messages >= 1
         log = self._log("acquire", partition)
         self._bury(partition, log)
-        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
+        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:
             self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
@@ -114,7 +121,7 @@ class FakeStorage:
                 while not messages:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take(log, max_messages, visibility_ms)
+                    messages = self._take(log, max_messages, visibility_ms, tags)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -194,12 +201,16 @@ class FakeStorage:
         log = self.logs[partition]
         log[first], log[second] = log[second], log[first]
 
-    def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
+    def _take(
+        self, log: list[_Stored | None], max_messages: int, visibility_ms: int, tags: Sequence[bytes]
+    ) -> list[AcquiredMessage]:
         now_ms = self._now_ms()
         taken = []
         locked: set[bytes] = set()
         for offset, stored in enumerate(log):
             if stored is None or stored.group in locked:
+                continue
+            if tags and dict(decode_body(stored.body).headers).get(HEADER_TAG) not in tags:
                 continue
             if stored.visible_ms > now_ms:
                 if stored.group is not None:
