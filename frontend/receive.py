@@ -29,6 +29,7 @@ from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import check_attempt, sequence_number
+from frontend.sqs.tags import check_filter
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, VisibilityMode
@@ -65,6 +66,7 @@ class ReceiveAsk(NamedTuple):
     visibility_s: int | None
     wait_s: int | None
     attempt: str | None = None
+    tags: Sequence[str] | None = None
 
 
 async def receive_messages(
@@ -138,7 +140,8 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
     if plane.stopping.is_set():
         wait_ms = 0
     attempt = check_attempt(ask.attempt, queue.fifo is not None)
-    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms, attempt)
+    tags = check_filter(ask.tags, queue.fifo is not None) if ask.tags else ()
+    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms, attempt, tags)
     try:
         if not wait_ms:
             with plane.storage_calls:
@@ -146,6 +149,8 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
         with plane.polls:
             return await poll_while_connected(plane.storage, queue.partitions, poll, receive, plane.parked)
     except StorageError as error:
+        if error.code == ErrorCode.OVER_LIMIT and tags:
+            raise Refusal("OverLimit", f"The filter finds nothing now: {error.message}.") from None
         if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
             return []  # a long poll does not tell, nor does a FIFO queue
         raise await storage_refusal(plane, queue, error) from None

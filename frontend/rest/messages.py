@@ -36,6 +36,7 @@ from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
+from frontend.sqs.tags import TAG_ATTRIBUTE
 from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class MessageJson(msgspec.Struct):
     group: str | None = None
     deduplication_id: str | None = None
     acks: str | None = None
+    tag: str | None = None
 
 
 class SendJson(MessageJson):
@@ -69,6 +71,7 @@ class ReceiveJson(msgspec.Struct):
     wait_seconds: int | None = None
     visibility_seconds: int | None = None
     attempt: str | None = None
+    tags: list[str] | None = None
 
 
 class AckJson(msgspec.Struct):
@@ -120,6 +123,7 @@ async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
         check_visibility_s(ask.visibility_seconds),
         check_wait_s(ask.wait_seconds),
         ask.attempt,
+        ask.tags,
     )
     messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
     return encode_answer({"messages": [message_json(message) for message in messages]})
@@ -169,6 +173,9 @@ def message_json(message: Received) -> dict[str, object]:
     }
     if message.group is not None:
         answer["group"] = message.group
+    tag = message.content.attributes.get(TAG_ATTRIBUTE)
+    if tag is not None:
+        answer["tag"] = tag[1].decode(errors="replace")
     if message.sequence_number is not None:
         answer["sequence_number"] = message.sequence_number
     if message.content.dedup_id:
@@ -205,6 +212,11 @@ def message_fields(message: MessageJson, acks: str | None = None) -> MessageFiel
     attributes = None
     if message.attributes is not None:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
+    if message.tag is not None:
+        if attributes is not None and TAG_ATTRIBUTE in attributes:
+            raise invalid(f"Either tag or the attribute {TAG_ATTRIBUTE} may be given, not both.")
+        tag = AttributeIn(data_type="String", string_value=message.tag)
+        attributes = {**(attributes or {}), TAG_ATTRIBUTE: tag}
     return MessageFields(
         message_body=message.body,
         message_attributes=attributes,

@@ -27,7 +27,13 @@ class Storage(Protocol):
     ) -> SendReply: ...
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply: ...
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...

@@ -13,6 +13,7 @@ from frontend.receive import Received
 from frontend.rest.deaths import death_json
 from frontend.sqs.asks import ReceiveMessage
 from frontend.sqs.attributes_md5 import attributes_md5
+from frontend.sqs.tags import split_filters
 
 # Why a dead letter died, as JSON; given only where it is asked for by this name, so that nobody meets it unprepared.
 DEATH = "Penstock.DeadLetterReason"
@@ -80,7 +81,7 @@ class Wanted(NamedTuple):
         unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
         if unknown:
             raise Refusal("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
-        names = frozenset(ask.message_attribute_names or ())
+        names = frozenset(split_filters(ask.message_attribute_names)[0])
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
         ours = any(name.startswith(_OURS) for name in names)
         return cls(system, names, ("", *prefixes) if "All" in names else prefixes, ours)

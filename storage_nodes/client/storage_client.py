@@ -24,6 +24,7 @@ from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
+    GroupDeleteReply,
     GroupDeleteRequest,
     GroupFenceRequest,
     GroupHeartbeatRequest,
@@ -87,6 +88,7 @@ _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
 _group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
+_group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
@@ -130,14 +132,21 @@ class StorageClient:
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
+        Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 
@@ -149,8 +158,8 @@ class StorageClient:
     async def change_visibility(
         self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a receive
-        that failed, or one that does not count."""
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
+        receive that failed, or one that does not count."""
         payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 
@@ -252,8 +261,11 @@ class StorageClient:
 
     async def group_delete(self, partitions: Sequence[int], group: bytes) -> None:
         """Forget a group and its offsets. Raises GROUP_NOT_EMPTY while it has members. May be called again."""
+        generation = 0
         for partition in partitions:
-            await self._call(Opcode.GROUP_DELETE, partition, encode_message(GroupDeleteRequest(partition, group)))
+            payload = encode_message(GroupDeleteRequest(partition, group, generation))
+            reply = _group_delete_reply.decode(await self._call(Opcode.GROUP_DELETE, partition, payload))
+            generation = generation or reply.generation
 
     async def group_fence(self, partition: int, group: bytes, generation: int, epoch: int) -> None:
         """What a coordinator says to a partition before it gives it to a member. Of no use to anybody else."""

@@ -37,6 +37,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     decode_body,
     encode_body,
 )
@@ -102,12 +103,18 @@ class FakeStorage:
         return SendReply(first, now_ms, duplicates)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         assert max_messages >= 1
         log = self._log("acquire", partition)
         self._bury(partition, log)
-        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
+        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:
             self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
@@ -118,7 +125,7 @@ class FakeStorage:
                 while not messages:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take(log, max_messages, visibility_ms)
+                    messages = self._take(log, max_messages, visibility_ms, tags)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -232,12 +239,16 @@ class FakeStorage:
         log = self.logs[partition]
         log[first], log[second] = log[second], log[first]
 
-    def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
+    def _take(
+        self, log: list[_Stored | None], max_messages: int, visibility_ms: int, tags: Sequence[bytes]
+    ) -> list[AcquiredMessage]:
         now_ms = self._now_ms()
         taken = []
         locked: set[bytes] = set()
         for offset, stored in enumerate(log):
             if stored is None or stored.group in locked:
+                continue
+            if tags and dict(decode_body(stored.body).headers).get(HEADER_TAG) not in tags:
                 continue
             if stored.visible_ms > now_ms:
                 if stored.group is not None:
@@ -303,6 +314,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.keys: dict[str, KeyRecord] = {}
         self.queues: dict[tuple[str, str], QueueRecord] = {}
+        self.accounts: dict[str, AccountRecord] = {}
         self.cold = False
         self.down = False
         self.lookups: list[tuple[str, ...]] = []
@@ -323,7 +335,7 @@ class FakeMetadata:
 
     async def get_account(self, account_id: str) -> AccountRecord | None:
         self._look("account", account_id)
-        return None
+        return self.accounts.get(account_id)
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         self._look("refresh", account_id, name)

@@ -11,6 +11,7 @@ ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from storage_nodes.limits import (
     ATTEMPT_MS_MAX,
@@ -28,7 +29,7 @@ from storage_nodes.machines.queue.commands import (
     UNPARKED,
     Command,
 )
-from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Refuse, Token
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader, answers_of, overloaded
@@ -245,13 +246,6 @@ class FifoLeader(Leader):
 
     # --- the window -------------------------------------------------------------------------------------------
 
-    def _advance(self, now_ms: int) -> int:
-        self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
-        due = self._leases.advance(time_ms)
-        if due:
-            self._became_ready(due)
-        return time_ms
-
     def _became_ready(self, offsets: list[int]) -> None:
         self._window.became_ready(offsets)
 
@@ -261,7 +255,7 @@ class FifoLeader(Leader):
         else:
             self._window.arrived(first, last, timestamp_ms, before, noted.groups, noted.delayed)
 
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Groups], end: int) -> None:
+    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(list(zip(ranges, groups, strict=True)), end)
 
     @property

@@ -44,10 +44,12 @@ from storage_nodes.machines.queue.effects import (
     Fetch,
     FreshRange,
     Groups,
+    Keys,
     Letter,
     Pick,
     Propose,
     Refuse,
+    Tags,
     Token,
 )
 from storage_nodes.machines.queue.probes import Probes
@@ -212,7 +214,12 @@ class Leader:
     # --- the driver's other inputs ----------------------------------------------------------------------------
 
     def fetched(
-        self, from_offset: int, ranges: Sequence[FreshRange], groups: Sequence[Groups], next_offset: int, now_ms: int
+        self,
+        from_offset: int,
+        ranges: Sequence[FreshRange],
+        groups: Sequence[Groups] | Sequence[Keys],
+        next_offset: int,
+        now_ms: int,
     ) -> list[Effect]:
         time_ms = self._advance(now_ms)
         if from_offset != self._fetching:
@@ -384,7 +391,9 @@ class Leader:
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
         self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
-        self._leases.advance(time_ms)
+        due = self._leases.advance(time_ms)
+        if due:
+            self._became_ready(due)
         return time_ms
 
     def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
@@ -481,16 +490,23 @@ class Leader:
             self._staging.deleted(receipts, answer)
 
     def _park(
-        self, token: Token, messages_max: int, visibility_ms: int, wait_until_ms: int, now_ms: int, attempt: bytes
+        self,
+        token: Token,
+        messages_max: int,
+        visibility_ms: int,
+        wait_until_ms: int,
+        now_ms: int,
+        attempt: bytes,
+        tags: Tags = (),
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_patient = wait_until_ms > now_ms
-        if not is_patient and not self._fetch_may_help:
+        if not is_patient and not (self._tags_may_come if tags else self._fetch_may_help):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
         until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
-        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt)
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
         return []
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
@@ -515,13 +531,18 @@ class Leader:
         self._staging.single(command, token)
         return self._settle([], time_ms)
 
-    # --- what is different for FIFO queues --------------------------------------------------------------------
+    # --- what is different for FIFO queues, and where messages have groups or tags ----------------------------
 
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         self._window.arrived(first, last, timestamp_ms, before, noted.not_fresh() if noted is not None else ())
 
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Groups], end: int) -> None:
+    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(ranges, end, self._state)
+
+    @property
+    def _tags_may_come(self) -> bool:
+        """May reading on find messages for one who waits for tags?"""
+        return False
 
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
