@@ -338,6 +338,8 @@ class QueueState:
         """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
         offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
+        if self.keys:
+            self._drop_keys(offsets)
         count = codes.count(ErrorCode.OK)
         if moved:
             self.dead_lettered += count

@@ -132,3 +132,20 @@ def test_waiting_consumer_gets_the_message_behind_a_removed_delayed_one() -> Non
     partition.commit()
     assert offsets_of(partition.delivered["waits"]) == list(second)
     assert partition.counts() == (0, 1, 0)
+
+
+def test_standard_queue_with_groups_forgets_what_was_removed() -> None:
+    partition = Partition()
+    offsets = partition.send_keyed((b"g", b""), (b"g", b""), (b"h", b""), (b"", b""))
+    leased = offsets_of(partition.acquire("lease", 1))
+    partition.commit()
+    assert removed(partition, [*leased, offsets[2]]) == [OK, OK]
+    assert not set(leased) & partition.leader.state.keys.keys() and partition.counts() == (2, 0, 0)
+    assert partition.leader.stats(partition.now_ms).groups == 0, "nothing of any group is in flight"
+    rest = offsets_of(partition.acquire("rest"))
+    partition.commit()
+    assert sorted([*rest, *leased, offsets[2]]) == list(offsets)
+    partition.fail_over()
+    partition.check()
+    assert removed(partition, rest, "the rest") == [OK] * len(rest)
+    assert partition.counts() == (0, 0, 0) and not partition.leader.state.keys
