@@ -179,7 +179,8 @@ class Leader:
         # Until the fold has decided they neither become available nor move as dead letters. What is available already
         # may still be handed out.
         leases, live = self._leases, self._state.live
-        held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
+        before = {offset for held, _ in self._removals for offset in held}
+        held = [o for o in offsets if o in live and o not in before and not leases.is_ready(o)]
         for offset in held:
             leases.hold(offset)
         leases.dead.difference_update(held)
