@@ -155,6 +155,16 @@ class Backlog:
         if not self._passed_over:
             self._noisy.clear()
 
+    def pass_over(self, groups: Iterable[bytes]) -> None:
+        """These are noisy, as an earlier leader knew."""
+        self._passed_over.update(groups)
+
+    def look_ahead(self, in_flight: int) -> None:
+        """Where a group is noisy, put what it has in front aside: `noisy_count` then tells whether others wait."""
+        if self._passed_over:
+            self.judge(in_flight)
+            self.next_shelf((), in_flight, False)
+
     def next_shelf(self, tags: Tags, in_flight: int, in_order: bool) -> Shelf | None:
         """Where to take from now; None if nothing in view may be handed out. `in_order`: whatever the groups."""
         if in_order:
