@@ -92,11 +92,11 @@ class Backlog:
     @property
     def has_room(self) -> bool:
         """May more of the log be taken into view?"""
-        if self._runs + len(self._bases) >= SIGHT_RUNS_MAX:
+        if len(self._bases) >= SIGHT_RUNS_MAX:
             self._forget_times()
         if len(self._shelves) >= SIGHT_SHELVES_MAX and self._again_count > self._leases.ready_count:
             self._forget_gone()
-        return self._runs + len(self._bases) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
+        return max(self._runs, len(self._bases)) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
 
     def arrived(
         self, first: int, last: int, timestamp_ms: int, before: int, keys: Keys, without: Sequence[int]
