@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
+from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.routing.partitioner import choose_partition
@@ -49,7 +50,7 @@ class Sent(NamedTuple):
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     draft = draft_message(fields, queue.send_rules)
     message_id, body = encrypt(caller, queue, draft)
@@ -63,7 +64,7 @@ async def send_messages(
     plane: Plane, caller: Principal, address: Address, batch: Sequence[MessageFields]
 ) -> list[Sent | Refusal]:
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     drafts = [_draft(queue, fields) for fields in batch]
     check_batch_size(drafts)
@@ -90,6 +91,14 @@ async def send_messages(
 
 
 # --- stages, shared with receive.py ---
+
+
+async def queue_to_send_to(plane: Plane, caller: Principal, address: Address) -> QueueView:
+    try:
+        return authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    except Refusal as refusal:
+        throttle_account(plane, caller)
+        return await create_by_send(plane, caller, address, refusal)
 
 
 def authorise(plane: Plane, caller: Principal, action: str, address: Address) -> QueueView | None:

@@ -92,6 +92,8 @@ INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
 PEER_UP_SLICE_PARTITIONS = 256
+# While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
+TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
 FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.
@@ -255,6 +257,7 @@ assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_P
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
+assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
 assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX

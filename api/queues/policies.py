@@ -13,7 +13,6 @@ from frontend.sqs import extensions
 from frontend.sqs.retry_policy import KINDS
 from storage_nodes.limits import RETRY_PAUSE_MS_MAX
 
-
 # REST field -> attribute, "true" or "false".
 _SWITCHES = {
     "paused": extensions.PAUSED,

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 _MESSAGES = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend|release))?" % QUEUE_NAME_CHARS_MAX
 )
-_PARKED = re.compile(rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX)
+_PARKED = re.compile(
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX
+)
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")

@@ -58,7 +58,9 @@ _OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
     "Penstock.MessageGroups": lambda stats: sum(one.groups for one in stats),
     "Penstock.NoisyGroups": lambda stats: sum(one.noisy_groups for one in stats),
     "Penstock.NoisyGroupMessages": lambda stats: sum(one.noisy_waiting for one in stats),
-    "Penstock.OldestMessageTimestamp": lambda stats: min(filter(None, [s.oldest_sent_ms for s in stats]), default=0),
+    "Penstock.OldestMessageTimestamp": lambda stats: min(
+        (s.oldest_sent_ms for s in stats if s.oldest_sent_ms), default=0
+    ),
 }
 _READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_OUR_COUNTS))
 _SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)

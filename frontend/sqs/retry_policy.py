@@ -1,4 +1,6 @@
-"""`Penstock.RetryPolicy`: {"kind": "fixed"|"linear"|"exponential", "delay_ms", "max_ms", "jitter"} as text and back. Pure.
+"""`Penstock.RetryPolicy` as text and back. Pure.
+
+    {"kind": "fixed"|"linear"|"exponential", "delay_ms", "max_ms", "jitter"}
 
 `max_ms` and `jitter` need not be given; in normal form both stand there. What it means: machines/queue/retry.py.
 """

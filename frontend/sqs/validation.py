@@ -50,8 +50,8 @@ _NUMBER_EXPONENT_MAX = 128
 
 
 class Draft(NamedTuple):
-    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count; `acks` says when
-    its send is answered."""
+    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count; `acks` says
+    when its send is answered."""
 
     content: Content
     headers: tuple[tuple[bytes, bytes], ...]

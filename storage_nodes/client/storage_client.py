@@ -24,6 +24,7 @@ from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
+    GroupDeleteReply,
     GroupDeleteRequest,
     GroupFenceRequest,
     GroupHeartbeatRequest,
@@ -86,6 +87,7 @@ _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
 _group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
+_group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
@@ -155,8 +157,8 @@ class StorageClient:
     async def change_visibility(
         self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a receive
-        that failed, or one that does not count."""
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
+        receive that failed, or one that does not count."""
         payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 
@@ -252,8 +254,11 @@ class StorageClient:
 
     async def group_delete(self, partitions: Sequence[int], group: bytes) -> None:
         """Forget a group and its offsets. Raises GROUP_NOT_EMPTY while it has members. May be called again."""
+        generation = 0
         for partition in partitions:
-            await self._call(Opcode.GROUP_DELETE, partition, encode_message(GroupDeleteRequest(partition, group)))
+            payload = encode_message(GroupDeleteRequest(partition, group, generation))
+            reply = _group_delete_reply.decode(await self._call(Opcode.GROUP_DELETE, partition, payload))
+            generation = generation or reply.generation
 
     async def group_fence(self, partition: int, group: bytes, generation: int, epoch: int) -> None:
         """What a coordinator says to a partition before it gives it to a member. Of no use to anybody else."""

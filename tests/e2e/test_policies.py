@@ -132,3 +132,24 @@ def test_acks_of_none_with_a_delete_before_the_work_is_at_most_once(installation
     for message in drain(sqs, url, 100):
         works.append(message["Body"])
     assert len(works) == len(set(works)) <= 100 and works
+
+
+def test_send_to_a_queue_that_does_not_exist_makes_it_where_the_account_allows_it(
+    installation: RunningInstallation,
+) -> None:
+    sqs, rest = installation.sqs(), installation.rest()
+    url = new_queue(sqs).rpartition("/")[0] + f"/made-{time.time_ns()}"
+    with pytest.raises(sqs.exceptions.QueueDoesNotExist):
+        sqs.send_message(QueueUrl=url, MessageBody="x")
+    try:
+        assert rest.patch("/v1/account", json={"auto_create_queues": True}).status_code == 200
+        end_s = time.monotonic() + 10
+        while True:  # front ends hear of it a moment later
+            try:
+                sqs.send_message(QueueUrl=url, MessageBody="x")
+                break
+            except sqs.exceptions.QueueDoesNotExist:
+                assert time.monotonic() < end_s
+    finally:
+        rest.patch("/v1/account", json={"auto_create_queues": False})
+    assert [message["Body"] for message in drain(sqs, url, 1)] == ["x"]

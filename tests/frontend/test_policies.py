@@ -14,7 +14,6 @@ from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig
 from tests.frontend.test_fifo import lend
 from tests.support.frontend_plane import QUEUE_URL, Installation
 
-
 RETRY = "Penstock.RetryPolicy"
 ATTRIBUTES_REFUSED = [
     ("Penstock.Paused", "yes"),
@@ -212,7 +211,13 @@ def acks_attribute(word: str) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("of_queue", "of_message", "expected"),
-    [(None, None, QUORUM), ("leader", None, LEADER), ("none", "all", ALL), (None, "none", NONE), ("all", "quorum", QUORUM)],
+    [
+        (None, None, QUORUM),
+        ("leader", None, LEADER),
+        ("none", "all", ALL),
+        (None, "none", NONE),
+        ("all", "quorum", QUORUM),
+    ],
 )
 async def test_send_asks_for_the_acks_of_its_message_or_its_queue(
     front: Installation, of_queue: str | None, of_message: str | None, expected: Acks
@@ -227,9 +232,7 @@ async def test_send_asks_for_the_acks_of_its_message_or_its_queue(
 
 
 async def test_batch_is_stored_as_its_most_careful_message_asks(front: Installation) -> None:
-    entries = [
-        {"Id": word, "MessageBody": "x", **acks_attribute(word)} for word in ("none", "leader")
-    ]
+    entries = [{"Id": word, "MessageBody": "x", **acks_attribute(word)} for word in ("none", "leader")]
     await front.sqs("SendMessageBatch", {"QueueUrl": QUEUE_URL, "Entries": entries})
     batch = {"acks": "none", "messages": [{"body": "x"}, {"body": "y", "acks": "leader"}, {"body": "z"}]}
     await front.rest("/v1/queues/orders/messages", batch)

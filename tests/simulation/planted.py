@@ -36,7 +36,7 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation import planted_groups
 from tests.simulation.faults import Faults

@@ -276,6 +276,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.keys: dict[str, KeyRecord] = {}
         self.queues: dict[tuple[str, str], QueueRecord] = {}
+        self.accounts: dict[str, AccountRecord] = {}
         self.cold = False
         self.down = False
         self.lookups: list[tuple[str, ...]] = []
@@ -296,7 +297,7 @@ class FakeMetadata:
 
     async def get_account(self, account_id: str) -> AccountRecord | None:
         self._look("account", account_id)
-        return None
+        return self.accounts.get(account_id)
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         self._look("refresh", account_id, name)

@@ -252,9 +252,7 @@ class GroupWindow:
         return group
 
     def _add_fresh(self, offset: int, key: bytes) -> None:
-        group = self.groups.get(key)
-        if group is None:
-            group = self.groups[key] = Group(key)
+        group = self.groups.get(key) or self._group(key)
         group.fresh.append(offset)
         self.count += 1
         if len(group.fresh) - group.head == 1:

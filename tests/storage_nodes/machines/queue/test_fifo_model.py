@@ -21,7 +21,7 @@ from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 WINDOW_MS = 8_000
 GROUPS = st.sampled_from([b"a", b"b", b"c", b"d"])
-RETRIES = st.sampled_from([(), *RETRY_FIELDS])
+RETRIES = st.sampled_from(RETRY_FIELDS)
 IDS = st.one_of(st.just(b""), st.integers(0, 12).map(lambda number: b"id-%d" % number))
 
 

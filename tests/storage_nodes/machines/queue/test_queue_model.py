@@ -20,11 +20,11 @@ from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 
-
 class QueueAgainstModel(RuleBasedStateMachine):
     @initialize(
         in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4),
-        retention_ms=st.sampled_from([4_000, RETENTION_MS_MIN, RETENTION_MS_DEFAULT]), retry=st.sampled_from([(), *RETRY_FIELDS]),
+        retention_ms=st.sampled_from([4_000, RETENTION_MS_MIN, RETENTION_MS_DEFAULT]),
+        retry=st.sampled_from(RETRY_FIELDS),
     )  # fmt: skip
     def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, retry: tuple[int, ...]) -> None:
         config = QueueConfig(retention_ms, in_flight_max, False, 300_000, 0, 0, False, *retry)
@@ -194,9 +194,11 @@ class QueueAgainstModel(RuleBasedStateMachine):
         elif code == ErrorCode.OK:
             lease = self.leases.get(offset)
             if lease is not None and lease[0] == delivery:
-                visibility_ms = uncounted(item[2]) if item[2] < NACKED else max(0, item[2])
-                self.leases[offset] = (released(delivery) if item[2] < NACKED else delivery, self.effect_ms + visibility_ms)
-                if item[2] == 0 or item[2] < NACKED:
+                visibility_ms = max(0, item[2])
+                if item[2] < NACKED:
+                    delivery, visibility_ms = released(delivery), uncounted(item[2])
+                self.leases[offset] = (delivery, self.effect_ms + visibility_ms)
+                if item[2] != NACKED and item[2] <= 0:
                     self.given_back.add(offset)
         else:
             assert code == ErrorCode.NOT_IN_FLIGHT
