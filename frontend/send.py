@@ -7,11 +7,13 @@
     throttle        limits/gcra.py                account, key, queue
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client          to one partition; returns when a majority has fsynced
+    store           storage_nodes.client          to one partition; returns when a majority has fsynced, or as
+                                                  `Penstock.Acks` asks
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
-No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas.
+No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas, unless less was
+asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
+from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.routing.partitioner import choose_partition
@@ -28,6 +31,7 @@ from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
 from frontend.sqs.fifo import sequence_number
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply
 from storage_nodes.protocol.records import encode_body
@@ -46,28 +50,28 @@ class Sent(NamedTuple):
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
-    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+    draft = draft_message(fields, queue.send_rules)
     message_id, body = encrypt(caller, queue, draft)
-    reply = await store(plane, queue, [body], not draft.headers)
+    reply = await store(plane, queue, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
-    if queue.fifo is not None:
-        return number(plane, queue, [draft], reply)[0]
-    return Sent(message_id, draft)
+    sent = Sent(message_id, draft)
+    return number(plane, queue, [sent], reply)[0] if queue.numbers_messages else sent
 
 
 async def send_messages(
     plane: Plane, caller: Principal, address: Address, batch: Sequence[MessageFields]
 ) -> list[Sent | Refusal]:
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     drafts = [_draft(queue, fields) for fields in batch]
     check_batch_size(drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
+    acks = Acks.NONE  # what is stored together is answered as the most careful of its messages asks
     for draft in drafts:
         if isinstance(draft, Refusal):
             outcomes.append(draft)
@@ -76,16 +80,25 @@ async def send_messages(
         bodies.append(body)
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
+        acks = max(acks, draft.acks)
     if bodies:
-        reply = await store(plane, queue, bodies, plain)
+        reply = await store(plane, queue, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
-        if queue.fifo is not None:
-            numbered = iter(number(plane, queue, [one for one in drafts if isinstance(one, Draft)], reply))
+        if queue.numbers_messages:
+            numbered = iter(number(plane, queue, [one for one in outcomes if isinstance(one, Sent)], reply))
             outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
     return outcomes
 
 
 # --- stages, shared with receive.py ---
+
+
+async def queue_to_send_to(plane: Plane, caller: Principal, address: Address) -> QueueView:
+    try:
+        return authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    except Refusal as refusal:
+        throttle_account(plane, caller)
+        return await create_by_send(plane, caller, address, refusal)
 
 
 def authorise(plane: Plane, caller: Principal, action: str, address: Address) -> QueueView | None:
@@ -116,12 +129,12 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> SendReply:
+async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks) -> SendReply:
     # A FIFO queue has one partition: its order and its deduplication are that partition's.
     partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
     with plane.storage_calls:
         try:
-            return await plane.storage.send(partition, bodies, plain)
+            return await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")
@@ -129,16 +142,20 @@ async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool
             raise await storage_refusal(plane, queue, error) from None
 
 
-def number(plane: Plane, queue: QueueView, drafts: Sequence[Draft], reply: SendReply) -> list[Sent]:
-    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original."""
+def number(plane: Plane, queue: QueueView, sent: Sequence[Sent], reply: SendReply) -> list[Sent]:
+    """The answers of a queue that drops duplicates: one has the message id (FIFO: and the sequence number) of its
+    original. A message without a deduplication id keeps its own."""
     partition = queue.partitions[0]
     originals = dict(reply.duplicates)
     if originals:
         plane.meters.count("messages_deduplicated", len(originals))
     answers = []
-    for index, draft in enumerate(drafts):
-        offset = originals.get(index, reply.first_offset + index)
-        answers.append(Sent(plane.message_ids.of(partition, offset), draft, sequence_number(offset)))
+    for index, one in enumerate(sent):
+        if one.draft.content.dedup_id:
+            offset = originals.get(index, reply.first_offset + index)
+            sequence = None if queue.fifo is None else sequence_number(offset)
+            one = Sent(plane.message_ids.of(partition, offset), one.draft, sequence)
+        answers.append(one)
     return answers
 
 
@@ -178,6 +195,6 @@ def throttled(wait_s: float) -> Refusal:
 
 def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+        return draft_message(fields, queue.send_rules)
     except Refusal as refusal:
         return refusal

@@ -139,6 +139,26 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# Fair queues: a group is noisy when it has at least so many messages in flight, and more than this share of all in
+# flight.
+NOISY_IN_FLIGHT_MIN = 30
+NOISY_SHARE_PERCENT = 10
+# What a leader sees of the backlog of a standard queue whose messages have groups or tags (backlog.py). Messages of one
+# group and tag that stand next to each other in the log are one run, about 100 bytes, however many they are. It takes
+# in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
+# second number, and up to so many different tags (about a kilobyte each).
+SIGHT_RUNS_NEAR = 10_000
+SIGHT_RUNS_MAX = 100_000
+SIGHT_SHELVES_MAX = 10_000
+# Runs of noisy groups that one acquire steps over in search of a quiet one.
+SIGHT_STEPS_MAX = 5_000
+# Stretches of messages taken out from among waiting ones, 16 bytes each on every replica and some four in a checkpoint.
+# At the bound messages are handed out in order again, whatever their groups, and filtered receives are refused.
+TAKEN_AHEAD_RANGES_MAX = 100_000
+# Groups and tags that one command names.
+KEYS_PER_COMMAND_BYTES_MAX = 400_000
+TAG_BYTES_MAX = 128
+TAGS_PER_ACQUIRE_MAX = 16
 # Ids that FIFO queues and deduplication go by.
 GROUP_BYTES_MAX = 128
 DEDUP_ID_BYTES_MAX = 128
@@ -154,10 +174,17 @@ DEDUP_WINDOW_MS_MAX = 3_600_000
 # Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
 ATTEMPTS_MAX = 10_000
 ATTEMPT_MS_MAX = 300_000
+# The longest pause before a message is given again (retry policy).
+RETRY_PAUSE_MS_MAX = VISIBILITY_MS_MAX
 # Dead letters: how many move together, receives before they do, and the pause after a move that failed.
 DEAD_LETTERS_PER_MOVE_MAX = 100
 DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB
 RECEIVES_MAX = 1_000
+# Groups of a FIFO queue that are held because a message of theirs became a dead letter; at the bound no more dead
+# letters are moved. About 300 bytes each. And how many groups one call names.
+PARKED_GROUPS_MAX = 10_000
+UNPARK_GROUPS_MAX = 10
+PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000
@@ -174,6 +201,24 @@ FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 BODY_CACHE_BYTES_MAX = 24 * MIB
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
 FIFO_PARSED_BYTES_MAX = 16 * MIB
+
+# --- streams and their consumer groups -----------------------------------------------------------------------
+# Groups of one partition (at the coordinator of a stream: of the stream), members and partitions of one group.
+CONSUMER_GROUPS_MAX = 256
+CONSUMER_MEMBERS_MAX = 256
+CONSUMER_PARTITIONS_MAX = 1_024
+CONSUMER_NAME_BYTES_MAX = 128
+CONSUMER_SESSION_MS_MIN = 1_000
+CONSUMER_SESSION_MS_MAX = 600_000
+# Commands of groups in one batch.
+CONSUMER_COMMANDS_PER_BATCH_MAX = 1_000
+CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX = 256 * KIB
+# How many partitions a coordinator fences at a time before it gives them to their new owners, and the pause after one
+# that failed.
+CONSUMER_FENCES_AT_ONCE_MAX = 64
+CONSUMER_FENCE_PAUSE_MS = 300
+# Records of commands at the end of a stream that holds no messages; beyond, they are trimmed.
+STREAM_COMMANDS_LEFT_MAX = 1_000
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
@@ -206,6 +251,7 @@ assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL
 assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
+assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
@@ -214,3 +260,7 @@ assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
+assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX
+# In a checkpoint, at most: a member its name and 24 bytes more, a partition of the stream 64.
+_GROUP_BYTES = CONSUMER_MEMBERS_MAX * (CONSUMER_NAME_BYTES_MAX + 24) + 64 * CONSUMER_PARTITIONS_MAX + KIB
+assert CONSUMER_GROUPS_MAX * _GROUP_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX, "all groups must fit a checkpoint"

@@ -19,7 +19,7 @@ SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.
   FROM access_key k JOIN account a ON a.id = k.account_id
  WHERE k.access_key_id = %s
 """
-_ACCOUNT = "SELECT id, name, active, version FROM account WHERE id = %s"
+_ACCOUNT = "SELECT id, name, active, version, auto_create_queues FROM account WHERE id = %s"
 
 
 class StoreUnavailable(Exception):

@@ -14,6 +14,7 @@ import uuid
 from datetime import timedelta
 from typing import NamedTuple
 
+import msgspec
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -27,6 +28,7 @@ from api.queues.attributes import redrive_of
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from frontend.metadata.records import RecordKind, queue_change_key
+from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
 
 
@@ -66,15 +68,22 @@ def claim_queue(queue_id: int) -> Claim | None:
 
 def _config(queue: Queue) -> QueueConfig:
     """What its partitions are to enforce."""
-    retention_ms = int(queue.attributes["MessageRetentionPeriod"]) * 1000
-    redrive, target = redrive_of(queue.attributes), target_of(queue)
-    if redrive is None or target is None:
-        return QueueConfig(retention_ms=retention_ms, fifo=queue.fifo)
-    return QueueConfig(
-        retention_ms=retention_ms,
+    attributes = queue.attributes
+    config = QueueConfig(
+        retention_ms=int(attributes["MessageRetentionPeriod"]) * 1000,
         fifo=queue.fifo,
-        max_receives=redrive.receives_max,
-        dead_letter_partition=target.partitions[0],
+        dedup_window_ms=dedup_window_ms(attributes),
+        paused=is_paused(attributes),
+        park_groups=parks_groups(attributes),
+    )
+    retry = retry_of(attributes)
+    if retry is not None:
+        config = msgspec.structs.replace(config, **retry.config())
+    redrive, target = redrive_of(attributes), target_of(queue)
+    if redrive is None or target is None:
+        return config
+    return msgspec.structs.replace(
+        config, max_receives=redrive.receives_max, dead_letter_partition=target.partitions[0]
     )
 
 

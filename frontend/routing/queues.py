@@ -16,7 +16,9 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
+from frontend.sqs.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.sqs.fifo import FifoRules
+from frontend.sqs.validation import SendRules
 
 
 class Address(NamedTuple):
@@ -40,16 +42,17 @@ class QueueView:
         "_borrowed",
         "_keyring",
         "_keys",
-        "delay_ms",
         "fifo",
-        "message_bytes_max",
+        "numbers_messages",
         "owner",
         "partitions",
         "rate_name",
         "record",
         "sealing_key",
+        "send_rules",
         "visibility_ms",
         "wait_ms",
+        "zero_releases",
     )
 
     def __init__(self, record: QueueRecord, keyring: Keyring) -> None:
@@ -58,11 +61,20 @@ class QueueView:
         self.record = record
         self.partitions = tuple(record.partitions)
         self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
-        self.delay_ms = 1000 * int(attributes.get("DelaySeconds", "0"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
-        self.message_bytes_max = int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX)))
+        self.zero_releases = attributes.get(UNCOUNTED_RELEASE) == "true"
         # None: a standard queue.
         self.fifo = FifoRules.of(attributes) if record.fifo else None
+        dedups = self.fifo is None and DEDUPLICATION_WINDOW in attributes
+        self.send_rules = SendRules(
+            int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX))),
+            1000 * int(attributes.get("DelaySeconds", "0")),
+            self.fifo,
+            dedups,
+            acks_of(attributes.get(ACKS)),
+        )
+        # Messages may have ids made from where they lie (frontend/crypto/message_ids.py).
+        self.numbers_messages = record.fifo or dedups
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring

@@ -6,11 +6,13 @@ The control plane decides what is stored; what cannot be right is refused here, 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from frontend.errors import Refusal, invalid, missing
 from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
 from frontend.metadata.records import QueueRecord
 from frontend.sqs.arns import format_arn
+from frontend.sqs.extensions import EXTENSIONS
 from frontend.sqs.fifo import FIFO_SUFFIX
 from frontend.sqs.validation import is_text
 from storage_nodes.protocol.messages import QueueStats
@@ -51,8 +53,19 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
-_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | _READ_ONLY | {"All"}
+# Of ours, for who asks by name; `All` is what SQS has. As the leaders know it at this moment.
+_OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
+    "Penstock.MessageGroups": lambda stats: sum(one.groups for one in stats),
+    "Penstock.NoisyGroups": lambda stats: sum(one.noisy_groups for one in stats),
+    "Penstock.NoisyGroupMessages": lambda stats: sum(one.noisy_waiting for one in stats),
+    "Penstock.OldestMessageTimestamp": lambda stats: min(
+        (s.oldest_sent_ms for s in stats if s.oldest_sent_ms), default=0
+    ),
+}
+_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_OUR_COUNTS))
+_SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
+_FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
+_KNOWN = _SETTABLE | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -116,7 +129,7 @@ def check_asked(names: list[str] | None) -> frozenset[str]:
 
 
 def wants_counts(asked: frozenset[str]) -> bool:
-    return "All" in asked or not asked.isdisjoint(_COUNTS)
+    return "All" in asked or not asked.isdisjoint(_COUNTS) or not asked.isdisjoint(_OUR_COUNTS)
 
 
 def queue_attributes(
@@ -134,14 +147,14 @@ def queue_attributes(
         _COUNTS[1]: str(sum(one.in_flight for one in stats)),
         _COUNTS[2]: str(sum(one.delayed for one in stats)),
     }
+    ours = {name: str(count(stats)) for name, count in _OUR_COUNTS.items() if name in asked}
     if "All" in asked:
-        return values
-    return {name: value for name, value in values.items() if name in asked}
+        return values | ours
+    return {name: value for name, value in values.items() if name in asked} | ours
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
-    known = attribute in _KNOWN and attribute not in _READ_ONLY and attribute != "All"
-    if not known or (attribute in _FIFO and not fifo):
+    if attribute not in _SETTABLE or (attribute in _FIFO_ONLY and not fifo):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")
@@ -165,4 +178,7 @@ def _is_valid(name: str, value: str) -> bool:
         return value in _FIFO[name]
     if name in _BOOLEANS:
         return value in ("true", "false")
+    extension = EXTENSIONS.get(name)
+    if extension is not None:
+        return value == "" or extension.normal(value) is not None
     return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX

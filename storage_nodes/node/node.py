@@ -62,12 +62,10 @@ from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
-    ClusterInfo,
     Heartbeat,
-    NodeInfo,
-    PartitionInfo,
     PeerHello,
     RaftFrame,
     RaftMessage,

@@ -45,7 +45,8 @@ from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 METAS_SHARED_MAX = 1_024
@@ -214,6 +215,9 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
+        self._propose_now()
+
+    def _propose_now(self) -> None:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
@@ -248,7 +252,9 @@ class Replica:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
         if self.closed or not self.serving or self.handing_over:
             return
-        self.stage()
+        # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
+        # again while a group hangs in the disk would put us into the committer's list once more each time.
+        self._propose_now()
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target

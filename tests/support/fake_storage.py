@@ -14,14 +14,19 @@ from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
 from storage_nodes.model import Acks
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
     AcquireReply,
     DeadSource,
+    DeathReason,
+    ParkedGroup,
+    ParkedGroupsReply,
     QueueConfig,
     QueueStats,
     SendReply,
+    VisibilityMode,
     encode_message,
 )
 from storage_nodes.protocol.records import (
@@ -29,6 +34,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     decode_body,
     encode_body,
 )
@@ -57,6 +63,9 @@ class FakeStorage:
         self.attempts: dict[tuple[int, bytes], tuple[int, list[AcquiredMessage]]] = {}
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
+        self.acks: list[Acks] = []
+        self.modes: list[VisibilityMode] = []
+        self.parked: list[ParkedGroup] = []  # of any partition, by name
         self.fail_with: ErrorCode | None = None
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
@@ -68,6 +77,7 @@ class FakeStorage:
     ) -> SendReply:
         log = self._log("send", partition)
         self.plain.append(plain)
+        self.acks.append(acks)
         first, now_ms = len(log), self._now_ms()
         fifo = self.configs.get(partition, QueueConfig()).fifo
         duplicates = []
@@ -89,12 +99,18 @@ class FakeStorage:
         return SendReply(first, now_ms, duplicates)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         assert max_messages >= 1
         log = self._log("acquire", partition)
         self._bury(partition, log)
-        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
+        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:
             self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
@@ -105,7 +121,7 @@ class FakeStorage:
                 while not messages:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take(log, max_messages, visibility_ms)
+                    messages = self._take(log, max_messages, visibility_ms, tags)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -132,8 +148,11 @@ class FakeStorage:
         self._arrived.set()
         return codes
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
+        self.modes.append(mode)
         if self.codes is not None:
             return self.codes
         codes = []
@@ -142,6 +161,8 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
             if held and stored is not None:
                 stored.visible_ms = self._now_ms() + visibility_ms
+                if mode == VisibilityMode.UNCOUNTED:
+                    stored.delivery = released(stored.delivery)
             fifo = stored is not None and stored.group is not None
             codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()
@@ -152,6 +173,18 @@ class FakeStorage:
         count = sum(stored is not None for stored in log)
         log[:] = [None] * len(log)
         return count
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        self._log("parked_groups", partition)
+        page = [one for one in self.parked if one.group > after][:groups_max]
+        return ParkedGroupsReply(page, len(self.parked))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        self._log("unpark", partition)
+        held = {one.group for one in self.parked}
+        codes = [ErrorCode.OK if group in held else ErrorCode.UNKNOWN_RECORD for group in groups or held]
+        self.parked = [one for one in self.parked if groups and one.group not in groups]
+        return codes
 
     async def stats(self, partition: int) -> QueueStats:
         now_ms = self._now_ms()
@@ -168,12 +201,16 @@ class FakeStorage:
         log = self.logs[partition]
         log[first], log[second] = log[second], log[first]
 
-    def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
+    def _take(
+        self, log: list[_Stored | None], max_messages: int, visibility_ms: int, tags: Sequence[bytes]
+    ) -> list[AcquiredMessage]:
         now_ms = self._now_ms()
         taken = []
         locked: set[bytes] = set()
         for offset, stored in enumerate(log):
             if stored is None or stored.group in locked:
+                continue
+            if tags and dict(decode_body(stored.body).headers).get(HEADER_TAG) not in tags:
                 continue
             if stored.visible_ms > now_ms:
                 if stored.group is not None:
@@ -211,7 +248,10 @@ class FakeStorage:
                 continue
             record = decode_body(stored.body)
             source = encode_message(
-                DeadSource(partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery)
+                DeadSource(
+                    partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery,
+                    DeathReason.MAX_RECEIVES, stored.visible_ms, config.max_receives,
+                )
             )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
             log[offset] = None
@@ -236,6 +276,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.keys: dict[str, KeyRecord] = {}
         self.queues: dict[tuple[str, str], QueueRecord] = {}
+        self.accounts: dict[str, AccountRecord] = {}
         self.cold = False
         self.down = False
         self.lookups: list[tuple[str, ...]] = []
@@ -256,7 +297,7 @@ class FakeMetadata:
 
     async def get_account(self, account_id: str) -> AccountRecord | None:
         self._look("account", account_id)
-        return None
+        return self.accounts.get(account_id)
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         self._look("refresh", account_id, name)

@@ -12,14 +12,17 @@ belong to nobody who could read the source. What it becomes there is a new messa
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from frontend.crypto.envelope import seal, seal_as
 from frontend.crypto.message_ids import MessageIds
+from frontend.errors import Refusal
 from frontend.opening import Letter, open_record
 from frontend.routing.queues import QueueView
+from frontend.sqs.tags import tag_headers
 from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 
@@ -46,11 +49,16 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     letter, offset = leased.letter, leased.message.offset
     sender = letter.opened.sender.encode()
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(leased.partition, offset)),)
+    if target.fifo is None:
+        with suppress(Refusal):  # what was no tag where it came from stays an attribute
+            headers += tag_headers(letter.opened.content.attributes)
     if letter.group is not None:
         headers += ((HEADER_GROUP, letter.group.encode()),)
     if target.fifo is None:
         message_id = ids.moved_from(leased.partition, offset)
-        return encode_body(seal_as(target.sealing_key, message_id, sender, letter.opened.content), None, headers)
+        # Without the deduplication id it was sent with, if any: that would have its id made from where it lies.
+        content = msgspec.structs.replace(letter.opened.content, dedup_id="")
+        return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
     dead = letter.dead
     old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)

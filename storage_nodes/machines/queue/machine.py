@@ -41,17 +41,31 @@ from storage_nodes.machines.queue.commands import (
     LEASED,
     PURGED,
     TIME_MS,
+    UNPARKED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
+    uncounted,
 )
-from storage_nodes.machines.queue.effects import BatchFacts, Duplicated, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.machines.queue.effects import (
+    BatchFacts,
+    Duplicated,
+    Effect,
+    FreshRange,
+    Groups,
+    Keys,
+    Refuse,
+    Tags,
+    Token,
+)
 from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
+from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
@@ -82,6 +96,8 @@ class QueueMachine:
         if not header.is_plain:
             noted = self.state.fold_records(records(), timestamp_ms)
             self.state.end_entry(last + 1)
+            if noted.keys and type(leader) is Leader:
+                leader = self._sort()
         if leader is None:
             return []
         if noted is not None and noted.duplicates:
@@ -139,11 +155,19 @@ class QueueMachine:
         wait_until_ms: int,
         now_ms: int,
         attempt: bytes = b"",
+        tags: Tags = (),
     ) -> list[Effect]:
-        """Lease messages and deliver, FIFO after commit; wait_until_ms is on the clock of now_ms, 0 = do not wait."""
+        """Lease messages and deliver, FIFO after commit; wait_until_ms is on the clock of now_ms, 0 = do not wait.
+
+        With tags, distinct ones: only messages that have one of them.
+        """
         if self._term < 0:
             return [_not_leader(token)]
         wanted = min(max_messages, ACQUIRE_MESSAGES_MAX)
+        if tags:
+            if self.is_fifo:
+                return [Refuse(token, ErrorCode.INVALID_REQUEST, "a FIFO queue keeps an order: no tags")]
+            return self._sort().acquire_tagged(token, wanted, visibility_ms, wait_until_ms, tags, now_ms)
         return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
 
     def cancel(self, token: Token) -> list[Effect]:
@@ -155,7 +179,8 @@ class QueueMachine:
         return self._desk().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
-        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once)."""
+        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
+        visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
         return self._desk().change_visibility(token, changes, now_ms)
@@ -164,7 +189,8 @@ class QueueMachine:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
         if self._term < 0:
             return []
-        return self._desk().change_visibility(None, [(offset, delivery, 0) for offset, delivery in picks], now_ms)
+        back = uncounted(0)
+        return self._desk().change_visibility(None, [(offset, delivery, back) for offset, delivery in picks], now_ms)
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
@@ -180,9 +206,23 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dedup_window_ms is out of range")]
         if not 0 <= config.max_receives <= RECEIVES_MAX or config.dead_letter_partition < 0:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
+        problem = policy_problem(config)
+        if problem is not None:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
+        if config.park_groups and not config.fifo:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
         return self._desk().configure(token, config)
+
+    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
+        """Hand parked groups out again; none named = all of them."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        desk = self._desk()
+        if not isinstance(desk, FifoLeader):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
+        return desk.unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -192,11 +232,11 @@ class QueueMachine:
         ranges: Sequence[FreshRange],
         next_offset: int,
         now_ms: int,
-        groups: Sequence[Groups] = (),
+        groups: Sequence[Groups] | Sequence[Keys] = (),
     ) -> list[Effect]:
         """Answer to Fetch: the data batches from there on, and where reading goes on (a gap at the end: log end).
 
-        For a FIFO queue with the groups of each range's messages.
+        For a FIFO queue with the groups of each range's messages, for one that `sorts` with their keys.
         """
         if self._leader is None:
             return []
@@ -225,6 +265,11 @@ class QueueMachine:
     def is_fifo(self) -> bool:
         return self.state.config.fifo
 
+    @property
+    def sorts(self) -> bool:
+        """Does the leader look at groups and tags of a standard queue?"""
+        return isinstance(self._leader, KeyedLeader)
+
     def dedup_room(self, now_ms: int, uncommitted: int) -> int:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
         return DEDUP_IDS_MAX - self.state.dedup.count_at(max(now_ms, self.state.last_ms)) - uncommitted
@@ -240,30 +285,52 @@ class QueueMachine:
             waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
             return (MessageState.WAITING, 0, 0, 0) if waits else None
         deadline_ms, delivery, _, sent_ms = entry
-        if deadline_ms <= now_ms:
+        due_ms = state.due_ms(offset, entry)
+        if due_ms <= now_ms:
             return MessageState.WAITING, delivery, 0, sent_ms
-        return MessageState.IN_FLIGHT if delivery else MessageState.DELAYED, delivery, deadline_ms, sent_ms
+        is_leased = delivery and deadline_ms > now_ms
+        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
 
     def stats(self, now_ms: int) -> QueueStats:
         if self._leader is not None:
             return self._leader.stats(now_ms)
         state = self.state
-        ready = [entry[3] for entry in state.live.values() if entry[0] <= now_ms]
+        ready = [entry[3] for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms]
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
-        return QueueStats(
-            state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, state.duplicates, state.dead_lettered
-        )
+        totals = (state.duplicates, state.dead_lettered, state.parked_count)
+        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
+
+    def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
+        """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""
+        state = self.state
+        if not isinstance(state, FifoState) or not state.parked:
+            return []
+        desk = self._desk()
+        assert isinstance(desk, FifoLeader)
+        page = state.parked.page(after, groups_max)
+        return [ParkedGroup(group, *parked, desk.known_count(group)) for group, parked in page]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _desk(self) -> Leader:
         if self._leader is None:
             state = self.state
-            desk = FifoLeader(state, self._term) if isinstance(state, FifoState) else Leader(state, self._term)
-            self._leader = desk
+            if isinstance(state, FifoState):
+                self._leader = FifoLeader(state, self._term)
+            elif state.keys or state.keyed_end > state.cursor:
+                self._leader = KeyedLeader(state, self._term)
+            else:
+                self._leader = Leader(state, self._term)
         return self._leader
+
+    def _sort(self) -> KeyedLeader:
+        """Groups and tags matter from now on, until the queue is idle."""
+        desk = self._desk()
+        if not isinstance(desk, KeyedLeader):
+            self._leader = desk = KeyedLeader.after(desk)
+        return desk
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
@@ -277,8 +344,7 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
-        if isinstance(state, FifoState):
-            state.fold_control(header.base_offset, header.last_offset)
+        state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
         if leader is None:
             return effects
@@ -305,6 +371,9 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == UNPARKED:
+        assert isinstance(state, FifoState), "groups of a standard queue"
+        state.fold_unparked(command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)

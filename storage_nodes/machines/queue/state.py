@@ -7,8 +7,12 @@
                     they were delayed and overtook the cursor
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
+    keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
+                    by tag, from the first moment
+    keyed_end       no message at or beyond it has a group or a tag
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids. Two rules keep the fold exact:
+So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids, and a range in `deleted_ahead`
+for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
@@ -25,11 +29,20 @@ from typing import Any
 
 import msgspec
 
-from storage_nodes.limits import DEAD_LETTERS_BY_AGE_MAX, DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
+from storage_nodes.limits import (
+    DEAD_LETTERS_BY_AGE_MAX,
+    DELAY_MS_MAX,
+    GROUP_BYTES_MAX,
+    PURGE_INTERVAL_MS,
+    TAG_BYTES_MAX,
+)
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
-from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
+from storage_nodes.machines.queue.effects import NO_KEY, Key
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
 from storage_nodes.protocol.records import (
@@ -37,6 +50,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     RecordError,
     read_headers,
 )
@@ -45,15 +59,26 @@ _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 
 
+def config_fields(config: QueueConfig) -> list[Any]:
+    """As commands and checkpoints hold a configuration: its fields by position."""
+    return list(msgspec.structs.astuple(config))
+
+
+def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
+    """The inverse; what an earlier version did not write yet is as in `rest`."""
+    return QueueConfig(*fields, *config_fields(rest)[len(fields) :])
+
+
 class Noted:
     """What the fold read in the headers of one data batch, by offset."""
 
-    __slots__ = ("delayed", "duplicates", "groups")
+    __slots__ = ("delayed", "duplicates", "groups", "keys")
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
         self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original)
         self.groups: dict[int, bytes] = {}  # of all but the duplicates
+        self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
 
     def not_fresh(self) -> list[int]:
         return sorted([*self.delayed, *(offset for offset, _ in self.duplicates)])
@@ -72,23 +97,29 @@ class QueueState:
         "duplicates",
         "expired",
         "fresh_count",
+        "keyed_end",
+        "keys",
         "last_ms",
         "last_purge_ms",
         "live",
         "log_end",
         "purged",
         "received",
+        "retry",
         "sent",
     )
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
+        self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
         self.live: Live = {}
         self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
         self.dedup = DedupWindow(config.dedup_window_ms)
+        self.keys: dict[int, Key] = {}
+        self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = -PURGE_INTERVAL_MS
         # Totals since the partition was made, in messages; `received` counts deliveries.
@@ -111,7 +142,7 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id, dead_source = machine_headers(body)
+            delay_ms, group, dedup_id, dead_source, tag = machine_headers(body)
             if dedup_id:
                 if dedup is None:
                     dedup = self.dedup
@@ -127,7 +158,17 @@ class QueueState:
             elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
                 noted.delayed.append(offset)
             noted.groups[offset] = group
+            if group or tag:
+                noted.keys[offset] = (group, tag)
+        if noted.keys:
+            self._fold_keys(noted)
         return noted
+
+    def _fold_keys(self, noted: Noted) -> None:
+        self.keyed_end = self.log_end
+        for offset in noted.delayed:
+            if offset in noted.keys:
+                self.keys[offset] = noted.keys[offset]
 
     def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
         """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
@@ -151,6 +192,12 @@ class QueueState:
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
+    def fold_control(self, base_offset: int, last_offset: int) -> None:
+        """A control batch: no messages. Behind one that was taken out ahead of waiting ones it would stand between two
+        ranges of `deleted_ahead` that can be one."""
+        if self.deleted_ahead and (base_offset - 1 in self.deleted_ahead or base_offset - 1 in self.live):
+            self.deleted_ahead.add(base_offset, last_offset + 1)
+
     def end_entry(self, end_offset: int) -> None:
         """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
         self.log_end = end_offset
@@ -162,7 +209,7 @@ class QueueState:
 
     def fold_acquired(self, command: Command) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
-        cursor, groups = command[FIRST_FIELD : FIRST_FIELD + 2]
+        cursor, groups, *keys = command[FIRST_FIELD:]
         live = self.live
         for time_ms, deadline_ms, fresh, again in groups:
             fields = iter(fresh)
@@ -173,6 +220,8 @@ class QueueState:
                 if entry is not None:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
+        if keys:
+            self._take_keys(keys[0])
         self._move_cursor(cursor)
 
     def fold_deleted(self, command: Command) -> list[int]:
@@ -200,6 +249,8 @@ class QueueState:
                 deleted += 1
                 ahead.append(offset)
         self.deleted += deleted
+        if self.keys:
+            self._drop_keys(command[FIRST_FIELD][::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -213,9 +264,23 @@ class QueueState:
             if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
             else:
-                live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                if visibility_ms > 0:
+                    live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                else:
+                    live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
+        if visibility_ms == NACKED:
+            return (now_ms, *entry[1:])
+        delivery = entry[1]
+        if visibility_ms < NACKED:
+            delivery, visibility_ms = released(delivery), uncounted(visibility_ms)
+        end_ms = now_ms + visibility_ms
+        # Due when the caller said: the pause that follows a lease is set back.
+        pause_ms = self.due_ms(offset, (end_ms, delivery, 0, 0)) - end_ms
+        return (end_ms - pause_ms, delivery, entry[2], entry[3])
 
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
@@ -225,12 +290,16 @@ class QueueState:
             count = len(self._still_fresh(first, last))
             self.fresh_count -= count
             expired += count
+            if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
+                self.deleted_ahead.add(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
                     self.deleted_ahead.add(offset, offset + 1)
         self.expired += expired
+        if self.keys:
+            self._drop_keys(offsets)
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
@@ -242,15 +311,16 @@ class QueueState:
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
+        self.keys.clear()
         self.last_purge_ms = now_ms
         self._move_cursor(offset)
         return ErrorCode.OK, count
 
     def fold_configured(self, command: Command) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
-        fields = command[FIRST_FIELD:]
-        config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
+        config = config_of(command[FIRST_FIELD:], self.config)
         self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
+        self.retry = RetryPolicy.of(config)
         self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -260,6 +330,8 @@ class QueueState:
             if offset >= self.cursor:
                 self.deleted_ahead.add(offset, offset + 1)
         self.dead_lettered += len(moved)
+        if self.keys:
+            self._drop_keys(moved)
         return moved
 
     # --- questions --------------------------------------------------------------------------------------------
@@ -272,46 +344,92 @@ class QueueState:
                 return True
         return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
 
+    def due_ms(self, offset: int, entry: Entry) -> int:
+        """When a message in `live` is available: at the end of its lease, or a pause later."""
+        if self.retry is None:
+            return entry[0]
+        return self.retry.due_ms(offset, entry, self.receives_max)
+
+    @property
+    def receives_max(self) -> int:
+        """So many receives make a message a dead letter; 0 = none do."""
+        return self.config.max_receives if self.config.dead_letter_partition else 0
+
+    @property
+    def parked_count(self) -> int:
+        """Groups that are held; only FIFO queues have any."""
+        return 0
+
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
         return min(self.cursor, min(self.live)) if self.live else self.cursor
 
     def checkpoint(self) -> bytes:
-        config = self.config
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            config.retention_ms, config.in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            int(config.fifo), config.dedup_window_ms, config.max_receives, config.dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
         return encode_checkpoint(
-            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups())
+            Checkpoint(
+                scalars,
+                self.live,
+                self.deleted_ahead,
+                self.dedup.pack(),
+                self._pack_groups(),
+                config_fields(self.config),
+            )
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            retention_ms, in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            fifo, dedup_window_ms, max_receives, dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
-        self.config = QueueConfig(
-            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition
-        )
-        self.dedup.window_ms = dedup_window_ms
+        self.config = config_of(checkpoint.config, QueueConfig())
+        self.retry = RetryPolicy.of(self.config)
+        self.dedup.window_ms = self.config.dedup_window_ms
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
 
-    # --- what FIFO queues add ---------------------------------------------------------------------------------
+    # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
+
+    def _take_keys(self, flat: list[Any]) -> None:
+        """Of the messages just leased; some may be gone."""
+        live, keys = self.live, self.keys
+        fields = iter(flat)
+        for group, tag, ranges in zip(fields, fields, fields, strict=True):
+            key = (group, tag)
+            ends = iter(ranges)
+            for first, last in zip(ends, ends, strict=True):
+                for offset in range(first, last + 1):
+                    if offset in live:
+                        keys[offset] = key
+
+    def _drop_keys(self, offsets: Iterable[int]) -> None:
+        """These may have left `live`."""
+        live, keys = self.live, self.keys
+        for offset in offsets:
+            if offset not in live:
+                keys.pop(offset, None)
 
     def _pack_groups(self) -> list[Any]:
-        return []
+        """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
+        if self.keyed_end <= self.cursor and not self.keys:
+            return []
+        of_key: dict[Key, OffsetRanges] = {}
+        for offset in sorted(self.keys):
+            of_key.setdefault(self.keys[offset], OffsetRanges()).add(offset, offset + 1)
+        return [self.keyed_end, [field for key in sorted(of_key) for field in (*key, of_key[key].pack())]]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
-        assert not packed, "a standard queue has no groups"
+        self.keyed_end, flat = packed or (0, ())
+        self.keys = {}
+        fields = iter(flat)
+        for group, tag, ranges in zip(fields, fields, fields, strict=True):
+            self.keys.update(dict.fromkeys(OffsetRanges.unpack(ranges), (group, tag)))
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -342,14 +460,14 @@ class QueueState:
             self.deleted_ahead.drop_below(cursor)
 
 
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter), empty where absent or senseless."""
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter, tag), empty where absent or senseless."""
     delay_ms = 0
-    group = dedup_id = dead_source = b""
+    group = dedup_id = dead_source = tag = b""
     try:
         headers = read_headers(body)
     except RecordError:
-        return 0, b"", b"", b""
+        return 0, b"", b"", b"", b""
     for name, content in headers:
         if name == HEADER_GROUP:
             group = content[:GROUP_BYTES_MAX]
@@ -359,11 +477,18 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
             delay_ms = min(int(content), DELAY_MS_MAX)
         elif name == HEADER_DEAD_SOURCE:
             dead_source = content
-    return delay_ms, group, dedup_id, dead_source
+        elif name == HEADER_TAG:
+            tag = content[:TAG_BYTES_MAX]
+    return delay_ms, group, dedup_id, dead_source, tag
 
 
 def group_of(body: bytes) -> bytes:
     return machine_headers(body)[1]
+
+
+def key_of(body: bytes) -> Key:
+    _, group, _, _, tag = machine_headers(body)
+    return (group, tag) if group or tag else NO_KEY
 
 
 def _is_number(content: bytes) -> bool:

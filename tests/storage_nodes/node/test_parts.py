@@ -20,7 +20,8 @@ from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
-from storage_nodes.protocol.messages import DeleteRequest, RaftMessage, SendRequest, VoteRequest, encode_message
+from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
+from storage_nodes.protocol.peer_messages import RaftMessage, VoteRequest
 
 ENVIRONMENT = {
     "PENSTOCK_CLUSTER_ID": "c",
