@@ -91,7 +91,7 @@ PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
-PEER_UP_SLICE_PARTITIONS = 256
+PEER_UP_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
 TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
