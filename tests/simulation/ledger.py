@@ -300,6 +300,7 @@ class QueueBook:
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
+        self._deadline_ms: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
         self._last_purge_ms = -60_000
@@ -333,12 +334,18 @@ class QueueBook:
                 if self.gone.setdefault(offset, gone) is gone:
                     self.dead.append(offset)
         elif kind == ACQUIRED:
-            for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+            for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
                         self.delivery[offset] = 1
+                        self._deadline_ms[offset] = deadline_ms
                 for offset in again:
                     self.delivery[offset] = self.delivery.get(offset, 0) + 1
+                    self._deadline_ms[offset] = deadline_ms
+        elif kind == VISIBILITY_CHANGED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 3):
+                self._change(*flat[at : at + 3], command[TIME_MS])
         elif kind == DELETED:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 2):
@@ -359,6 +366,19 @@ class QueueBook:
                     self.purged.add(offset)
 
 
+    def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
+        """-1: as if the lease had run out. Less: taken back without counting, which gives a new number."""
+        if not self._holds(offset, delivery, now_ms):
+            return
+        if visibility_ms < -1:
+            self.delivery[offset] = delivery - 1 + 2**20
+            visibility_ms = -2 - visibility_ms
+        self._deadline_ms[offset] = now_ms + max(0, visibility_ms)
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery > 0 and self._deadline_ms.get(offset, 0) > now_ms
+
+
 class FifoBook(QueueBook):
     """A FIFO queue by its committed log. Runs are shorter than the window in which ids are remembered."""
 
@@ -367,7 +387,6 @@ class FifoBook(QueueBook):
         self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
         self.group_of: dict[int, bytes] = {}
         self._originals: dict[bytes, int] = {}
-        self._deadline_ms: dict[int, int] = {}
 
     def fold(self, batch: bytes, epoch: int) -> None:
         super().fold(batch, epoch)
@@ -394,11 +413,6 @@ class FifoBook(QueueBook):
             for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
                 for at in range(0, len(parts), 3):
                     self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal)
-        elif kind == VISIBILITY_CHANGED:
-            for at in range(0, len(flat), 3):
-                offset, delivery, visibility_ms = flat[at : at + 3]
-                if self._holds(offset, delivery, now_ms):
-                    self._deadline_ms[offset] = now_ms + visibility_ms
         elif kind == DELETED:
             for at in range(0, len(flat), 2):
                 if self._holds(flat[at], flat[at + 1], now_ms):
@@ -415,9 +429,6 @@ class FifoBook(QueueBook):
             if offset not in self.gone and offset not in self.delivery:
                 self.delivery[offset] = 1
                 self._deadline_ms[offset] = deadline_ms
-
-    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
-        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class StreamBook:
