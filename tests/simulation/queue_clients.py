@@ -16,6 +16,7 @@ from storage_nodes.protocol.messages import (
     Opcode,
     PurgeRequest,
     SendRequest,
+    VisibilityMode,
 )
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
 from tests.simulation.clients import RETRY_US, Client, Operation
@@ -158,7 +159,8 @@ class Receiver(Client):
     def _change(self, receipts: list[tuple[int, int]]) -> None:
         visibility_ms = self.random.choice([0, 300, 3_000])
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
-        request = ChangeVisibilityRequest(self._partition, changes)
+        # By the message, not by chance: every mode comes up, and a seed's story stays what it is.
+        request = ChangeVisibilityRequest(self._partition, changes, VisibilityMode(receipts[0][0] % 3))
         self.world.referee.changes(request)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 
