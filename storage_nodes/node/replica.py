@@ -215,6 +215,9 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
+        self._propose_now()
+
+    def _propose_now(self) -> None:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
@@ -249,7 +252,9 @@ class Replica:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
         if self.closed or not self.serving or self.handing_over:
             return
-        self.stage()
+        # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
+        # again while a group hangs in the disk would put us into the committer's list once more each time.
+        self._propose_now()
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target
@@ -353,7 +358,10 @@ class Replica:
         return replicated
 
     def stood_still(self) -> None:
-        """The node had no turn for longer than its peers wait for it."""
+        """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
+        thousands, and the peers are waiting."""
+        if self.raft.role is not Role.LEADER:
+            return
         self.perform(self.raft.stood_still(self.host.clock.mono_ms()))
         self.schedule()
 

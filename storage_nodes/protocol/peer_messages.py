@@ -116,7 +116,8 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
 
     Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
     that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
-    the epoch boundaries: epochs[i] starts at starts[i].
+    the epoch boundaries: epochs[i] starts at starts[i]. `serial` tells the snapshots of one sender apart, the later one
+    has the higher one: two up to the same offset are not cut into chunks at the same places.
     """
 
     partition: int
@@ -134,6 +135,7 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
     configuration: bytes = b""
     configuration_end: int = 0
+    serial: int = 0
 
 
 class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
@@ -143,6 +145,7 @@ class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     epoch: int
     end_offset: int
     number: int
+    serial: int = 0
 
 
 RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply

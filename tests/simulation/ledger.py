@@ -51,6 +51,7 @@ from storage_nodes.protocol.records import (
 from tests.simulation.group_book import GroupBook
 
 _CREATE, _DELETE = 2, 3  # commands of the cluster's log
+_UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without counting: one receive less, one release
 _TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
@@ -300,9 +301,9 @@ class QueueBook:
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
-        self._deadline_ms: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
+        self._deadline_ms: dict[int, int] = {}  # when the last lease ends
         self._last_purge_ms = -60_000
 
     def fold(self, batch: bytes, epoch: int) -> None:
@@ -337,15 +338,14 @@ class QueueBook:
             for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
-                        self.delivery[offset] = 1
-                        self._deadline_ms[offset] = deadline_ms
+                        self.delivery[offset], self._deadline_ms[offset] = 1, deadline_ms
                 for offset in again:
                     self.delivery[offset] = self.delivery.get(offset, 0) + 1
                     self._deadline_ms[offset] = deadline_ms
         elif kind == VISIBILITY_CHANGED:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 3):
-                self._change(*flat[at : at + 3], command[TIME_MS])
+                self._change(flat[at], flat[at + 1], flat[at + 2], command[TIME_MS])
         elif kind == DELETED:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 2):
@@ -365,18 +365,17 @@ class QueueBook:
                     self.gone[offset] = gone
                     self.purged.add(offset)
 
-
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
-        """-1: as if the lease had run out. Less: taken back without counting, which gives a new number."""
+        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
         if not self._holds(offset, delivery, now_ms):
             return
         if visibility_ms < -1:
-            self.delivery[offset] = delivery - 1 + 2**20
+            self.delivery[offset] += _UNCOUNTED
             visibility_ms = -2 - visibility_ms
-        self._deadline_ms[offset] = now_ms + max(0, visibility_ms)
+        self._deadline_ms[offset] = now_ms + max(visibility_ms, 0)
 
     def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
-        return self.delivery.get(offset) == delivery > 0 and self._deadline_ms.get(offset, 0) > now_ms
+        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class FifoBook(QueueBook):

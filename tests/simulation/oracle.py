@@ -91,6 +91,21 @@ class Oracle(LogOracle):
                 text = f"node {process.process_id} takes a message of {incarnation}, node {sender} is {newest}"
                 self.fail("R4 older incarnations are fenced", text)
 
+    def is_needed(self, partition: int, batch: bytes) -> bool:
+        book, header = self.books.get(partition), read_header(batch)
+        if book is None or header.is_control:
+            return False
+        if isinstance(book, StreamBook):
+            return header.end_offset > book.log_start
+        return any(offset not in book.gone for offset in range(header.base_offset, header.end_offset))
+
+    def check_kept(self) -> None:
+        """At the end: what every node holds is whole."""
+        for process in self._world.processes.values():
+            if process.is_up and process.node is not None:
+                for partition, mirror in self.ledgers[process.process_id].staged.items():
+                    self.check_readable(process.process_id, process.log, partition, mirror)
+
     def dropping(self, node_id: int, partition: int) -> None:
         seen = self._seen.get((node_id, partition))
         if seen is not None and seen.replica.raft.commit != seen.commit:

@@ -111,7 +111,7 @@ class World:
     def run(self, steps: int = STEPS_DEFAULT) -> Outcome:
         with ExitStack() as stack:
             stack.enter_context(node_in(self))
-            stack.enter_context(tiny_bounds(self.faults.tiny))
+            stack.enter_context(tiny_bounds(self.faults))
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
@@ -119,6 +119,7 @@ class World:
                 self.scheduler.step()
             self._heal()
             self._demand_liveness()
+            self.oracle.check_kept()
         self.oracle.check_everything()
         self.referee.check_outcomes()
         self.referee.check_promises()
