@@ -23,7 +23,7 @@ from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError
 from frontend.errors import Refusal, receipt_is_invalid
-from frontend.opening import KeyNotLent, open_record
+from frontend.opening import KeyNotLent, message_id_of, open_record
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_connected
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
@@ -53,7 +53,7 @@ class Received(NamedTuple):
     delivery: int
     group: str | None
     sequence_number: str | None
-    # ARN of the queue that it was sent to, if it was moved here as a dead letter.
+    # ARN of the queue that it was sent to, if it was moved here as a dead letter; and why, if somebody did it.
     dead_letter_source: str | None
     # How it died there.
     death: DeadSource | None
@@ -183,22 +183,19 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
     message = found.message
     letter = open_record(queue, message.body)
     opened, dead = letter.opened, letter.dead
-    message_id, sequence, source = opened.message_id, None, None
+    sequence, source = None, None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.
-        first_received_ms, delivery = dead.first_received_ms, dead.receives + delivery
+        first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
         record = queue.record
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
         sequence = sequence_number(message.offset)
-    if queue.fifo is not None or opened.content.dedup_id:
-        at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
-        message_id = plane.message_ids.of(at, offset)
     if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
     return Received(
-        message_id,
+        message_id_of(plane.message_ids, queue, found.partition, message.offset, letter),
         plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch),
         opened.content,
         opened.sender,

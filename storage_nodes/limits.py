@@ -91,7 +91,7 @@ PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
-PEER_UP_SLICE_PARTITIONS = 256
+PEER_UP_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
 TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
@@ -197,6 +197,8 @@ LEASE_LINGER_MS = 3
 BROWSE_MESSAGES_MAX = 1_000
 BROWSE_BYTES_MAX = 1 * MIB
 FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
+# Messages that one call may remove by their places.
+REMOVES_PER_CALL_MAX = 100
 # Bodies at hand for delivery, over all queues of a node.
 BODY_CACHE_BYTES_MAX = 24 * MIB
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.

@@ -12,13 +12,14 @@ The queue is one of the caller's account. In a batch each message or receipt has
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from frontend.authn.principal import Principal
+from frontend.crypto.envelope import History
+from frontend.desk.filters import attribute_text
 from frontend.errors import Refusal, invalid, missing
 from frontend.http import Request
 from frontend.limits import BATCH_ENTRIES_MAX
@@ -104,12 +105,12 @@ class Route(NamedTuple):
 
 async def _send(call: RestCall, ask: SendJson) -> bytes:
     if ask.messages is None:
-        sent = await send_message(call.plane, call.caller, call.address, _fields(ask))
+        sent = await send_message(call.plane, call.caller, call.address, message_fields(ask))
         return encode_answer(_sent_json(sent))
     if ask.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(ask.messages, "messages")
-    batch = [_fields(one, ask.acks) for one in ask.messages]
+    batch = [message_fields(one, ask.acks) for one in ask.messages]
     outcomes = await send_messages(call.plane, call.caller, call.address, batch)
     return encode_answer(
         {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
@@ -183,19 +184,33 @@ def message_json(message: Received) -> dict[str, object]:
         answer["dead_letter_source"] = message.dead_letter_source
     if message.death is not None and message.death.reason:
         answer["death"] = death_json(message.death)
+    if message.content.history is not None:
+        answer["history"] = history_json(message.content.history)
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
         answer["attributes"] = {
-            name: {"type": data_type, "value": _value_text(data_type, value)}
+            name: {"type": data_type, "value": attribute_text(data_type, value)}
             for name, (data_type, value) in message.content.attributes.items()
         }
     return answer
 
 
-def _fields(message: MessageJson, acks: str | None = None) -> MessageFields:
+def history_json(history: History) -> dict[str, object]:
+    """What a message was before it was moved or sent anew."""
+    return {
+        "id": history.message_id,
+        "queue": history.queue,
+        "sent_ms": history.sent_ms,
+        "receive_count": history.receives,
+        "moves": history.moves,
+        "task": history.task or None,
+    }
+
+
+def message_fields(message: MessageJson, acks: str | None = None) -> MessageFields:
     attributes = None
-    if message.attributes:
+    if message.attributes is not None:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
     if message.tag is not None:
         if attributes is not None and TAG_ATTRIBUTE in attributes:
@@ -216,10 +231,6 @@ def _attribute(given: AttributeJson) -> AttributeIn:
     if given.type.startswith("Binary"):
         return AttributeIn(data_type=given.type, binary_value=given.value)
     return AttributeIn(data_type=given.type, string_value=given.value)
-
-
-def _value_text(data_type: str, value: bytes) -> str:
-    return base64.b64encode(value).decode() if data_type.startswith("Binary") else value.decode()
 
 
 def _check_count(given: list[Any] | None, what: str) -> list[Any]:

@@ -56,6 +56,7 @@ from storage_nodes.protocol.messages import (
     QueueBrowseReply,
     QueueBrowseRequest,
     QueueConfig,
+    QueueRemoveRequest,
     QueueStats,
     QueueStatsRequest,
     RegisterNodeRequest,
@@ -193,6 +194,12 @@ class StorageClient:
         empty and not the last: go on at next_offset until it is log_end."""
         payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
         return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        """Remove the messages that stand at these offsets, leased or not; `moved`: their copies are committed in the
+        dead-letter queue. One code each: UNKNOWN_RECORD where none stands there (any more)."""
+        payload = encode_message(QueueRemoveRequest(partition, list(offsets), moved))
+        return _codes(await self._call(Opcode.QUEUE_REMOVE, partition, payload))
 
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""

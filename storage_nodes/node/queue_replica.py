@@ -39,6 +39,7 @@ from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse
 from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
+from storage_nodes.node.removing import remove
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -55,6 +56,7 @@ from storage_nodes.protocol.messages import (
     ParkedGroupsRequest,
     PurgeReply,
     QueueBrowseRequest,
+    QueueRemoveRequest,
     SendRequest,
     UnparkRequest,
     VisibilityMode,
@@ -69,6 +71,7 @@ _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
+_remove_request = msgspec.msgpack.Decoder(QueueRemoveRequest)
 _parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
 _unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
@@ -178,6 +181,16 @@ class QueueReplica(Replica):
         request = _browse_request.decode(payload)
         self.require_leader()
         browse(self, token, request)
+
+    def remove(self, token: Token, payload: bytes) -> None:
+        request = _remove_request.decode(payload)
+        self.require_leader()
+        remove(self, token, request)
+
+    def staged(self, effects: list[queue_effects.Effect]) -> None:
+        """The machine was told something outside this class: its effects, and what it staged goes to the log."""
+        self._do(effects)
+        self.propose_soon()
 
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""

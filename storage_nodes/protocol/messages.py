@@ -21,6 +21,7 @@ class Opcode(enum.IntEnum):
     QUEUE_STATS = 15
     CONFIGURE = 16
     QUEUE_BROWSE = 17
+    QUEUE_REMOVE = 19
     STREAM_APPEND = 20
     STREAM_READ = 21
     GROUP_JOIN = 22
@@ -290,6 +291,7 @@ class BrowsedMessage(Message, frozen=True):
     deadline_ms: int
     sent_ms: int
     body: bytes
+    first_received_ms: int = 0
 
 
 class QueueBrowseReply(Message, frozen=True):
@@ -300,16 +302,27 @@ class QueueBrowseReply(Message, frozen=True):
     log_end: int
 
 
+class QueueRemoveRequest(Message, frozen=True):
+    """Remove the messages at these offsets, whoever has leased them; answered with one code each, UNKNOWN_RECORD for
+    what is gone. `moved`: they stand in the dead-letter queue by now, and count as such."""
+
+    partition: int
+    offsets: list[int]
+    moved: bool = False
+
+
 class DeathReason(enum.IntEnum):
     """Why a message became a dead letter. Numbers are in messages: never reuse one. 0 = it was not noted yet."""
 
     MAX_RECEIVES = 1  # it was received as often as its queue allows, and not deleted
+    MOVED = 2  # somebody moved it, and says why in the note
 
 
 class DeadSource(Message, frozen=True):
     """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
 
     It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
+    `note` is of who moved it there by hand.
     """
 
     partition: int
@@ -320,6 +333,7 @@ class DeadSource(Message, frozen=True):
     reason: int = 0
     died_ms: int = 0
     receives_max: int = 0
+    note: str = ""
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from storage_nodes.protocol.messages import (
     Opcode,
     PurgeRequest,
     SendRequest,
+    VisibilityMode,
 )
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
 from tests.simulation.clients import RETRY_US, Client, Operation
@@ -156,9 +157,10 @@ class Receiver(Client):
         self.at_leisure(self.random.randrange(1_000, 60_000), self.receive)
 
     def _change(self, receipts: list[tuple[int, int]]) -> None:
-        visibility_ms = self.random.choice([0, 300, 3_000])
+        mode = self.random.choice([VisibilityMode.SET, *VisibilityMode])
+        visibility_ms = self.random.choice([0, 300, 3_000]) if mode != VisibilityMode.NACK else 0
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
-        request = ChangeVisibilityRequest(self._partition, changes)
+        request = ChangeVisibilityRequest(self._partition, changes, mode)
         self.world.referee.changes(request)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 

@@ -19,10 +19,13 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
     AcquireReply,
+    BrowsedMessage,
     DeadSource,
     DeathReason,
+    MessageState,
     ParkedGroup,
     ParkedGroupsReply,
+    QueueBrowseReply,
     QueueConfig,
     QueueStats,
     SendReply,
@@ -40,6 +43,7 @@ from storage_nodes.protocol.records import (
 )
 
 EPOCH = 7
+BROWSED_MAX = 50
 
 
 class _Stored:
@@ -166,6 +170,40 @@ class FakeStorage:
             fifo = stored is not None and stored.group is not None
             codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()
+        return codes
+
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = 7
+    ) -> QueueBrowseReply:
+        """Looks at BROWSED_MAX offsets at most, as a node reads a piece of its log."""
+        log, now_ms = self._log("browse", partition), self._now_ms()
+        found: list[BrowsedMessage] = []
+        end = min(len(log), from_offset + BROWSED_MAX)
+        for offset in range(from_offset, end):
+            stored = log[offset]
+            if stored is None:
+                continue
+            hidden = stored.visible_ms > now_ms
+            state = MessageState.WAITING
+            if hidden:
+                state = MessageState.IN_FLIGHT if stored.delivery else MessageState.DELAYED
+            if not state & states:
+                continue
+            deadline_ms = stored.visible_ms if hidden else 0
+            times = (deadline_ms, stored.sent_ms, stored.body, stored.first_received_ms)
+            found.append(BrowsedMessage(offset, state, stored.delivery, *times))
+            if len(found) == messages_max:
+                return QueueBrowseReply(found, offset + 1, len(log))
+        return QueueBrowseReply(found, max(end, from_offset), len(log))
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        log = self._log("remove", partition)
+        codes = []
+        for offset in offsets:
+            stands = offset < len(log) and log[offset] is not None
+            codes.append(ErrorCode.OK if stands else ErrorCode.UNKNOWN_RECORD)
+            if stands:
+                log[offset] = None
         return codes
 
     async def purge(self, partition: int) -> int:

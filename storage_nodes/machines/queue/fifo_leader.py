@@ -10,7 +10,7 @@ ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from storage_nodes.limits import (
@@ -19,7 +19,16 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, LEASED, UNPARKED, Command
+from storage_nodes.machines.queue.commands import (
+    DEAD_LETTERED,
+    EXPIRED,
+    FIRST_FIELD,
+    KIND,
+    LEASED,
+    REMOVED,
+    UNPARKED,
+    Command,
+)
 from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Refuse, Token
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
@@ -166,7 +175,7 @@ class FifoLeader(Leader):
         kind = command[KIND]
         if kind == LEASED:
             self._fold_leased(command, taken, effects)
-        elif kind in (EXPIRED, DEAD_LETTERED):
+        elif kind in (EXPIRED, DEAD_LETTERED, REMOVED):
             offsets = command[FIRST_FIELD + 2] if kind == EXPIRED else command[FIRST_FIELD]
             keys = self._keys(offsets)
             super()._fold_rare(command, offset, taken, effects)
@@ -276,6 +285,10 @@ class FifoLeader(Leader):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
+
+    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
+        for offset, key in groups.items():
+            self._window.remove_fresh(offset, key)
 
     def _oldest_fresh_ms(self) -> int:
         return self._window.oldest_ms

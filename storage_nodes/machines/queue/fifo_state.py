@@ -189,6 +189,10 @@ class FifoState(QueueState):
             self.parked.clear()
         return result
 
+    def _remove(self, offset: int) -> bool:
+        self.group_of.pop(offset, None)
+        return super()._remove(offset)
+
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _remember(self, attempt: bytes, now_ms: int, deadline_ms: int, picks: list[Pick]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
 from storage_nodes.machines.queue.backlog import Backlog
-from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, Command
+from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.leader import Leader
@@ -215,7 +215,7 @@ class KeyedLeader(Leader):
             for first, last in zip(ends, ends, strict=True):
                 self._window.taken.difference_update(range(first, last + 1))
             self._left(command[FIRST_FIELD + 2])
-        elif kind == DEAD_LETTERED:
+        elif kind in (DEAD_LETTERED, REMOVED):
             self._left(command[FIRST_FIELD])
         elif kind == PURGED and not self._state.live:
             self._in_flight.clear()

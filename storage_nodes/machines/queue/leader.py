@@ -10,7 +10,8 @@ are promises to callers and use the wall clock alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -31,6 +32,7 @@ from storage_nodes.machines.queue.commands import (
     FIRST_FIELD,
     KIND,
     PURGED,
+    REMOVED,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -80,6 +82,7 @@ class Leader:
         "_moving",
         "_pauses_staged",
         "_probes",
+        "_removals",
         "_retention_check_ms",
         "_staging",
         "_state",
@@ -103,6 +106,8 @@ class Leader:
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
         self._pauses_staged = 0  # configurations on their way that pause the queue
+        # REMOVED commands under way, in order: messages held for them, groups of those that nobody had received.
+        self._removals: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -163,6 +168,23 @@ class Leader:
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._single([PURGED], token, self._advance(now_ms))
+
+    def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
+        """`offsets` are distinct and of messages, -1 in the place of what is none. `groups` is for FIFO queues: the
+        group of each that was never handed out."""
+        if self._is_overloaded:
+            return [overloaded(token)]
+        if not set(self._moving).isdisjoint(offsets):
+            return [Refuse(token, ErrorCode.OVERLOADED, "the message is on its way to the dead-letter queue")]
+        # Until the fold has decided they neither become available nor move as dead letters. What is available already
+        # may still be handed out.
+        leases, live = self._leases, self._state.live
+        held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
+        for offset in held:
+            leases.hold(offset)
+        leases.dead.difference_update(held)
+        self._removals.append((held, groups))
+        return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
@@ -315,6 +337,15 @@ class Leader:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._moving = []
+        elif kind == REMOVED:
+            offsets = command[FIRST_FIELD]
+            held, groups = self._removals.popleft()
+            for released in held:
+                self._leases.release(released)
+            self._leases.expire(offsets)
+            codes = state.fold_removed(command)
+            self._window_removed(offsets, groups)
+            effects += [Answer(asker.token, codes) for asker in taken.askers]
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
@@ -515,6 +546,9 @@ class Leader:
 
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
+
+    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
+        self._window.cut(offsets)
 
     def _oldest_fresh_ms(self) -> int:
         return self._window.ranges[0].timestamp_ms if self._window.ranges else 0

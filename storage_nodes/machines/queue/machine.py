@@ -19,7 +19,7 @@ only for a batch that really goes to the log next (if it cannot, step down).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
@@ -40,6 +40,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     LEASED,
     PURGED,
+    REMOVED,
     TIME_MS,
     UNPARKED,
     VISIBILITY_CHANGED,
@@ -194,6 +195,11 @@ class QueueMachine:
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
+
+    def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
+        """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
+        FIFO queue with the groups of those that are not in `live`."""
+        return self._desk().remove(token, offsets, groups, moved) if self._term >= 0 else [_not_leader(token)]
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
@@ -371,6 +377,8 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == REMOVED:
+        state.fold_removed(command)
     elif kind == UNPARKED:
         assert isinstance(state, FifoState), "groups of a standard queue"
         state.fold_unparked(command)

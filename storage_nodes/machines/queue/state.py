@@ -334,6 +334,19 @@ class QueueState:
             self._drop_keys(moved)
         return moved
 
+    def fold_removed(self, command: Command) -> list[ErrorCode]:
+        """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
+        offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
+        codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
+        if self.keys:
+            self._drop_keys(offsets)
+        count = codes.count(ErrorCode.OK)
+        if moved:
+            self.dead_lettered += count
+        else:
+            self.deleted += count
+        return codes
+
     # --- questions --------------------------------------------------------------------------------------------
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
@@ -432,6 +445,17 @@ class QueueState:
             self.keys.update(dict.fromkeys(OffsetRanges.unpack(ranges), (group, tag)))
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _remove(self, offset: int) -> bool:
+        if self.live.pop(offset, None) is not None:
+            if offset >= self.cursor:
+                self.deleted_ahead.add(offset, offset + 1)
+            return True
+        if not self.cursor <= offset < self.log_end or offset in self.deleted_ahead:
+            return False
+        self.deleted_ahead.add(offset, offset + 1)
+        self.fresh_count -= 1
+        return True
 
     def _lease_fresh(self, first: int, last: int, entry: Entry) -> None:
         offsets = self._still_fresh(first, last)

@@ -228,6 +228,16 @@ class Partition:
     def purge(self, token: Hashable) -> None:
         self.perform(self.leader.purge(token, self.now_ms))
 
+    def remove(self, token: Hashable, offsets: list[int], moved: bool = False) -> None:
+        """As the node's driver does it: the log says what is a message, and of which group."""
+        live = self.leader.state.live
+        groups: dict[int, bytes] = {}
+        for header, batch in self.log:
+            if not header.is_control:
+                groups |= {at: group_of(body) for at, body in iterate_bodies(batch) if at in offsets and at not in live}
+        named = [offset if offset in live or offset in groups else -1 for offset in offsets]
+        self.perform(self.leader.remove(token, named, groups, moved))
+
     def counts(self) -> tuple[int, int, int]:
         """(waiting, in flight, delayed) as the leader counts them."""
         stats = self.leader.stats(self.now_ms)
