@@ -14,7 +14,12 @@ import msgspec
 
 from storage_nodes.protocol.errors import TRAITS, ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, encode_frame
-from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommittedReply, GroupMembership
+from storage_nodes.protocol.group_messages import (
+    GroupCommitReply,
+    GroupCommittedReply,
+    GroupDeleteReply,
+    GroupMembership,
+)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     CodesReply,
@@ -53,6 +58,7 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.GROUP_READ: StreamReadReply,
     Opcode.GROUP_COMMIT: GroupCommitReply,
     Opcode.GROUP_COMMITTED: GroupCommittedReply,
+    Opcode.GROUP_DELETE: GroupDeleteReply,
 }
 
 

@@ -17,7 +17,7 @@ from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
-from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
