@@ -376,10 +376,8 @@ async def test_sqs_clients_get_the_reason_when_they_name_it(front: Installation)
     await send(front, "bad")
     (message,) = await peek(front)
     await act(front, "dead-letter", message, reason="bad address")
-    ask = {
-        "QueueUrl": QUEUE_URL.replace("orders", "dead"),
-        "MessageSystemAttributeNames": ["Penstock.DeadLetterReason"],
-    }
+    url, names = QUEUE_URL.replace("orders", "dead"), ["Penstock.DeadLetterReason"]
+    ask = {"QueueUrl": url, "MessageSystemAttributeNames": names}
     (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
     death = json.loads(received["Attributes"]["Penstock.DeadLetterReason"])
     assert (death["reason"], death["note"]) == ("moved", "bad address")
@@ -447,7 +445,9 @@ async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Instal
     assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
 
 
-async def test_resend_that_is_repeated_is_one_message(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resend_that_is_repeated_is_one_message(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await send(front, "x")
     (message,) = await peek(front)
     monkeypatch.setattr(front.storage, "remove", storage_fails)

@@ -301,6 +301,7 @@ class QueueBook:
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
+        self._deadline_ms: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
         self._deadline_ms: dict[int, int] = {}  # when the last lease ends
@@ -376,6 +377,18 @@ class QueueBook:
 
     def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
         return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
+
+    def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
+        """-1: as if the lease had run out. Less: taken back without counting, which gives a new number."""
+        if not self._holds(offset, delivery, now_ms):
+            return
+        if visibility_ms < -1:
+            self.delivery[offset] = delivery - 1 + 2**20
+            visibility_ms = -2 - visibility_ms
+        self._deadline_ms[offset] = now_ms + max(0, visibility_ms)
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery > 0 and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class FifoBook(QueueBook):

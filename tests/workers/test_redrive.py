@@ -11,7 +11,7 @@ from django.utils import timezone
 from api import limits
 from api.audit.models import AuditEntry
 from api.queues import moving
-from api.queues.models import MessageMoveTask
+from api.queues.models import MessageMoveTask, Queue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import new_caller
 from tests.support.move_scene import Scene
@@ -255,6 +255,20 @@ def test_message_that_cannot_be_read_stays_and_the_others_go(scene: Scene) -> No
     task = run(scene, start(scene))
     assert (task.status, task.moved, task.skipped) == ("COMPLETED", 2, 1)
     assert scene.storage.logs[1][1] is not None
+
+
+def test_all_partitions_of_the_source_are_gone_through_and_watched(scene: Scene) -> None:
+    dead_letters(scene, count=4)
+    logs = scene.storage.logs
+    logs[7] = logs[1][2:]
+    logs[1][2:] = [None, None]
+    Queue.objects.filter(name="dead").update(partitions=[1, 7])
+    task = start(scene, messages_per_second=1)
+    move_slice(task.pk, scene.storage, monotonic=lambda: 0.0)
+    scene.fail("orders")
+    task = run(scene, task)
+    assert (task.status, task.moved, task.scanned, task.returned) == ("COMPLETED", 4, 4, 1)
+    assert set(task.position) == {"1", "7"} and bodies(scene, "orders") == ["m1", "m2", "m3"]
 
 
 def test_sample_before_the_rest(scene: Scene) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontend.crypto.envelope import seal, seal_as
+from frontend.crypto.envelope import Content, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
 from frontend.desk.seeing import Seen, history_of
 from frontend.errors import Refusal
@@ -28,7 +28,7 @@ from frontend.opening import Letter, open_record
 from frontend.routing.queues import QueueView
 from frontend.sqs.tags import tag_headers
 from storage_nodes.protocol.messages import AcquiredMessage
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, HEADER_TAG, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 
 _PLACE = struct.Struct(">IQ")
 # No key of a sender begins so and has this length; nor does one of a storage node, which says where a letter died.
@@ -42,8 +42,7 @@ def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> byte
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(seen.partition, seen.offset)),)
     if group is not None:
         headers += ((HEADER_GROUP, group.encode()),)
-    if seen.tag is not None:
-        headers += ((HEADER_TAG, seen.tag.encode()),)
+    headers += _tag_of(target, content)
     dedup_id = "" if target.fifo is None else seen.message_id
     history = history_of(source, seen, task, keeps_id=True)
     content = msgspec.structs.replace(content, dedup_id=dedup_id, history=history)
@@ -77,9 +76,7 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     letter, offset = leased.letter, leased.message.offset
     sender = letter.opened.sender.encode()
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(leased.partition, offset)),)
-    if target.fifo is None:
-        with suppress(Refusal):  # what was no tag where it came from stays an attribute
-            headers += tag_headers(letter.opened.content.attributes)
+    headers += _tag_of(target, letter.opened.content)
     if letter.group is not None:
         headers += ((HEADER_GROUP, letter.group.encode()),)
     if target.fifo is None:
@@ -91,3 +88,10 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
+
+
+def _tag_of(target: QueueView, content: Content) -> tuple[tuple[bytes, bytes], ...]:
+    if target.fifo is None:
+        with suppress(Refusal):  # what was no tag where it came from stays an attribute
+            return tag_headers(content.attributes)
+    return ()

@@ -39,14 +39,13 @@ class _Wanted(NamedTuple):
 
 
 class _Page(NamedTuple):
-    """What a look at the source came to. `blocked`: a FIFO message that is wanted and leased comes next."""
+    """What a look at the source came to. The task stands still before a FIFO message that is wanted and leased."""
 
     wanted: list[_Wanted]
     next_offset: int
     scanned: int
     matched: int
     skipped: int
-    blocked: bool
 
 
 class ScanSlice(Slice):
@@ -58,6 +57,7 @@ class ScanSlice(Slice):
         self._position = {name: list(places) for name, places in self._task.position.items()}
         self._moved = self._task.moved
         self._returned = self._task.returned
+        self._turn = 0  # whose partition is watched next
 
     def count_once(self) -> None:
         if self._filter == EVERYTHING and not self._task.dry_run:
@@ -66,17 +66,21 @@ class ScanSlice(Slice):
     def step(self) -> Step:
         if not self._position:
             self._position = self.in_storage(self._ends)
-        returned = 0 if self._task.dry_run else self._watch()
         partition = self._partition()
         if partition is None:
+            returned = sum(self._watch(name) for name in self._position)
             return self._checked(Step(0, ScanProgress(self._position, returned=returned), over=True))
+        names = list(self._position)
+        returned = self._watch(names[self._turn % len(names)])
+        self._turn += 1
         places = self._position[str(partition)]
         page = self._read(partition, self._look(partition, places[_NEXT]))
         if page.wanted:
             self.in_storage(lambda client: self._deliver(client, partition, page.wanted))
-        places[_NEXT] = page.next_offset
+        stands = page.next_offset <= places[_NEXT]
+        places[_NEXT] = max(places[_NEXT], page.next_offset)
         progress = ScanProgress(self._position, page.scanned, page.matched, page.skipped, returned)
-        wait_ms = limits.MOVE_RETRY_MS if page.blocked and not page.wanted else 0
+        wait_ms = limits.MOVE_RETRY_MS if stands and not page.wanted else 0
         return self._checked(Step(len(page.wanted), progress, wait_ms=wait_ms))
 
     # --- looking ------------------------------------------------------------------------------------------------
@@ -119,16 +123,16 @@ class ScanSlice(Slice):
                 continue
             if seen.state is not MessageState.WAITING:
                 if self.source.fifo is not None:
-                    return _Page(wanted, message.offset, scanned, matched, skipped, True)
+                    return _Page(wanted, message.offset, scanned, matched, skipped)
                 scanned, matched, skipped = scanned + 1, matched + 1, skipped + 1
                 continue
             body = self._copy(seen)
             size_bytes += len(body.body)
             if wanted and (len(wanted) >= room or size_bytes > limits.MOVE_BATCH_BYTES_MAX):
-                return _Page(wanted, message.offset, scanned, matched, skipped, False)
+                return _Page(wanted, message.offset, scanned, matched, skipped)
             wanted.append(body)
             scanned, matched = scanned + 1, matched + 1
-        return _Page(wanted, min(reply.next_offset, end), scanned, matched, skipped, False)
+        return _Page(wanted, min(reply.next_offset, end), scanned, matched, skipped)
 
     def _see(self, partition: int, message: BrowsedMessage) -> Seen:
         try:
@@ -158,18 +162,16 @@ class ScanSlice(Slice):
 
     # --- watching -----------------------------------------------------------------------------------------------
 
-    def _watch(self) -> int:
-        """How many of the messages that this task moved came back since the last look; one page a partition."""
-        returned = 0
-        for name, places in self._position.items():
-            partition = int(name)
-            reply = self._look(partition, places[_WATCHED])
-            for message in reply.messages:
-                content = self._see(partition, message).content
-                if content is not None and content.history is not None:
-                    returned += content.history.task == str(self._task.uuid)
-            places[_WATCHED] = reply.next_offset
-        return returned
+    def _watch(self, name: str) -> int:
+        """How many of the messages that this task moved came back to a partition since the last look; a page of it."""
+        if self._task.dry_run:
+            return 0
+        places, partition = self._position[name], int(name)
+        reply = self._look(partition, places[_WATCHED])
+        places[_WATCHED] = max(places[_WATCHED], reply.next_offset)
+        contents = [self._see(partition, message).content for message in reply.messages]
+        histories = [content.history for content in contents if content is not None and content.history is not None]
+        return sum(history.task == str(self._task.uuid) for history in histories)
 
     def _checked(self, step: Step) -> Step:
         """Raises MoveFailed when more came back than may."""
