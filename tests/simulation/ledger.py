@@ -302,6 +302,7 @@ class QueueBook:
         self.dead: list[int] = []  # removed as dead letters, and not looked at yet
         self.bodies: dict[int, bytes] = {}
         self.delivery: dict[int, int] = {}
+        self._deadline_ms: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
         self._deadline_ms: dict[int, int] = {}  # when the last lease ends
