@@ -23,10 +23,13 @@ from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_RELEASED,
     Record,
     RecordError,
     decode_body,
     encode_body,
+    origin_offset,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ MOVES_FAILED = Counter("penstock_node_dead_letter_moves_failed", "Moves to a dea
 
 # With these no later try will do better: the messages may be received again.
 _FINAL = (ErrorCode.UNKNOWN_PARTITION, ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE)
-_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DEDUP, HEADER_DEAD_SOURCE)
+_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DUE, HEADER_RELEASED, HEADER_DEDUP, HEADER_DEAD_SOURCE)
 
 _log = structlog.get_logger()
 
@@ -113,7 +116,9 @@ def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
     except RecordError:
         record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
     headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
-    source = DeadSource(partition, letter.offset, letter.sent_ms, letter.first_received_ms, letter.receives)
+    # The place that gave a scheduled message its id is where it was scheduled.
+    origin = origin_offset(record.headers, letter.offset)
+    source = DeadSource(partition, origin, letter.sent_ms, letter.first_received_ms, letter.receives)
     headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
     headers.append((HEADER_DEDUP, dead_letter_id(partition, letter.offset)))
     return encode_body(record.value, record.key, headers)

@@ -33,6 +33,8 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_RECORD = 19
     UNAVAILABLE = 20
     RECEIPT_STALE = 21  # FIFO: the lease of this receipt ran out, or the message was handed out again since
+    NOT_SCHEDULED = 30  # the message is due, was cancelled, or never was scheduled
+    SCHEDULE_FULL = 31
 
 
 class ErrorTraits(NamedTuple):
@@ -71,6 +73,8 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.UNKNOWN_RECORD: _FINAL,
     ErrorCode.UNAVAILABLE: _LATER,
     ErrorCode.RECEIPT_STALE: _FINAL,
+    ErrorCode.NOT_SCHEDULED: _FINAL,
+    ErrorCode.SCHEDULE_FULL: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 

@@ -23,6 +23,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              again  offsets delivered before, or delayed ones that are due
                              fresh  flat (offset, sent_ms)..., messages never delivered before
     8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
+   16 RESCHEDULED          flat (offset, due_ms; 0 = cancelled)... of scheduled messages
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -44,6 +45,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     RECEIPTS_PER_CALL_MAX,
     RECORD_BYTES_MAX,
+    SCHEDULE_CHANGES_PER_CALL_MAX,
 )
 from storage_nodes.protocol.records import decode_body, encode_body
 
@@ -55,6 +57,7 @@ PURGED = 5
 CONFIGURED = 6
 LEASED = 7
 DEAD_LETTERED = 8
+RESCHEDULED = 16
 
 # Positions of the fields that all kinds have.
 KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
@@ -65,7 +68,7 @@ COMMAND_ITEMS_MAX = 10_000
 LEASED_ITEMS_MAX = 2_000
 # Messages that one batch may expire; what is left is expired by the batches that follow.
 EXPIRED_PER_COMMAND_MAX = 10_000
-# Purges and configurations in one control batch.
+# Purges, configurations and changes of the schedule in one control batch.
 SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
 # Largest msgpack forms: an integer takes 9 bytes, a small array's header 1. The last call or range may overshoot the
@@ -84,7 +87,7 @@ _BATCH_BYTES_MAX = (
     + _DELETED_BYTES_MAX
     + _CHANGED_BYTES_MAX
     + _EXPIRED_BYTES_MAX
-    + 100 * SINGLE_COMMANDS_PER_BATCH_MAX
+    + (100 + 18 * SCHEDULE_CHANGES_PER_CALL_MAX) * SINGLE_COMMANDS_PER_BATCH_MAX
 )
 assert max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX, _CHANGED_BYTES_MAX, _EXPIRED_BYTES_MAX) < RECORD_BYTES_MAX - 1_000
 assert _BATCH_BYTES_MAX < BATCH_BYTES_MAX - 1_000, "one control batch holds all that is taken at once"
