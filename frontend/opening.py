@@ -15,7 +15,16 @@ import msgspec
 from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import DeadSource
-from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_GROUP, RecordError, decode_body
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    RecordError,
+    decode_body,
+    origin_offset,
+)
+
+_NOWHERE = -1
 
 _decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -27,6 +36,8 @@ class Letter(NamedTuple):
     group: str | None
     dead: DeadSource | None
     lender: str | None
+    # Where a message lay that was scheduled and became due; None for others.
+    origin: int | None = None
 
 
 class KeyNotLent(EnvelopeError):
@@ -47,7 +58,8 @@ def open_record(queue: QueueView, body: bytes) -> Letter:
         raise RecordError("a group id that is not ASCII") from None
     raw_source = headers.get(HEADER_DEAD_SOURCE)
     if raw_source is None:
-        return Letter(_open_own(queue, record.value), group, None, None)
+        origin = origin_offset(record.headers, _NOWHERE) if HEADER_RELEASED in headers else None
+        return Letter(_open_own(queue, record.value), group, None, None, origin)
     opened, lender = _open_dead(queue, record.value)
     try:
         return Letter(opened, group, _decode_source(raw_source), lender)

@@ -166,6 +166,8 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         sequence = sequence_number(message.offset)
     if queue.fifo is not None or opened.content.dedup_id:
         at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
+        if letter.origin is not None:
+            offset = letter.origin
         message_id = plane.message_ids.of(at, offset)
     if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms

@@ -5,7 +5,14 @@
 
 from __future__ import annotations
 
-from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, VISIBILITY_MS_MAX
+from storage_nodes.limits import (
+    ACQUIRE_WAIT_MS_MAX,
+    FRAME_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    SCHEDULE_CHANGES_PER_CALL_MAX,
+    SCHEDULE_PAGE_MESSAGES_MAX,
+    VISIBILITY_MS_MAX,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -36,6 +43,11 @@ TAG_KEY_CHARS_MAX = 128
 TAG_VALUE_CHARS_MAX = 256
 POLICY_BYTES_MAX = 8_192
 PARTITIONS_PER_QUEUE_MAX = 64
+
+# Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
+SCHEDULED_LISTED = 100
+SCHEDULED_LISTED_MAX = 1_000
+SCHEDULED_CHANGED_MAX = 100
 
 # --- HTTP ---------------------------------------------------------------------------------------------------
 # A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
@@ -115,6 +127,7 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
+assert SCHEDULED_LISTED_MAX <= SCHEDULE_PAGE_MESSAGES_MAX and SCHEDULED_CHANGED_MAX <= SCHEDULE_CHANGES_PER_CALL_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
 assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with its attributes must fit one record"
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"

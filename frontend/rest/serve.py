@@ -16,6 +16,7 @@ from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.rest.messages import ROUTES, RestCall, Route
 from frontend.rest.problems import send_problem
+from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.routing.queues import Address
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 _MESSAGES = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend))?" % QUEUE_NAME_CHARS_MAX
+)
+_SCHEDULED = re.compile(
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/scheduled(?:/(cancel|reschedule))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
@@ -45,6 +49,14 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
         if match is not None:
             route = ROUTES[match[2]]
             action = route.action
+            if request.method != "POST":
+                raise Refusal("MethodNotAllowed", "Only POST is supported here.")
+            await _serve_messages(plane, request, route, match[1].decode(), began)
+        elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
+            if (request.method, match[2]) not in SCHEDULED_ROUTES:
+                raise Refusal("MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them.")
+            route = SCHEDULED_ROUTES[request.method, match[2]]
+            action = route.action
             await _serve_messages(plane, request, route, match[1].decode(), began)
         else:
             await _pass_on(plane, request, began)
@@ -64,8 +76,6 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
 
 
 async def _serve_messages(plane: Plane, request: Request, route: Route, name: str, send: Send) -> None:
-    if request.method != "POST":
-        raise Refusal("MethodNotAllowed", "Only POST is supported here.")
     await request.read_body()
     caller = await plane.authenticator.authenticate(request)
     call = RestCall(plane, request, caller, Address(caller.account_id, name))

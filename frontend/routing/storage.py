@@ -10,7 +10,7 @@ from typing import Protocol
 
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import AcquireReply, QueueStats, SendReply
+from storage_nodes.protocol.messages import AcquireReply, QueueStats, ScheduledReply, SendReply
 
 
 class Storage(Protocol):
@@ -29,5 +29,11 @@ class Storage(Protocol):
     ) -> list[ErrorCode]: ...
 
     async def purge(self, partition: int) -> int: ...
+
+    async def scheduled(
+        self, partition: int, messages_max: int, after: tuple[int, int] = (-1, -1), until_ms: int = 2**63 - 1
+    ) -> ScheduledReply: ...
+
+    async def reschedule(self, partition: int, changes: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
 
     async def stats(self, partition: int) -> QueueStats: ...

@@ -31,6 +31,7 @@ from frontend.limits import (
 from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntry
 from frontend.sqs.attributes_md5 import attributes_md5
 from frontend.sqs.fifo import FifoRules, check_dedup_id, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from frontend.sqs.scheduling import read_due, with_due
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
 
 TRACE_HEADER = "AWSTraceHeader"
@@ -55,6 +56,7 @@ class Draft(NamedTuple):
     body_md5: str
     attributes_md5: str | None
     trace_md5: str | None
+    due: bytes = b""  # of a scheduled message: the content of its HEADER_DUE
 
 
 class SendRules(NamedTuple):
@@ -81,11 +83,13 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
     size_bytes = len(raw)
     attributes: Attributes = {}
     attributes_digest = trace_digest = None
+    due = b""
     trace_header = ""
     if fields.message_attributes:
         attributes, attribute_bytes = _check_attributes(fields.message_attributes)
         size_bytes += attribute_bytes
         attributes_digest = attributes_md5(attributes)
+        due = read_due(attributes)
     if fields.message_system_attributes:
         trace_header = _check_system_attributes(fields.message_system_attributes)
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
@@ -95,6 +99,10 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         dedup_id, headers = _clear_headers(fields, rules)
     else:
         dedup_id, headers = _fifo_headers(fields, rules.delay_ms, rules.fifo, raw)
+    if due:
+        if fields.delay_seconds:
+            raise invalid("A message with a delivery time of its own takes no DelaySeconds.")
+        headers = with_due(headers, due)
     return Draft(
         Content(body, attributes, trace_header, dedup_id),
         headers,
@@ -102,6 +110,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         hashlib.md5(raw, usedforsecurity=False).hexdigest(),
         attributes_digest,
         trace_digest,
+        due,
     )
 
 
