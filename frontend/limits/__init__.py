@@ -46,7 +46,7 @@ PARTITIONS_PER_QUEUE_MAX = 64
 
 # Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
 SCHEDULED_LISTED = 100
-SCHEDULED_LISTED_MAX = 1_000
+SCHEDULED_LISTED_MAX = 500
 SCHEDULED_CHANGED_MAX = 100
 
 # --- HTTP ---------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.state import release_header
+from storage_nodes.node.bodies import read_scattered
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -122,10 +123,6 @@ def _read(
     found: Callable[[dict[int, bytes]], None],
     lost: Callable[[], None] = lambda: None,
 ) -> None:
-    bodies = replica.bodies.read(offsets)
-    if bodies is not None:
-        found(bodies)
-        return
     epoch = replica.raft.epoch
 
     def done(bodies: dict[int, bytes]) -> None:
@@ -134,7 +131,7 @@ def _read(
         else:
             lost()
 
-    replica.bodies.read_later(offsets, done)
+    read_scattered(replica.log, replica.host.run_cold, offsets, done)
 
 
 def _still_scheduled(replica: QueueReplica, pairs: Pairs, bodies: dict[int, bytes]) -> Pairs:
