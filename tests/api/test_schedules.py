@@ -11,11 +11,14 @@ from django.utils import timezone
 
 from api import limits
 from api.audit.models import AuditEntry
+from api.queues import actions
 from api.queues.models import Queue
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.firing import due_ticks
 from api.schedules.models import Schedule
 from tests.support.control_plane import Caller, new_caller
+from tests.support.scripted_storage import ScriptedStorage
+from workers.lifecycle.settling import settle
 
 PATH = "/v1/queues/orders/schedules"
 WISH = {"name": "nightly", "cron": "30 2 * * *", "time_zone": "Europe/Paris", "body": "do it"}
@@ -132,13 +135,15 @@ def test_ticks_that_are_a_little_late_all_come() -> None:
 
 
 @pytest.fixture
-def owner(caller: Caller) -> Caller:
+def owner(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """Whose queues `orders` and `line.fifo` are active."""
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    caller = new_caller()
     for name in ("orders", "line.fifo"):
         attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
         answer = caller.sqs("CreateQueue", QueueName=name, Attributes=attributes)
         assert answer.status_code == 200, answer.json()
-        Queue.objects.filter(account_id=caller.account_id, name=name).update(state="active", partitions=[7])
     return caller
 
 
