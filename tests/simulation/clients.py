@@ -37,6 +37,7 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.ACQUIRE: AcquireReply,
     Opcode.DELETE: CodesReply,
     Opcode.CHANGE_VISIBILITY: CodesReply,
+    Opcode.RESCHEDULE: CodesReply,
     Opcode.CREATE_PARTITION: PartitionInfo,
     Opcode.DELETE_PARTITION: Empty,
     Opcode.MOVE_REPLICA: PartitionInfo,
