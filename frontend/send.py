@@ -7,11 +7,13 @@
     throttle        limits/gcra.py                account, key, queue
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client          to one partition; returns when a majority has fsynced
+    store           storage_nodes.client          to one partition; returns when a majority has fsynced, or as
+                                                  `Penstock.Acks` asks
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
-No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas.
+No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas, unless less was
+asked for.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
+from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
@@ -30,6 +33,7 @@ from frontend.sqs.asks import MessageFields
 from frontend.sqs.fifo import sequence_number
 from frontend.sqs.scheduling import check_due
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply
 from storage_nodes.protocol.records import encode_body
@@ -49,11 +53,11 @@ class Sent(NamedTuple):
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     draft = _draft(plane, queue, fields)
     message_id, body = encrypt(caller, queue, draft)
-    partition, reply = await store(plane, queue, [body], not draft.headers)
+    partition, reply = await store(plane, queue, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
     sent = Sent(message_id, draft)
     if draft.due:
@@ -65,13 +69,14 @@ async def send_messages(
     plane: Plane, caller: Principal, address: Address, batch: Sequence[MessageFields]
 ) -> list[Sent | Refusal]:
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
     check_batch_size(drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
+    acks = Acks.NONE  # what is stored together is answered as the most careful of its messages asks
     for draft in drafts:
         if isinstance(draft, Refusal):
             outcomes.append(draft)
@@ -80,8 +85,9 @@ async def send_messages(
         bodies.append(body)
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
+        acks = max(acks, draft.acks)
     if bodies:
-        partition, reply = await store(plane, queue, bodies, plain)
+        partition, reply = await store(plane, queue, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
         if any(isinstance(draft, Draft) and draft.due for draft in drafts):
             named = iter(
@@ -95,6 +101,14 @@ async def send_messages(
 
 
 # --- stages, shared with receive.py ---
+
+
+async def queue_to_send_to(plane: Plane, caller: Principal, address: Address) -> QueueView:
+    try:
+        return authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    except Refusal as refusal:
+        throttle_account(plane, caller)
+        return await create_by_send(plane, caller, address, refusal)
 
 
 def authorise(plane: Plane, caller: Principal, action: str, address: Address) -> QueueView | None:
@@ -125,13 +139,15 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> tuple[int, SendReply]:
+async def store(
+    plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks
+) -> tuple[int, SendReply]:
     """(partition that has them, its answer)."""
     # A FIFO queue has one partition: its order and its deduplication are that partition's.
     partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
     with plane.storage_calls:
         try:
-            return partition, await plane.storage.send(partition, bodies, plain)
+            return partition, await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")

@@ -49,6 +49,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
 }
+_FIFO_ONLY = frozenset(_FIFO_VALUES) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 # An empty value takes these away again.
 _REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId", *EXTENSIONS})
 
@@ -203,7 +204,7 @@ def _normalise(attributes: dict[str, str], queue_name: str) -> dict[str, str]:
     result = {}
     for name, value in attributes.items():
         check = _CHECKS.get(name)
-        if check is None or (name in _FIFO_VALUES and not is_fifo(queue_name)):
+        if check is None or (name in _FIFO_ONLY and not is_fifo(queue_name)):
             raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
         result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
     if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":

@@ -29,7 +29,7 @@ from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from api.schedules.models import Schedule
 from frontend.metadata.records import RecordKind, queue_change_key
-from frontend.sqs.extensions import dedup_window_ms
+from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
 
 
@@ -74,7 +74,12 @@ def _config(queue: Queue) -> QueueConfig:
         retention_ms=int(attributes["MessageRetentionPeriod"]) * 1000,
         fifo=queue.fifo,
         dedup_window_ms=dedup_window_ms(attributes),
+        paused=is_paused(attributes),
+        park_groups=parks_groups(attributes),
     )
+    retry = retry_of(attributes)
+    if retry is not None:
+        config = msgspec.structs.replace(config, **retry.config())
     redrive, target = redrive_of(attributes), target_of(queue)
     if redrive is None or target is None:
         return config

@@ -5,14 +5,8 @@
 
 from __future__ import annotations
 
-from storage_nodes.limits import (
-    ACQUIRE_WAIT_MS_MAX,
-    FRAME_BYTES_MAX,
-    RECORD_BYTES_MAX,
-    SCHEDULE_CHANGES_PER_CALL_MAX,
-    SCHEDULE_PAGE_MESSAGES_MAX,
-    VISIBILITY_MS_MAX,
-)
+from storage_nodes import limits as storage_limits
+from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, VISIBILITY_MS_MAX
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -69,6 +63,10 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 SHUTDOWN_GRACE_S = 10
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
+
+# Parked groups in one page of a list.
+PARKED_GROUPS_PER_PAGE_DEFAULT = 100
+PARKED_GROUPS_PER_PAGE_MAX = 1_000
 
 # --- authentication -----------------------------------------------------------------------------------------
 CLOCK_SKEW_S_MAX = 900
@@ -127,8 +125,11 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
-assert SCHEDULED_LISTED_MAX <= SCHEDULE_PAGE_MESSAGES_MAX and SCHEDULED_CHANGED_MAX <= SCHEDULE_CHANGES_PER_CALL_MAX
+assert SCHEDULED_LISTED_MAX <= storage_limits.SCHEDULE_PAGE_MESSAGES_MAX
+assert SCHEDULED_CHANGED_MAX <= storage_limits.SCHEDULE_CHANGES_PER_CALL_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
+assert PARKED_GROUPS_PER_PAGE_MAX <= storage_limits.PARKED_GROUPS_PER_PAGE_MAX
+assert BATCH_ENTRIES_MAX <= storage_limits.UNPARK_GROUPS_MAX
 assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with its attributes must fit one record"
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
 assert GROUP_ID_CHARS_MAX <= DEDUP_KEY_BYTES_MAX, "an id is a key where the queue is the scope"

@@ -112,7 +112,7 @@ def _integer(given: dict[str, str], name: str) -> int | None:
 
 
 SCHEDULED_ROUTES: dict[tuple[str, bytes | None], Route] = {
-    ("GET", None): Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list),
+    ("GET", None): Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list, "GET"),
     ("POST", b"cancel"): Route("cancel_scheduled", msgspec.json.Decoder(CancelJson).decode, _cancel),
     ("POST", b"reschedule"): Route("reschedule", msgspec.json.Decoder(RescheduleJson).decode, _reschedule),
 }

@@ -1,7 +1,7 @@
 """Receiving from the partitions of a queue: sweep, then park at all of them; and what must be handed back.
 
 A poll that ends early (the client left, the process stops) is cancelled at the nodes. Messages that were leased in
-the same instant are made visible again at once, so that nobody waits for a lease that nobody holds.
+the same instant are made visible again at once, and do not count as received: nobody has seen them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from frontend.http import Disconnected
 from frontend.routing.partitioner import search_order
 from frontend.routing.storage import Storage
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, VisibilityMode
 
 
 class Lease(NamedTuple):
@@ -73,7 +73,7 @@ async def poll_while_connected(
             await _cancel_and_release(storage, [poll])
 
 
-async def release(storage: Storage, leases: Sequence[Lease]) -> None:
+async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
     by_partition: dict[int, list[tuple[int, int, int]]] = {}
     for lease in leases:
@@ -81,7 +81,7 @@ async def release(storage: Storage, leases: Sequence[Lease]) -> None:
         changes.append((lease.message.offset, lease.message.delivery, 0))
     for partition, changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes)
+            await storage.change_visibility(partition, changes, mode)
         except StorageError:
             continue
 
@@ -99,7 +99,7 @@ async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk
     leases = [lease for poll in done if poll.exception() is None for lease in poll.result()]
     if not leases:
         return done[0].result()  # raises what it raised
-    await release(storage, leases[ask.messages_max :])
+    await release(storage, leases[ask.messages_max :], VisibilityMode.UNCOUNTED)
     return leases[: ask.messages_max]
 
 
@@ -108,7 +108,7 @@ async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[lis
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
-            await release(storage, outcome)
+            await release(storage, outcome, VisibilityMode.UNCOUNTED)
 
 
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:

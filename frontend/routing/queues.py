@@ -16,7 +16,7 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
-from frontend.sqs.extensions import DEDUPLICATION_WINDOW
+from frontend.sqs.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.sqs.fifo import FifoRules
 from frontend.sqs.validation import SendRules
 
@@ -52,6 +52,7 @@ class QueueView:
         "send_rules",
         "visibility_ms",
         "wait_ms",
+        "zero_releases",
     )
 
     def __init__(self, record: QueueRecord, keyring: Keyring) -> None:
@@ -61,6 +62,7 @@ class QueueView:
         self.partitions = tuple(record.partitions)
         self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
+        self.zero_releases = attributes.get(UNCOUNTED_RELEASE) == "true"
         # None: a standard queue.
         self.fifo = FifoRules.of(attributes) if record.fifo else None
         dedups = self.fifo is None and DEDUPLICATION_WINDOW in attributes
@@ -69,6 +71,7 @@ class QueueView:
             1000 * int(attributes.get("DelaySeconds", "0")),
             self.fifo,
             dedups,
+            acks_of(attributes.get(ACKS)),
         )
         # Messages may have ids made from where they lie (frontend/crypto/message_ids.py).
         self.numbers_messages = record.fifo or dedups

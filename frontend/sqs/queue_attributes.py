@@ -54,6 +54,7 @@ _COUNTS = (
 )
 _READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
 _SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
+_FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 _KNOWN = _SETTABLE | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
@@ -142,7 +143,7 @@ def queue_attributes(
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
-    if attribute not in _SETTABLE or (attribute in _FIFO and not fifo):
+    if attribute not in _SETTABLE or (attribute in _FIFO_ONLY and not fifo):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")

@@ -30,8 +30,10 @@ from frontend.limits import (
 )
 from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntry
 from frontend.sqs.attributes_md5 import attributes_md5
+from frontend.sqs.extensions import ACKS, ACKS_WORDS
 from frontend.sqs.fifo import FifoRules, check_dedup_id, check_fifo_group, check_group, choose_dedup_id, dedup_key
 from frontend.sqs.scheduling import read_due, with_due
+from storage_nodes.model import Acks
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
 
 TRACE_HEADER = "AWSTraceHeader"
@@ -48,7 +50,8 @@ _NUMBER_EXPONENT_MAX = 128
 
 
 class Draft(NamedTuple):
-    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count."""
+    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count; `acks` says
+    when its send is answered."""
 
     content: Content
     headers: tuple[tuple[bytes, bytes], ...]
@@ -56,6 +59,7 @@ class Draft(NamedTuple):
     body_md5: str
     attributes_md5: str | None
     trace_md5: str | None
+    acks: Acks
     due: bytes = b""  # of a scheduled message: the content of its HEADER_DUE
 
 
@@ -65,12 +69,14 @@ class SendRules(NamedTuple):
     delay_ms   of a message that names none
     fifo       its rules if it is a FIFO queue
     dedups     a standard queue that drops what repeats a deduplication id (`Penstock.DeduplicationWindow`)
+    acks       when the send of a message is answered that says nothing of it (`Penstock.Acks`)
     """
 
     message_bytes_max: int = MESSAGE_BYTES_MAX
     delay_ms: int = 0
     fifo: FifoRules | None = None
     dedups: bool = False
+    acks: Acks = Acks.QUORUM
 
 
 def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
@@ -85,11 +91,14 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
     attributes_digest = trace_digest = None
     due = b""
     trace_header = ""
+    acks = rules.acks if fields.penstock_acks is None else _check_acks(fields.penstock_acks)
     if fields.message_attributes:
         attributes, attribute_bytes = _check_attributes(fields.message_attributes)
         size_bytes += attribute_bytes
         attributes_digest = attributes_md5(attributes)
         due = read_due(attributes)
+        if ACKS in attributes:
+            acks = _check_acks(attributes[ACKS][1].decode(errors="replace"))
     if fields.message_system_attributes:
         trace_header = _check_system_attributes(fields.message_system_attributes)
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
@@ -110,6 +119,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         hashlib.md5(raw, usedforsecurity=False).hexdigest(),
         attributes_digest,
         trace_digest,
+        acks,
         due,
     )
 
@@ -189,6 +199,12 @@ def check_visibility_s(value: int | None) -> int | None:
     return value
 
 
+def check_give_back_s(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= VISIBILITY_S_MAX:
+        raise invalid(f"delay_seconds must be between 0 and {VISIBILITY_S_MAX}.")
+    return value
+
+
 T = TypeVar("T")
 
 
@@ -201,6 +217,13 @@ def attempt(check: Callable[[], T]) -> T | Refusal:
 
 
 # --- parts of a message ---
+
+
+def _check_acks(word: str) -> Acks:
+    acks = ACKS_WORDS.get(word)
+    if acks is None:
+        raise _bad_value(word, ACKS, f"Must be one of {', '.join(ACKS_WORDS)}.")
+    return acks
 
 
 def _clear_headers(fields: MessageFields, rules: SendRules) -> tuple[str, tuple[tuple[bytes, bytes], ...]]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage
 
 
 class Inbox:

@@ -23,8 +23,14 @@ class Opcode(enum.IntEnum):
     QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
-    SCHEDULED = 24
-    RESCHEDULE = 25
+    GROUP_JOIN = 22
+    GROUP_HEARTBEAT = 23
+    GROUP_LEAVE = 24
+    GROUP_FENCE = 25
+    GROUP_READ = 26
+    GROUP_COMMIT = 27
+    GROUP_COMMITTED = 28
+    GROUP_DELETE = 29
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
@@ -37,7 +43,11 @@ class Opcode(enum.IntEnum):
     HEARTBEAT = 42
     MANAGE = 43
     SCRUB = 50
+    SCHEDULED = 54
+    RESCHEDULE = 55
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
+    PARKED_GROUPS = 80
+    UNPARK = 81
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -59,7 +69,7 @@ class Hello(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Give up a parked ACQUIRE or STREAM_READ; it is answered with CANCELLED if it was still parked."""
+    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked."""
 
     correlation_id: int
 
@@ -103,7 +113,8 @@ class AcquireRequest(Message, frozen=True):
 
 
 class AcquiredMessage(Message, frozen=True):
-    """`delivery` counts from 1 and is part of the receipt; first_received_ms and sent_ms are ms since the epoch."""
+    """`delivery` begins with 1 and is part of the receipt (how often the message was received is read off it:
+    deliveries.py); first_received_ms and sent_ms are ms since the epoch."""
 
     offset: int
     delivery: int
@@ -130,11 +141,20 @@ class CodesReply(Message, frozen=True):
     codes: list[int]
 
 
+class VisibilityMode(enum.IntEnum):
+    """What a change of visibility means. Numbers are on the wire."""
+
+    SET = 0  # visible when it says, 0 = at once
+    NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
+    UNCOUNTED = 2  # as SET, and the receive does not count
+
+
 class ChangeVisibilityRequest(Message, frozen=True):
     """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
 
     partition: int
     changes: list[tuple[int, int, int]]
+    mode: int = 0
 
 
 class PurgeRequest(Message, frozen=True):
@@ -145,6 +165,14 @@ class PurgeReply(Message, frozen=True):
     purged: int
 
 
+class RetryKind(enum.IntEnum):
+    """How the pause before another receive grows. Numbers are on disk; 0 = there is none."""
+
+    FIXED = 1
+    LINEAR = 2
+    EXPONENTIAL = 3
+
+
 class QueueConfig(Message, frozen=True):
     """The part of a queue's configuration that its partitions enforce.
 
@@ -152,6 +180,9 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms        how long a deduplication id is remembered
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
+    paused                 nothing is handed out; everything else goes on
+    park_groups            FIFO: a group whose message became a dead letter is held until it is unparked
+    retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
     """
 
     retention_ms: int = 345_600_000
@@ -160,6 +191,12 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms: int = 300_000
     max_receives: int = 0
     dead_letter_partition: int = 0
+    paused: bool = False
+    retry_kind: int = 0
+    retry_delay_ms: int = 0
+    retry_max_ms: int = 0
+    retry_jitter_permille: int = 0
+    park_groups: bool = False
 
 
 class ConfigureRequest(Message, frozen=True):
@@ -176,6 +213,7 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    `parked_groups` are held.
     """
 
     waiting: int
@@ -186,6 +224,40 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+    parked_groups: int = 0
+
+
+class ParkedGroupsRequest(Message, frozen=True):
+    """Groups that are held, by name, from the first one behind `after` on."""
+
+    partition: int
+    after: bytes = b""
+    groups_max: int = 100
+
+
+class ParkedGroup(Message, frozen=True):
+    """Held since since_ms (ms since the epoch), when its message at `offset` became a dead letter. `messages` stand in
+    it, as far as the leader has looked ahead."""
+
+    group: bytes
+    since_ms: int
+    offset: int
+    messages: int
+
+
+class ParkedGroupsReply(Message, frozen=True):
+    """`total` counts all of the partition."""
+
+    groups: list[ParkedGroup]
+    total: int
+
+
+class UnparkRequest(Message, frozen=True):
+    """Hand these groups out again, in their order; none named = all. Answered with CodesReply after commit, one code a
+    group: UNKNOWN_RECORD for one that is not held."""
+
+    partition: int
+    groups: list[bytes]
 
 
 class MessageState(enum.IntEnum):
@@ -206,7 +278,8 @@ class QueueBrowseRequest(Message, frozen=True):
 
 
 class BrowsedMessage(Message, frozen=True):
-    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits. `delivery`: how often it
+    was received."""
 
     offset: int
     state: int
@@ -258,14 +331,26 @@ class RescheduleRequest(Message, frozen=True):
     changes: list[tuple[int, int]]
 
 
+class DeathReason(enum.IntEnum):
+    """Why a message became a dead letter. Numbers are in messages: never reuse one. 0 = it was not noted yet."""
+
+    MAX_RECEIVES = 1  # it was received as often as its queue allows, and not deleted
+
+
 class DeadSource(Message, frozen=True):
-    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
+
+    It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
+    """
 
     partition: int
     offset: int
     sent_ms: int
     first_received_ms: int
     receives: int
+    reason: int = 0
+    died_ms: int = 0
+    receives_max: int = 0
 
 
 # --- stream partitions --------------------------------------------------------------------------------------
@@ -434,155 +519,6 @@ class ScrubReply(Message, frozen=True):
 
 class Empty(Message, frozen=True):
     pass
-
-
-# --- between nodes ------------------------------------------------------------------------------------------
-
-
-class PeerHello(Message, frozen=True):
-    """First frame between nodes. Frames of an older incarnation of a node are dropped.
-
-    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. The rest is
-    where the caller says that it listens. A node that is not let in gets an ErrorReply and is hung up on.
-    """
-
-    cluster_id: str
-    node_id: int
-    incarnation: int
-    to: int = 0
-    host: str = ""
-    port: int = 0
-    zone: str = ""
-
-
-class Heartbeat(Message, frozen=True):
-    """`seq` is the sender's clock; `echo_seq` is the highest heard of the receiver's `echo_incarnation` (F5)."""
-
-    node_id: int
-    incarnation: int
-    seq: int
-    echo_seq: int
-    echo_incarnation: int
-    # The sender is about to stop: give it no leadership.
-    retiring: bool = False
-    # Its disk is nearly full: it takes no messages, and no leadership.
-    read_only: bool = False
-    # Its disk is slow: give it no leadership.
-    slow: bool = False
-    # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
-    sync_us: int = 0
-
-
-class Manage(Message, frozen=True):
-    """Commands of the cluster machine that a node asks the manager to log. Not answered: the sender sees them folded,
-    and sends them again until it does."""
-
-    commands: list[bytes]
-
-
-# Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
-# unless said otherwise; `partition` names the group.
-
-
-class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
-    """Batches that follow `prev_offset` (= base offset of the first), whose predecessor was written in prev_epoch."""
-
-    partition: int
-    epoch: int
-    prev_epoch: int
-    prev_offset: int
-    commit: int
-    entries: list[bytes]
-    # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
-    replicated: int = 0
-    # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
-    learner: bool = False
-
-
-class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
-    """Sent after the follower's fsync. ok: `offset` = its durable log end that matches the leader's.
-
-    Not ok: the logs differ at prev_offset; (conflict_epoch, offset) = the last epoch at or below the asked one and
-    where it ends in the follower's log, so that the leader backs off an epoch at a time (R16).
-    `commit` is what the follower knows to be committed: only an answer proves that a commit notice arrived.
-    """
-
-    partition: int
-    epoch: int
-    ok: bool
-    offset: int
-    conflict_epoch: int = 0
-    commit: int = 0
-    # The replica is suspect: its log may end below what it once acknowledged.
-    suspect: bool = False
-
-
-class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
-    partition: int
-    epoch: int
-    last_epoch: int
-    log_end: int
-    pre_vote: bool = False
-    # The leader itself asked for this election (TimeoutNow): a live leader is no reason to refuse.
-    transfer: bool = False
-
-
-class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
-    partition: int
-    epoch: int
-    granted: bool
-    pre_vote: bool = False
-    # The voter is suspect: its vote counts only where every voter grants one (R12b).
-    suspect: bool = False
-
-
-class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
-    """The leader of `epoch` hands over: stand for election at once, without pre-votes."""
-
-    partition: int
-    epoch: int
-
-
-class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
-    """A piece of the log up to `end_offset`, for a follower that cannot be fed from the leader's log.
-
-    Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
-    that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
-    the epoch boundaries: epochs[i] starts at starts[i].
-    """
-
-    partition: int
-    epoch: int
-    end_offset: int
-    last_epoch: int
-    number: int
-    checkpoint: bytes
-    entries: list[bytes]
-    done: bool
-    epochs: list[int] = []
-    starts: list[int] = []
-    # The leader takes the receiver for a learner, as in AppendEntries.
-    learner: bool = False
-    # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
-    configuration: bytes = b""
-    configuration_end: int = 0
-
-
-class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
-    """Chunk `number` was taken; the last one: the snapshot is installed, durably."""
-
-    partition: int
-    epoch: int
-    end_offset: int
-    number: int
-
-
-RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply
-
-
-class RaftFrame(Message, frozen=True):
-    incarnation: int
-    messages: list[RaftMessage]
 
 
 _encoder = msgspec.msgpack.Encoder()

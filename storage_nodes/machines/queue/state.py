@@ -41,10 +41,12 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
 )
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
-from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
 from storage_nodes.protocol.records import (
@@ -108,12 +110,14 @@ class QueueState:
         "log_end",
         "purged",
         "received",
+        "retry",
         "scheduled",
         "sent",
     )
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
+        self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
@@ -143,8 +147,8 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id, dead_source, due, released = machine_headers(body)
-            if released and not self._fold_release(offset, released, noted):
+            delay_ms, group, dedup_id, dead_source, due, release = machine_headers(body)
+            if release and not self._fold_release(offset, release, noted):
                 continue
             if dedup_id:
                 if dedup is None:
@@ -188,9 +192,9 @@ class QueueState:
         self.deleted_ahead.add(offset, offset + 1)
         return True
 
-    def _fold_release(self, offset: int, released: bytes, noted: Noted) -> bool:
+    def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
         """Whether the record at `offset` is a message now, that which was scheduled."""
-        source, due_ms = _source_of_release(released)
+        source, due_ms = _source_of_release(release)
         noted.released.append(source)
         self.sent -= 1
         if self.scheduled.due_ms(source) == due_ms:
@@ -273,9 +277,23 @@ class QueueState:
             if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
             else:
-                live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                if visibility_ms > 0:
+                    live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                else:
+                    live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
+        if visibility_ms == NACKED:
+            return (now_ms, *entry[1:])
+        delivery = entry[1]
+        if visibility_ms < NACKED:
+            delivery, visibility_ms = released(delivery), uncounted(visibility_ms)
+        end_ms = now_ms + visibility_ms
+        # Due when the caller said: the pause that follows a lease is set back.
+        pause_ms = self.due_ms(offset, (end_ms, delivery, 0, 0)) - end_ms
+        return (end_ms - pause_ms, delivery, entry[2], entry[3])
 
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
@@ -311,6 +329,7 @@ class QueueState:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
         config = config_of(command[FIRST_FIELD:], self.config)
         self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
+        self.retry = RetryPolicy.of(config)
         self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -350,6 +369,22 @@ class QueueState:
             return True
         return self.scheduled.any_between(base_offset, last_offset)
 
+    def due_ms(self, offset: int, entry: Entry) -> int:
+        """When a message in `live` is available: at the end of its lease, or a pause later."""
+        if self.retry is None:
+            return entry[0]
+        return self.retry.due_ms(offset, entry, self.receives_max)
+
+    @property
+    def receives_max(self) -> int:
+        """So many receives make a message a dead letter; 0 = none do."""
+        return self.config.max_receives if self.config.dead_letter_partition else 0
+
+    @property
+    def parked_count(self) -> int:
+        """Groups that are held; only FIFO queues have any."""
+        return 0
+
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
         low = min(self.cursor, min(self.live)) if self.live else self.cursor
@@ -382,6 +417,7 @@ class QueueState:
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
         self.config = config_of(checkpoint.config, QueueConfig())
+        self.retry = RetryPolicy.of(self.config)
         self.dedup.window_ms = self.config.dedup_window_ms
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
@@ -424,10 +460,10 @@ class QueueState:
 
 
 def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter, due time, what is released), empty where
-    absent or senseless."""
+    """(delay in ms, message group, deduplication id, source of a dead letter, due time, what a release is of), empty
+    where absent or senseless."""
     delay_ms = 0
-    group = dedup_id = dead_source = due = released = b""
+    group = dedup_id = dead_source = due = release = b""
     try:
         headers = read_headers(body)
     except RecordError:
@@ -444,8 +480,8 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes
         elif name == HEADER_DUE:
             due = content
         elif name == HEADER_RELEASED:
-            released = content
-    return delay_ms, group, dedup_id, dead_source, due, released
+            release = content
+    return delay_ms, group, dedup_id, dead_source, due, release
 
 
 def group_of(body: bytes) -> bytes:

@@ -43,7 +43,7 @@ from storage_nodes.machines.raft.membership import Change, Membership, Refusal, 
 from storage_nodes.machines.raft.reasons import reason_of
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     RaftMessage,
@@ -150,6 +150,12 @@ class RaftMachine(Elections):
         return 0 if self._lead is None else self._lead.transferee
 
     # --- inputs: the configuration --------------------------------------------------------------------------
+
+    def was_made_voter(self) -> None:
+        """It is known from elsewhere that the change which brought this replica is done. If it knows nothing of that it
+        has lost its log: it is no blank learner, but a voter that may lack what it acknowledged (R12)."""
+        if self.suspect:
+            self.members.lost_log = True
 
     def refusal_of(self, change: Change) -> Refusal | None:
         """Why `change` cannot be begun now; None where `change_configuration` begins it, or it is so already."""

@@ -13,7 +13,8 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import BEAT_AGAIN_MS, PeerLinks
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, encode_frame
-from storage_nodes.protocol.messages import ErrorReply, Heartbeat, Opcode, PeerHello, encode_message
+from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello
 
 OWN = NodeAddress(1, "127.0.0.1", 9, "a")
 PEER = NodeAddress(2, "127.0.0.1", 1, "b")
