@@ -202,6 +202,8 @@ class FakeStorage:
             one.visible_ms = due_ms
             if not due_ms:
                 log[offset] = None
+        return codes
+
     async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
         self._log("parked_groups", partition)
         page = [one for one in self.parked if one.group > after][:groups_max]
@@ -273,8 +275,14 @@ class FakeStorage:
             record = decode_body(stored.body)
             source = encode_message(
                 DeadSource(
-                    partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery,
-                    DeathReason.MAX_RECEIVES, stored.visible_ms, config.max_receives,
+                    partition,
+                    offset,
+                    stored.sent_ms,
+                    stored.first_received_ms,
+                    stored.delivery,
+                    DeathReason.MAX_RECEIVES,
+                    stored.visible_ms,
+                    config.max_receives,
                 )
             )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
@@ -347,8 +355,19 @@ def queue_record(
     account_key = keyring.new_account_key(account_id)
     data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
     return QueueRecord(
-        account_id, name, queue_uuid, list(partitions), state, attributes or {}, name.endswith(".fifo"), account_key,
-        data_keys, 1_700_000_000_000, 1_700_000_001_000, 1, list(borrowed_keys),
+        account_id,
+        name,
+        queue_uuid,
+        list(partitions),
+        state,
+        attributes or {},
+        name.endswith(".fifo"),
+        account_key,
+        data_keys,
+        1_700_000_000_000,
+        1_700_000_001_000,
+        1,
+        list(borrowed_keys),
     )
 
 
