@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api import limits
 from api.queues import actions
 from api.queues.models import Queue
 from api.schedules import firing as claims
@@ -143,6 +144,16 @@ def test_after_a_long_stand_still_one_late_tick_comes_and_the_rest_is_counted_as
     assert due_times(scene) == [60, 6 * 3_600]
     schedule.refresh_from_db()
     assert schedule.missed == 1 and schedule.next_tick_at == NOON + timedelta(hours=6, minutes=1)
+
+
+def test_more_schedules_than_one_claim_takes_are_handed_over_at_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        create(scene, name=f"tick-{number}")
+    monkeypatch.setattr(limits, "CRON_CLAIMED_MAX", 2)
+    pass_s(scene, 58)
+    assert hand_over(scene.storage) == 5 and due_times(scene) == [60] * 5
 
 
 def test_paused_and_deleted_schedules_send_nothing(scene: Scene) -> None:

@@ -24,7 +24,7 @@ from frontend.sqs.fifo import dedup_key
 from storage_nodes.limits import RECORDS_PER_SEND_MAX
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
-from workers.limits import CRON_BATCH_BYTES_MAX, CRON_STEP_S_MAX
+from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
 from workers.moves.slices import Storage, StorageRunner
 
 _log = structlog.get_logger(__name__)
@@ -34,9 +34,19 @@ _KEY_START = b"\0cron"
 
 
 def hand_over(storage: StorageRunner, now: datetime | None = None) -> int:
-    """One round; how many ticks were handed over."""
+    """Rounds until nothing is near; how many ticks were handed over. What is left is for the next task."""
+    count = 0
+    for _ in range(CRON_ROUNDS_MAX):
+        claimed = claim_due(now)
+        if not claimed:
+            break
+        count += _hand_over(storage, claimed)
+    return count
+
+
+def _hand_over(storage: StorageRunner, claimed: Sequence[CronClaim]) -> int:
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
-    for claim in claim_due(now):
+    for claim in claimed:
         try:
             view = QueueView(claim.queue, keyring())
             bodies = bodies_of(claim, view)
