@@ -23,7 +23,7 @@ from frontend.crypto.envelope import EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError, make_schedule_id, read_schedule_id
 from frontend.errors import Refusal, invalid
 from frontend.limits import SCHEDULED_LISTED_MAX
-from frontend.opening import Letter, open_record
+from frontend.opening import Letter, message_id_of, open_record
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -177,7 +177,5 @@ def _opened(plane: Plane, queue: QueueView, partition: int, message: ScheduledMe
         plane.meters.count("envelopes_unopened")
         _log.error("envelope_unopened", partition=partition, offset=message.offset, reason=str(error))
         return Scheduled(name, "", message.due_ms, None)
-    message_id = letter.opened.message_id
-    if queue.fifo is not None or letter.opened.content.dedup_id:
-        message_id = plane.message_ids.of(partition, message.offset)
+    message_id = message_id_of(plane.message_ids, queue, partition, message.offset, letter)
     return Scheduled(name, message_id, message.due_ms, letter)

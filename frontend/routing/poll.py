@@ -30,18 +30,20 @@ class PollAsk(NamedTuple):
     visibility_ms: int
     wait_ms: int
     attempt: bytes = b""
+    tags: tuple[bytes, ...] = ()
 
 
 async def poll_partitions(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
     if len(partitions) == 1:
         reply = await storage.acquire(
-            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt
+            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt, ask.tags
         )
         return _leases(partitions[0], reply)
     leases: list[Lease] = []
     for partition in search_order(partitions):
-        reply = await storage.acquire(partition, ask.messages_max - len(leases), ask.visibility_ms, 0)
+        room = ask.messages_max - len(leases)
+        reply = await storage.acquire(partition, room, ask.visibility_ms, 0, tags=ask.tags)
         leases += _leases(partition, reply)
         if len(leases) >= ask.messages_max:
             break

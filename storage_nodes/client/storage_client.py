@@ -56,6 +56,7 @@ from storage_nodes.protocol.messages import (
     QueueBrowseReply,
     QueueBrowseRequest,
     QueueConfig,
+    QueueRemoveRequest,
     QueueStats,
     QueueStatsRequest,
     RegisterNodeRequest,
@@ -135,14 +136,21 @@ class StorageClient:
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
+        Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 
@@ -204,6 +212,12 @@ class StorageClient:
         commit: OK, or NOT_SCHEDULED. A cancel that is answered OK is never delivered."""
         payload = encode_message(RescheduleRequest(partition, list(changes)))
         return _codes(await self._call(Opcode.RESCHEDULE, partition, payload))
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        """Remove the messages that stand at these offsets, leased or not; `moved`: their copies are committed in the
+        dead-letter queue. One code each: UNKNOWN_RECORD where none stands there (any more)."""
+        payload = encode_message(QueueRemoveRequest(partition, list(offsets), moved))
+        return _codes(await self._call(Opcode.QUEUE_REMOVE, partition, payload))
 
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""

@@ -17,20 +17,9 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, Letter
+from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource, DeathReason, encode_message
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_DEDUP,
-    HEADER_DELAY_MS,
-    HEADER_DUE,
-    HEADER_RELEASED,
-    Record,
-    RecordError,
-    decode_body,
-    encode_body,
-    origin_offset,
-)
+from storage_nodes.protocol.messages import DeadSource, DeathReason
 
 if TYPE_CHECKING:
     from storage_nodes.node.queue_replica import QueueReplica
@@ -40,7 +29,6 @@ MOVES_FAILED = Counter("penstock_node_dead_letter_moves_failed", "Moves to a dea
 
 # With these no later try will do better: the messages may be received again.
 _FINAL = (ErrorCode.UNKNOWN_PARTITION, ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE)
-_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DUE, HEADER_RELEASED, HEADER_DEDUP, HEADER_DEAD_SOURCE)
 
 _log = structlog.get_logger()
 
@@ -75,7 +63,7 @@ class DeadLetters:
             body = bodies.get(letter.offset)
             if body is None:
                 continue  # purged while it was being read
-            copy = dead_letter_copy(replica.partition, letter, body)
+            copy = copy_of_dead(_source_of(replica.partition, letter), body)
             size += len(copy)
             if copies and size > DEAD_LETTERS_PER_MOVE_BYTES_MAX:
                 break
@@ -109,17 +97,10 @@ class DeadLetters:
         replica.move_failed(is_final)
 
 
-def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
-    """The message as it is sent to the dead-letter queue: key, value and group as they are, and where it comes from."""
-    try:
-        record = decode_body(body)
-    except RecordError:
-        record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
-    headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
-    # The place that gave a scheduled message its id is where it was scheduled.
-    source = DeadSource(
+def _source_of(partition: int, letter: Letter) -> DeadSource:
+    return DeadSource(
         partition,
-        origin_offset(record.headers, letter.offset),
+        letter.offset,
         letter.sent_ms,
         letter.first_received_ms,
         letter.receives,
@@ -127,11 +108,3 @@ def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
         letter.died_ms,
         letter.receives_max,
     )
-    headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
-    headers.append((HEADER_DEDUP, dead_letter_id(partition, letter.offset)))
-    return encode_body(record.value, record.key, headers)
-
-
-def dead_letter_id(partition: int, offset: int) -> bytes:
-    """Names the message, so that its second copy is a duplicate. No client sends a zero byte in an id."""
-    return b"\x00%d/%d" % (partition, offset)

@@ -37,6 +37,10 @@ class Inbox:
         self._waiting: deque[tuple[int, int, RaftMessage]] = deque()
         self._turning = False
 
+    def is_behind(self) -> bool:
+        """Does more wait than the next turn handles?"""
+        return len(self._waiting) > INBOX_SLICE_MESSAGES
+
     def take(self, sender: int, incarnation: int, messages: list[RaftMessage]) -> None:
         """A frame came in; its sender is, or was until just now, that incarnation."""
         if not self._turning:

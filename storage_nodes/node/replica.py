@@ -359,7 +359,10 @@ class Replica:
         return replicated
 
     def stood_still(self) -> None:
-        """The node had no turn for longer than its peers wait for it."""
+        """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
+        thousands, and the peers are waiting."""
+        if self.raft.role is not Role.LEADER:
+            return
         self.perform(self.raft.stood_still(self.host.clock.mono_ms()))
         self.schedule()
 

@@ -30,6 +30,7 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.QUEUE_BROWSE: QueueReplica.browse,
     Opcode.SCHEDULED: QueueReplica.scheduled,
     Opcode.RESCHEDULE: QueueReplica.reschedule,
+    Opcode.QUEUE_REMOVE: QueueReplica.remove,
     Opcode.PARKED_GROUPS: QueueReplica.parked_groups,
     Opcode.UNPARK: QueueReplica.unpark,
 }

@@ -21,6 +21,7 @@ class Opcode(enum.IntEnum):
     QUEUE_STATS = 15
     CONFIGURE = 16
     QUEUE_BROWSE = 17
+    QUEUE_REMOVE = 19
     STREAM_APPEND = 20
     STREAM_READ = 21
     GROUP_JOIN = 22
@@ -103,6 +104,7 @@ class AcquireRequest(Message, frozen=True):
 
     `attempt` names the receive on a FIFO queue: within five minutes the same attempt gets the same messages again,
     their visibility counted anew, unless one of them changed its state since.
+    `tags`, on a standard queue: only messages with one of them; none: whatever there is.
     """
 
     partition: int
@@ -110,6 +112,7 @@ class AcquireRequest(Message, frozen=True):
     visibility_ms: int
     wait_ms: int = 0
     attempt: bytes = b""
+    tags: list[bytes] = []
 
 
 class AcquiredMessage(Message, frozen=True):
@@ -213,7 +216,8 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
-    `parked_groups` are held.
+    `parked_groups` are held. On standard queues `groups` are those with messages in flight,
+    `noisy_groups` those of them that are noisy now, `noisy_waiting` messages of such groups that others go before.
     """
 
     waiting: int
@@ -225,6 +229,8 @@ class QueueStats(Message, frozen=True):
     duplicates: int = 0
     dead_lettered: int = 0
     parked_groups: int = 0
+    noisy_groups: int = 0
+    noisy_waiting: int = 0
 
 
 class ParkedGroupsRequest(Message, frozen=True):
@@ -287,6 +293,7 @@ class BrowsedMessage(Message, frozen=True):
     deadline_ms: int
     sent_ms: int
     body: bytes
+    first_received_ms: int = 0
 
 
 class QueueBrowseReply(Message, frozen=True):
@@ -331,16 +338,27 @@ class RescheduleRequest(Message, frozen=True):
     changes: list[tuple[int, int]]
 
 
+class QueueRemoveRequest(Message, frozen=True):
+    """Remove the messages at these offsets, whoever has leased them; answered with one code each, UNKNOWN_RECORD for
+    what is gone. `moved`: they stand in the dead-letter queue by now, and count as such."""
+
+    partition: int
+    offsets: list[int]
+    moved: bool = False
+
+
 class DeathReason(enum.IntEnum):
     """Why a message became a dead letter. Numbers are in messages: never reuse one. 0 = it was not noted yet."""
 
     MAX_RECEIVES = 1  # it was received as often as its queue allows, and not deleted
+    MOVED = 2  # somebody moved it, and says why in the note
 
 
 class DeadSource(Message, frozen=True):
     """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
 
     It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
+    `note` is of who moved it there by hand.
     """
 
     partition: int
@@ -351,6 +369,7 @@ class DeadSource(Message, frozen=True):
     reason: int = 0
     died_ms: int = 0
     receives_max: int = 0
+    note: str = ""
 
 
 # --- stream partitions --------------------------------------------------------------------------------------

@@ -22,6 +22,14 @@ TICK_US = 50_000
 TINY = {
     "storage_nodes.machines.queue.leader.READ_AHEAD_MESSAGES_MAX": 8,
     "storage_nodes.machines.queue.ready.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.keyed_leader.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR": 10,
+    "storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX": 40,
+    "storage_nodes.machines.queue.backlog.SIGHT_STEPS_MAX": 4,
+    "storage_nodes.machines.queue.fairness.NOISY_IN_FLIGHT_MIN": 3,
+    "storage_nodes.machines.queue.keyed_leader.TAKEN_AHEAD_RANGES_MAX": 12,
+    "storage_nodes.machines.queue.staging.KEYS_PER_COMMAND_BYTES_MAX": 100,
+    "storage_nodes.node.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.queue_replica.READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
@@ -73,6 +81,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "movers": ("movers",),
     "dead-letters": ("receives_max",),
     "consumers": ("consumers",),
+    "keys": ("keyed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
@@ -118,6 +127,7 @@ class Faults:
     segment_rot_rate: float = 0.0  # a byte in a segment changes
     one_by_one: bool = False
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+    keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
         """Leave out these kinds of faults (KINDS)."""
@@ -169,7 +179,7 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
-        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
+        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5, keyed=chance.random() < 0.4,
     )  # fmt: skip
 
 

@@ -18,13 +18,24 @@ from storage_nodes.protocol.messages import (
     PurgeRequest,
     RescheduleRequest,
     SendRequest,
+    VisibilityMode,
 )
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_DUE, HEADER_GROUP, encode_body
+from storage_nodes.protocol.records import (
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_TAG,
+    encode_body,
+)
 from tests.simulation.clients import RETRY_US, Client, Operation
 from tests.simulation.process import WALL_START_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+
+TAGS = (b"red", b"blue")
 
 
 class Sender(Client):
@@ -33,6 +44,7 @@ class Sender(Client):
     opcode = Opcode.SEND
     may_delay = True
     is_plain = True
+    has_keys = True
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         super().__init__(world, number)
@@ -48,6 +60,7 @@ class Sender(Client):
         # Decisions about the schedule come from a source of their own: runs without one stay as they were.
         self._scheduling = random.Random(f"{world.seed}-schedule-{number}")
         self._schedules = self._scheduling.random() < 0.25
+        self._keyed = self.has_keys and world.faults.keyed
 
     def next_message(self) -> None:
         if self.world.draining or self.world.is_dropped(self._partition):
@@ -79,13 +92,17 @@ class Sender(Client):
             )
             for index in range(self._count)
         ]
-        request = SendRequest(self._partition, bodies, not delayed and self.is_plain, acks)
+        request = SendRequest(self._partition, bodies, self.is_plain and not (delayed or self._keyed), acks)
         self.world.referee.sends(request)
         self.ask(self.opcode, request, self.random.choice([1_000_000, 3_000_000]), self._sent)
 
     def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
-        """Of one message of the batch."""
-        return []
+        """Of one message of the batch. Most have the group of a flood, the others one of few; a third has no tag."""
+        if not self._keyed:
+            return []
+        number = self._message + index
+        group = b"flood" if number % 4 else b"quiet%d" % (number // 4 % 5)
+        return [(HEADER_GROUP, group), *([(HEADER_TAG, TAGS[number % 3])] if number % 3 < len(TAGS) else [])]
 
     def _sent(self, operation: Operation) -> None:
         self.world.referee.send_ended(operation)
@@ -111,6 +128,7 @@ class FifoSender(Sender):
 
     may_delay = False
     is_plain = False
+    has_keys = False
 
     def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
         group = b"g%d" % ((self._message + index) % 3)
@@ -128,6 +146,8 @@ class Receiver(Client):
         self._forgets = self.random.choice([0.0, 0.1, 0.5])
         self._changes = self.random.choice([0.0, 0.2])
         self._purges = self.random.random() < 0.1
+        self._polls = number
+        self._filters = world.faults.keyed and ":fifo:" not in world.partitions[partition].tag
 
     def receive(self) -> None:
         if self.world.is_dropped(self._partition):
@@ -136,8 +156,15 @@ class Receiver(Client):
             self.ask(Opcode.PURGE, PurgeRequest(self._partition), 2_000_000, lambda _: None)
         wait_ms = self.random.choice([0, 0, 300, 3_000])
         count = self.random.choice([1, 3, 10, 40])
-        request = AcquireRequest(self._partition, count, self._visibility_ms, wait_ms)
+        request = AcquireRequest(self._partition, count, self._visibility_ms, wait_ms, b"", self._tags())
         self.ask(Opcode.ACQUIRE, request, (wait_ms + 1_500) * 1_000, self._received)
+
+    def _tags(self) -> list[bytes]:
+        """What to ask for, half of the time; while the queue is to be drained everything."""
+        self._polls += 1
+        if not self._filters or self.world.draining or self._polls % 2:
+            return []
+        return [TAGS[self._polls // 2 % 2]] if self._polls % 3 else list(TAGS)
 
     def _received(self, operation: Operation) -> None:
         if operation.outcome != "ok":
@@ -156,7 +183,8 @@ class Receiver(Client):
     def _change(self, receipts: list[tuple[int, int]]) -> None:
         visibility_ms = self.random.choice([0, 300, 3_000])
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
-        request = ChangeVisibilityRequest(self._partition, changes)
+        # By the message, not by chance: every mode comes up, and a seed's story stays what it is.
+        request = ChangeVisibilityRequest(self._partition, changes, VisibilityMode(receipts[0][0] % 3))
         self.world.referee.changes(request)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 

@@ -23,7 +23,7 @@ from storage_nodes.protocol.messages import (
     StreamReadReply,
     StreamReadRequest,
 )
-from storage_nodes.protocol.records import decode_body
+from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
 from tests.simulation.ledger import FifoBook, QueueBook, StreamBook, dead_source
 
@@ -195,6 +195,9 @@ class Referee:
             fail("R30 each message once" if is_letter else "I8 no duplicates", text)
         if book.bodies[offset] != message.body or not self._was_sent(message.body):
             fail("I7 bytes as sent", f"offset {offset} was delivered with other bytes")
+        tags = operation.request.tags
+        if tags and dict(decode_body(message.body).headers).get(HEADER_TAG) not in tags:
+            fail("TAGS only what was asked for", f"offset {offset} was delivered to one who asked for {tags}")
         gone = book.gone.get(offset)
         if gone is not None:
             told = self.deleted_us.get((partition, offset), operation.arrived_us)

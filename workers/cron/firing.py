@@ -25,7 +25,7 @@ from storage_nodes.limits import RECORDS_PER_SEND_MAX
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
 from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
-from workers.moves.slices import Storage, StorageRunner
+from workers.moves.work import Storage, StorageRunner
 
 _log = structlog.get_logger(__name__)
 _TICK_MS = struct.Struct(">Q")

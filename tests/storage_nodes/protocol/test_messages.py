@@ -23,7 +23,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)]),
         "93cf0000010000000000cf0000018bcfe56800929201059203cf0000000200000000",
     ),
-    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt"), "95070acd7530cd4e20c407617474656d7074"),
+    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt", [b"tag"]), "96070acd7530cd4e20c407617474656d707491c403746167"),
     (
         m.AcquiredMessage(5, 2, 1_700_000_000_000, 1_700_000_000_100, b"body"),
         "950502cf0000018bcfe56800cf0000018bcfe56864c404626f6479",
@@ -40,21 +40,22 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "92079ccdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3",
     ),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8), "99010203cf0000018bcfe568000405060708"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10), "9b010203cf0000018bcfe568000405060708090a"),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
     (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
     (m.UnparkRequest(7, [b"g", b"h"]), "920792c40167c40168"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5),
-        "9803cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005",
+        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad"),
+        "9903cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164",
     ),
+    (m.QueueRemoveRequest(7, [5, 300], True), "93079205cd012cc3"),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
     (
-        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body"),
-        "96050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479",
+        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body", 1_000),
+        "97050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479cd03e8",
     ),
-    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
+    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391970501000006c40162000609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
     (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
@@ -173,6 +174,7 @@ def test_opcodes_are_frozen() -> None:
         "QUEUE_STATS": 15,
         "CONFIGURE": 16,
         "QUEUE_BROWSE": 17,
+        "QUEUE_REMOVE": 19,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
         "GROUP_JOIN": 22,
@@ -237,7 +239,7 @@ def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
     assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
     assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2}
-    assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1}
+    assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1, "MOVED": 2}
 
 
 def test_error_whose_outcome_is_unknown_may_be_retried_and_looked_up_again() -> None:

@@ -179,3 +179,11 @@ def refusal_of(call: Callable[[], object]) -> ErrorCode:
     except Refused as refused:
         return refused.code
     return ErrorCode.OK
+
+
+def owner_of_one() -> tuple[Topic, Consumer]:
+    topic = Topic(1)
+    consumer = Consumer(topic, b"a").join()
+    topic.append(1)
+    topic.settle()
+    return topic, consumer.beat()
