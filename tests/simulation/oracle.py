@@ -184,6 +184,8 @@ class Oracle(LogOracle):
                 book.fold(batch, epoch)
                 if is_configuration(batch):
                     self.check_change(partition, replica.meta.replicas, batch)
+            if isinstance(book, FifoBook) and book.leased_though_parked:
+                self.fail("PARKED groups are held", f"partition {partition}: {book.leased_though_parked}")
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
             elif isinstance(book, StreamBook):
@@ -194,6 +196,8 @@ class Oracle(LogOracle):
 
     def check_dead_letters(self, partition: int, book: QueueBook) -> None:
         """R30: a dead letter leaves its queue only when its copy is committed in the other one."""
+        if book.early:
+            self.fail("DUE", f"partition {partition}, offset {book.early[0]} was released before it was due")
         target = self.books.get(self._world.dead_partition)
         for offset in book.dead:
             if not isinstance(target, QueueBook) or (partition, offset) not in target.copies:
@@ -228,7 +232,10 @@ class Oracle(LogOracle):
         kind: type[QueueBook | StreamBook] = StreamBook
         if isinstance(replica, QueueReplica):
             kind = FifoBook if replica.machine.is_fifo else QueueBook
-        return self.books.setdefault(partition, kind())
+        book = self.books.setdefault(partition, kind())
+        if isinstance(book, FifoBook):
+            book.parks = replica.machine.state.config.park_groups  # type: ignore[attr-defined]
+        return book
 
     def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
         """R6: only a leader commits by counting, and only an entry of its own epoch, which is returned.
@@ -319,7 +326,7 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
-        total += state.dead_lettered
+        total += state.dead_lettered + len(state.scheduled)
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         committed = self.committed.get(replica.partition)

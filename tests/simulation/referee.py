@@ -14,9 +14,11 @@ from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     CodesReply,
+    ConfigureRequest,
     DeleteRequest,
     ErrorReply,
     Opcode,
+    RescheduleRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
@@ -24,7 +26,7 @@ from storage_nodes.protocol.messages import (
 )
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
-from tests.simulation.ledger import FifoBook, StreamBook, dead_source
+from tests.simulation.ledger import FifoBook, QueueBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
@@ -45,9 +47,13 @@ class Referee:
         self.delivered = 0
         self.read = 0
         self.duplicates = 0
+        self.cancelled = 0
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
+        # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
+        self._paused_us = self._paused_epoch = 0
+        self._may_resume = False  # a request that it go on was lost, and may come at any time
 
     # --- sends --------------------------------------------------------------------------------------------------
 
@@ -61,6 +67,15 @@ class Referee:
 
     def changes(self, request: ChangeVisibilityRequest) -> None:
         self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
+
+    def configures(self, _request: ConfigureRequest) -> None:
+        self._paused_us = 0
+
+    def configured(self, operation: Operation) -> None:
+        paused = operation.request.config.paused
+        self._may_resume |= operation.outcome == "unknown" and not paused
+        if operation.outcome == "ok" and paused and not self._may_resume:
+            self._paused_us = self._world.scheduler.now_us
 
     # --- at the node ----------------------------------------------------------------------------------------------
 
@@ -92,14 +107,20 @@ class Referee:
             self.check_dropped(request)
         elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
             self.check_move(reply)
+        elif operation.opcode == Opcode.CONFIGURE and process.node is not None:
+            self._paused_epoch = process.node.replicas[request.partition].raft.epoch
         elif operation.opcode == Opcode.ACQUIRE:
             oracle.check_not_stale(process, request.partition)
+            if reply.messages:
+                self.check_paused(operation, reply.epoch)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)
             self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
+        elif operation.opcode == Opcode.RESCHEDULE:
+            self.check_reschedule_committed(request, reply)
         if operation.opcode in GROUP_OPCODES:
             self._world.group_referee.answered(operation, reply)
 
@@ -134,6 +155,15 @@ class Referee:
             if passed:
                 self._world.oracle.fail("I9 order in groups", f"offset {message.offset} before {sorted(passed)}")
             before.add(message.offset)
+
+    def check_reschedule_committed(self, request: RescheduleRequest, reply: CodesReply) -> None:
+        """I2: an acknowledged cancel is in the committed log, and its message never joined the queue."""
+        book = self._world.book(request.partition)
+        for (offset, due_ms), code in zip(request.changes, reply.codes, strict=True):
+            if code == ErrorCode.OK and not due_ms:
+                self.cancelled += 1
+                if offset not in book.gone or offset in book.origin.values():
+                    self._world.oracle.fail("I2 cancel is committed", f"offset {offset} was cancelled, it is not gone")
 
     def check_stream_read(self, request: StreamReadRequest | GroupReadRequest, reply: StreamReadReply) -> None:
         """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""
@@ -192,6 +222,14 @@ class Referee:
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
 
+    def check_paused(self, operation: Operation, epoch: int) -> None:
+        """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""
+        if operation.request.partition != self._world.partition or epoch < self._paused_epoch:
+            return
+        if 0 < self._paused_us < operation.arrived_us:
+            late_ms = (operation.arrived_us - self._paused_us) // 1_000
+            self._world.oracle.fail("PAUSED", f"a receive that came {late_ms} ms after the pause got messages")
+
     def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
         """LEASE: one leader does not hand out a message again while its lease holds.
 
@@ -243,8 +281,10 @@ class Referee:
                 self._world.oracle.fail("I2 acked is kept", f"partition {partition}, offset {offset}")
 
     def _was_sent(self, body: bytes) -> bool:
-        """By a client, or as the dead letter of a message that a client sent: the same value and key."""
+        """By a client, or as the release or the dead letter of a message that a client sent: the same value and key."""
         if body in self.attempts:
+            return True
+        if any(isinstance(book, QueueBook) and body in book.releases for book in self._world.oracle.books.values()):
             return True
         source = dead_source(body)
         original = self._bodies(source[0]).get(source[1]) if source is not None else None

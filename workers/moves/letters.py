@@ -39,9 +39,7 @@ def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> byte
     """The record of a message that keeps its id, and remembers its life up to now."""
     assert seen.letter is not None
     content, group = seen.letter.opened.content, seen.group
-    headers: tuple[tuple[bytes, bytes], ...] = (
-        (HEADER_DEDUP, _KEY_START + _PLACE.pack(seen.partition, seen.offset)),
-    )
+    headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(seen.partition, seen.offset)),)
     if group is not None:
         headers += ((HEADER_GROUP, group.encode()),)
     headers += _tag_of(target, content)
@@ -87,7 +85,8 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
         content = msgspec.structs.replace(letter.opened.content, dedup_id="")
         return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
     dead = letter.dead
-    old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
+    origin = offset if letter.origin is None else letter.origin
+    old_id = ids.of(leased.partition, origin) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
 

@@ -92,11 +92,11 @@ class Backlog:
     @property
     def has_room(self) -> bool:
         """May more of the log be taken into view?"""
-        if self._runs + len(self._bases) >= SIGHT_RUNS_MAX:
+        if len(self._bases) >= SIGHT_RUNS_MAX:
             self._forget_times()
         if len(self._shelves) >= SIGHT_SHELVES_MAX and self._again_count > self._leases.ready_count:
             self._forget_gone()
-        return self._runs + len(self._bases) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
+        return max(self._runs, len(self._bases)) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
 
     def arrived(
         self, first: int, last: int, timestamp_ms: int, before: int, keys: Keys, without: Sequence[int]
@@ -154,6 +154,16 @@ class Backlog:
             self._set_noisy(group, False)
         if not self._passed_over:
             self._noisy.clear()
+
+    def pass_over(self, groups: Iterable[bytes]) -> None:
+        """These are noisy, as an earlier leader knew."""
+        self._passed_over.update(groups)
+
+    def look_ahead(self, in_flight: int) -> None:
+        """Where a group is noisy, put what it has in front aside: `noisy_count` then tells whether others wait."""
+        if self._passed_over:
+            self.judge(in_flight)
+            self.next_shelf((), in_flight, False)
 
     def next_shelf(self, tags: Tags, in_flight: int, in_order: bool) -> Shelf | None:
         """Where to take from now; None if nothing in view may be handed out. `in_order`: whatever the groups."""

@@ -19,15 +19,7 @@ import msgspec
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX, TAKEN_AHEAD_RANGES_MAX
 from storage_nodes.machines.queue.backlog import Backlog
-from storage_nodes.machines.queue.commands import (
-    DEAD_LETTERED,
-    EXPIRED,
-    FIRST_FIELD,
-    KIND,
-    PURGED,
-    REMOVED,
-    Command,
-)
+from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, PURGED, REMOVED, Command
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.leader import Leader
@@ -71,6 +63,7 @@ class KeyedLeader(Leader):
         for offset, (group, _) in state.keys.items():
             if state.live[offset][1] and not leases.is_ready(offset):
                 self._in_flight.add(offset, group)
+        self._window.pass_over(self._in_flight.noisy(self.in_flight_count))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -274,6 +267,7 @@ class KeyedLeader(Leader):
         if self._probes:
             return self._probes.wanted_offset()
         backlog = self._window
+        backlog.look_ahead(self.in_flight_count)
         is_short = backlog.count - backlog.noisy_count < READ_AHEAD_MESSAGES_MAX // 2
         if self._may_read_on and (is_short or (self._waiters.by_tag and self._has_tags_beyond)):
             return backlog.end

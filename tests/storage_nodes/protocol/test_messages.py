@@ -23,7 +23,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)]),
         "93cf0000010000000000cf0000018bcfe56800929201059203cf0000000200000000",
     ),
-    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt"), "95070acd7530cd4e20c407617474656d7074"),
+    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt", [b"tag"]), "96070acd7530cd4e20c407617474656d707491c403746167"),
     (
         m.AcquiredMessage(5, 2, 1_700_000_000_000, 1_700_000_000_100, b"body"),
         "950502cf0000018bcfe56800cf0000018bcfe56864c404626f6479",
@@ -40,7 +40,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "92079ccdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3",
     ),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8), "99010203cf0000018bcfe568000405060708"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10), "9b010203cf0000018bcfe568000405060708090a"),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
     (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),

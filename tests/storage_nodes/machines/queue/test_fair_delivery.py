@@ -93,6 +93,17 @@ def test_flood_behind_a_leader_change_is_passed_over_from_the_first_receive(part
     partition.check()
 
 
+def test_long_flood_is_read_through_before_anybody_receives() -> None:
+    partition = Partition(fetch_batches_max=5)
+    for _ in range(100):
+        partition.send_tagged(*[FLOOD] * 1_000)
+    quiet = partition.send_tagged((b"quiet", b""))
+    partition.acquire("flood", NOISY_IN_FLIGHT_MIN)
+    partition.commit()
+    partition.fail_over()
+    assert offsets_of(partition.acquire("first", 1)) == list(quiet)
+
+
 def test_restored_replica_knows_the_groups_in_flight(partition: Partition) -> None:
     flood_then_quiet(partition, 2_000)
     partition.acquire("flood", 40)
