@@ -1,7 +1,7 @@
 """Removals by place that are on their way through the log, as the leader follows them.
 
-Until the fold has decided, their messages neither become available nor move as dead letters. What is available already
-may still be handed out.
+Until the fold has decided, leased messages among them neither become available nor move as dead letters. What is
+available, or becomes so after a delay, may still be handed out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Removals:
 
     def begin(self, offsets: Sequence[int], groups: Mapping[int, bytes], leases: Leases, live: Live) -> None:
         before = {offset for held, _ in self._under_way for offset in held}
-        held = [o for o in offsets if o in live and o not in before and not leases.is_ready(o)]
+        delivered = [o for o in offsets if (entry := live.get(o)) is not None and entry[1]]
+        held = [o for o in delivered if o not in before and not leases.is_ready(o)]
         for offset in held:
             leases.hold(offset)
         leases.dead.difference_update(held)
