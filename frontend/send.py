@@ -25,11 +25,13 @@ from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
 from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
+from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.routing.partitioner import choose_partition
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
 from frontend.sqs.fifo import sequence_number
+from frontend.sqs.scheduling import check_due
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -46,17 +48,20 @@ class Sent(NamedTuple):
     message_id: str
     draft: Draft
     sequence_number: str | None = None
+    schedule_id: str | None = None  # of one that is delivered later: what cancels it
 
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
     queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
-    draft = draft_message(fields, queue.send_rules)
+    draft = _draft(plane, queue, fields)
     message_id, body = encrypt(caller, queue, draft)
-    reply = await store(plane, queue, [body], not draft.headers, draft.acks)
+    partition, reply = await store(plane, queue, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
     sent = Sent(message_id, draft)
+    if draft.due:
+        sent = name_scheduled(plane, queue, [sent], partition, reply)[0]
     return number(plane, queue, [sent], reply)[0] if queue.numbers_messages else sent
 
 
@@ -66,7 +71,7 @@ async def send_messages(
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
     queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
-    drafts = [_draft(queue, fields) for fields in batch]
+    drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
     check_batch_size(drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
@@ -82,8 +87,13 @@ async def send_messages(
         plain = plain and not draft.headers
         acks = max(acks, draft.acks)
     if bodies:
-        reply = await store(plane, queue, bodies, plain, acks)
+        partition, reply = await store(plane, queue, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
+        if any(isinstance(draft, Draft) and draft.due for draft in drafts):
+            named = iter(
+                name_scheduled(plane, queue, [one for one in outcomes if isinstance(one, Sent)], partition, reply)
+            )
+            outcomes = [one if isinstance(one, Refusal) else next(named) for one in outcomes]
         if queue.numbers_messages:
             numbered = iter(number(plane, queue, [one for one in outcomes if isinstance(one, Sent)], reply))
             outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
@@ -129,12 +139,15 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks) -> SendReply:
+async def store(
+    plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks
+) -> tuple[int, SendReply]:
+    """(partition that has them, its answer)."""
     # A FIFO queue has one partition: its order and its deduplication are that partition's.
     partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
     with plane.storage_calls:
         try:
-            return await plane.storage.send(partition, bodies, plain, acks)
+            return partition, await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")
@@ -153,10 +166,28 @@ def number(plane: Plane, queue: QueueView, sent: Sequence[Sent], reply: SendRepl
     for index, one in enumerate(sent):
         if one.draft.content.dedup_id:
             offset = originals.get(index, reply.first_offset + index)
-            sequence = None if queue.fifo is None else sequence_number(offset)
-            one = Sent(plane.message_ids.of(partition, offset), one.draft, sequence)
+            # A scheduled message gets its place in the order, and so its number, when it is due.
+            sequence = None if queue.fifo is None or one.draft.due else sequence_number(offset)
+            one = one._replace(message_id=plane.message_ids.of(partition, offset), sequence_number=sequence)
         answers.append(one)
     return answers
+
+
+def name_scheduled(
+    plane: Plane, queue: QueueView, sent: Sequence[Sent], partition: int, reply: SendReply
+) -> list[Sent]:
+    """The answers to scheduled messages have the id that cancels them; a duplicate has that of its original."""
+    originals = dict(reply.duplicates)
+    return [
+        one._replace(
+            schedule_id=make_schedule_id(
+                plane.receipts, queue.owner, partition, originals.get(index, reply.first_offset + index)
+            )
+        )
+        if one.draft.due
+        else one
+        for index, one in enumerate(sent)
+    ]
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -178,6 +209,10 @@ def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
         return invalid("Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
     if code == ErrorCode.OVER_LIMIT:
         return Refusal("OverLimit", "The maximum number of in flight messages is reached.")
+    if code == ErrorCode.NOT_SCHEDULED:
+        return Refusal("NotScheduled", "The message is not scheduled: it is due, was cancelled, or never was.")
+    if code == ErrorCode.SCHEDULE_FULL:
+        return Refusal("ScheduleFull", f"{queue_name} holds as many scheduled messages as it can.")
     if code == ErrorCode.PURGE_IN_PROGRESS:
         return Refusal(
             "PurgeQueueInProgress", f"Only one PurgeQueue operation on {queue_name} is allowed every 60 seconds."
@@ -193,8 +228,15 @@ def throttled(wait_s: float) -> Refusal:
     return Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
 
 
-def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
+def _draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft:
+    draft = draft_message(fields, queue.send_rules)
+    if draft.due:
+        check_due(draft.due, plane.now_s())
+    return draft
+
+
+def _attempt_draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return draft_message(fields, queue.send_rules)
+        return _draft(plane, queue, fields)
     except Refusal as refusal:
         return refusal

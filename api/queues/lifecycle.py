@@ -27,6 +27,7 @@ from api.hints import Hint
 from api.queues.attributes import redrive_of
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
+from api.schedules.models import Schedule
 from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
@@ -111,6 +112,7 @@ def settle_queue(claim: Claim, partitions: list[int]) -> bool:
         queue.state = QueueState.DELETED
         queue.data_keys.all().delete()  # what was not overwritten on disk can no longer be read
         queue.borrowed_keys.all().delete()
+        Schedule.objects.filter(queue=queue).delete()
     queue.version = next_version()
     queue.save()
     if queue.state != before:

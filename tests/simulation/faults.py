@@ -187,9 +187,8 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
-        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
+        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5, keyed=chance.random() < 0.4,
         retry_kind=chance.choice([0, 0, 0, 1, 2, 3]), park_groups=chance.random() < 0.5, pauses=chance.random() < 0.25,
-        keyed=chance.random() < 0.4,
     )  # fmt: skip
 
 

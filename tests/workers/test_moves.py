@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from api import limits
 from api.queues import actions, moving, redrive
-from api.queues.models import MessageMoveTask, Queue
+from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from frontend.sqs.asks import AttributeIn
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
@@ -204,6 +204,17 @@ def test_move_task_takes_letters_back_to_their_source(scene: Scene) -> None:
     (shown,) = listed(scene)
     assert "TaskHandle" not in shown and "DestinationArn" not in shown
     assert (shown["Status"], shown["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
+
+
+def test_move_task_out_of_a_paused_queue_waits_for_its_resumption(scene: Scene) -> None:
+    dead_letters(scene)
+    change = {"Penstock.Paused": "true"}
+    scene.caller.sqs("SetQueueAttributes", QueueName="dead", Attributes=change)
+    task = run(scene, start(scene))
+    assert (task.status, task.moved) == (MoveStatus.RUNNING, 0)
+    scene.caller.sqs("SetQueueAttributes", QueueName="dead", Attributes={"Penstock.Paused": ""})
+    task = run(scene, task)
+    assert (task.status, task.moved) == (MoveStatus.COMPLETED, 3)
 
 
 def test_move_task_to_another_queue_gives_new_ids(scene: Scene) -> None:

@@ -33,6 +33,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     PURGED,
     REMOVED,
+    RESCHEDULED,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -54,6 +55,7 @@ from storage_nodes.machines.queue.effects import (
 )
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
+from storage_nodes.machines.queue.releases import Releases
 from storage_nodes.machines.queue.staging import Staging, Taken
 from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
@@ -82,6 +84,7 @@ class Leader:
         "_moving",
         "_pauses_staged",
         "_probes",
+        "_releases",
         "_removals",
         "_retention_check_ms",
         "_staging",
@@ -105,6 +108,7 @@ class Leader:
         self._moving: list[int] = []  # dead letters whose move is under way
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        self._releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         # REMOVED commands under way, in order: messages held for them, groups of those that nobody had received.
         self._removals: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
@@ -191,6 +195,16 @@ class Leader:
         self._pauses_staged += config.paused and not self._is_overloaded
         return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
 
+    def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
+        flat = [number for change in changes for number in change]
+        return self._single([RESCHEDULED, flat], token, self._advance(now_ms))
+
+    def release_begun(self, offsets: Sequence[int], now_ms: int) -> list[Effect]:
+        """Of the messages that are due these were appended once more."""
+        time_ms = self._advance(now_ms)
+        self._releases.begun(offsets, time_ms)
+        return self._settle([], time_ms)
+
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
@@ -251,7 +265,7 @@ class Leader:
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self._releases.next_ms()]
         if self._waiters:
             due_ms.append(self._waiters.next_deadline_ms())
         if self._waiters or self._leases.receives_max:
@@ -273,7 +287,7 @@ class Leader:
         return QueueStats(
             fresh + leases.ready_count,
             self.in_flight_count,
-            leases.delayed,
+            leases.delayed + len(state.scheduled),
             oldest_ms,
             *self._count_groups(),
             state.duplicates,
@@ -302,7 +316,9 @@ class Leader:
         for offset in noted.delayed if noted is not None else ():
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
-        if not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
+        if noted is not None and noted.released:
+            self._releases.folded(noted.released)
+        elif not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
             return []  # nothing to settle: the fast way of a queue that only fills
         return self._settle([], self._advance(now_ms))
 
@@ -337,6 +353,9 @@ class Leader:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._moving = []
+        elif kind == RESCHEDULED:
+            codes = state.fold_rescheduled(command)
+            effects += [Answer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
             offsets = command[FIRST_FIELD]
             held, groups = self._removals.popleft()
@@ -372,7 +391,7 @@ class Leader:
     def is_idle(self) -> bool:
         """Nothing here that the replicated state does not say as well."""
         state = self._state
-        held = state.fresh_count or state.live or self._waiters or self._probes
+        held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
         return not held and self._fetching < 0 and self._staging.is_settled
 
     @property
@@ -403,6 +422,8 @@ class Leader:
             self._serve(effects, time_ms)
         if self._leases.dead or self._move_again_ms:
             self._move_dead(effects, time_ms)
+        if state.scheduled and (release := self._releases.due(time_ms)) is not None:
+            effects.append(release)
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
         if self._fetching < 0 and not self._fetch_again_ms and (from_offset := self._wanted_offset()) >= 0:

@@ -4,20 +4,28 @@
     live            messages that were handed out and not deleted, and delayed messages (which may stand beyond the
                     cursor)
     deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
-                    they were delayed and overtook the cursor
+                    they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
+    scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
     keyed_end       no message at or beyond it has a group or a tag
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids, and a range in `deleted_ahead`
-for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold exact:
+A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
+from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
+whose message is not scheduled, or not for that time (it was cancelled or rescheduled before in the log, or released
+already), is nothing. So a release happens once, whatever leaders did.
+
+So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
+`deleted_ahead` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold
+exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
 Conservation, at the end of every entry:
-    sent = fresh_count + len(live) + deleted + expired + purged + dead_lettered     (duplicates are not sent)
+    sent = fresh_count + len(live) + len(scheduled) + deleted + expired + purged + dead_lettered
+                                                       (duplicates are not sent, nor are releases)
 
 `fifo_state.py` is the same for FIFO queues.
 """
@@ -34,6 +42,7 @@ from storage_nodes.limits import (
     DELAY_MS_MAX,
     GROUP_BYTES_MAX,
     PURGE_INTERVAL_MS,
+    SCHEDULE_MS_MAX,
     TAG_BYTES_MAX,
 )
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
@@ -42,6 +51,7 @@ from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import NO_KEY, Key
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.machines.queue.schedule import Schedule
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
@@ -49,7 +59,9 @@ from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
+    HEADER_DUE,
     HEADER_GROUP,
+    HEADER_RELEASED,
     HEADER_TAG,
     RecordError,
     read_headers,
@@ -57,6 +69,7 @@ from storage_nodes.protocol.records import (
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
+_TIME_DIGITS_MAX = 15
 
 
 def config_fields(config: QueueConfig) -> list[Any]:
@@ -72,16 +85,18 @@ def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
 class Noted:
     """What the fold read in the headers of one data batch, by offset."""
 
-    __slots__ = ("delayed", "duplicates", "groups", "keys")
+    __slots__ = ("delayed", "duplicates", "groups", "keys", "released", "set_aside")
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
         self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original)
-        self.groups: dict[int, bytes] = {}  # of all but the duplicates
+        self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
+        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
+        self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
         self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
 
     def not_fresh(self) -> list[int]:
-        return sorted([*self.delayed, *(offset for offset, _ in self.duplicates)])
+        return sorted([*self.delayed, *self.set_aside, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:
@@ -106,6 +121,7 @@ class QueueState:
         "purged",
         "received",
         "retry",
+        "scheduled",
         "sent",
     )
 
@@ -118,6 +134,7 @@ class QueueState:
         self.live: Live = {}
         self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
         self.dedup = DedupWindow(config.dedup_window_ms)
+        self.scheduled = Schedule()
         self.keys: dict[int, Key] = {}
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
@@ -142,7 +159,9 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id, dead_source, tag = machine_headers(body)
+            delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(body)
+            if release and not self._fold_release(offset, release, noted):
+                continue
             if dedup_id:
                 if dedup is None:
                     dedup = self.dedup
@@ -152,6 +171,9 @@ class QueueState:
                     self._fold_duplicate(offset)
                     noted.duplicates.append((offset, original))
                     continue
+            if due and self._fold_scheduled(offset, due, sent_ms):
+                noted.set_aside.append(offset)
+                continue
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
                 noted.delayed.append(offset)
@@ -181,6 +203,29 @@ class QueueState:
             return False
         self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
         return True
+
+    def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
+        """Whether it is due later than now."""
+        due_ms = _due_ms(due, sent_ms)
+        if due_ms <= sent_ms:
+            return False
+        self.scheduled.add(offset, due_ms)
+        self.fresh_count -= 1
+        self.deleted_ahead.add(offset, offset + 1)
+        return True
+
+    def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
+        """Whether the record at `offset` is a message now, that which was scheduled."""
+        source, due_ms = _source_of_release(release)
+        noted.released.append(source)
+        self.sent -= 1
+        if self.scheduled.due_ms(source) == due_ms:
+            self.scheduled.remove(source)
+            return True
+        self.fresh_count -= 1
+        self.deleted_ahead.add(offset, offset + 1)
+        noted.set_aside.append(offset)
+        return False
 
     def _fold_duplicate(self, offset: int) -> None:
         self.sent -= 1
@@ -307,10 +352,11 @@ class QueueState:
         now_ms = command[TIME_MS]
         if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
-        count = self.fresh_count + len(self.live)
+        count = self.fresh_count + len(self.live) + len(self.scheduled)
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
+        self.scheduled.clear()
         self.keys.clear()
         self.last_purge_ms = now_ms
         self._move_cursor(offset)
@@ -334,6 +380,22 @@ class QueueState:
             self._drop_keys(moved)
         return moved
 
+    def fold_rescheduled(self, command: Command) -> list[ErrorCode]:
+        """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
+        latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
+        codes: list[ErrorCode] = []
+        fields = iter(command[FIRST_FIELD])
+        for offset, due_ms in zip(fields, fields, strict=True):
+            if not self.scheduled.remove(offset):
+                codes.append(ErrorCode.NOT_SCHEDULED)
+                continue
+            codes.append(ErrorCode.OK)
+            if due_ms:
+                self.scheduled.add(offset, min(due_ms, latest_ms))
+            else:
+                self.deleted += 1
+        return codes
+
     def fold_removed(self, command: Command) -> list[ErrorCode]:
         """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
         offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
@@ -355,7 +417,9 @@ class QueueState:
             ahead = self.deleted_ahead
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
-        return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
+        if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
+            return True
+        return self.scheduled.any_between(base_offset, last_offset)
 
     def due_ms(self, offset: int, entry: Entry) -> int:
         """When a message in `live` is available: at the end of its lease, or a pause later."""
@@ -375,7 +439,9 @@ class QueueState:
 
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
-        return min(self.cursor, min(self.live)) if self.live else self.cursor
+        low = min(self.cursor, min(self.live)) if self.live else self.cursor
+        scheduled = self.scheduled.first_offset()
+        return low if scheduled is None else min(low, scheduled)
 
     def checkpoint(self) -> bytes:
         scalars = [
@@ -391,11 +457,12 @@ class QueueState:
                 self.dedup.pack(),
                 self._pack_groups(),
                 config_fields(self.config),
+                self.scheduled,
             )
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
+        self.live, self.deleted_ahead, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
@@ -447,6 +514,8 @@ class QueueState:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _remove(self, offset: int) -> bool:
+        if self.scheduled.remove(offset):
+            return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:
                 self.deleted_ahead.add(offset, offset + 1)
@@ -484,14 +553,15 @@ class QueueState:
             self.deleted_ahead.drop_below(cursor)
 
 
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter, tag), empty where absent or senseless."""
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of),
+    empty where absent or senseless."""
     delay_ms = 0
-    group = dedup_id = dead_source = tag = b""
+    group = dedup_id = dead_source = tag = due = release = b""
     try:
         headers = read_headers(body)
     except RecordError:
-        return 0, b"", b"", b"", b""
+        return 0, b"", b"", b"", b"", b"", b""
     for name, content in headers:
         if name == HEADER_GROUP:
             group = content[:GROUP_BYTES_MAX]
@@ -501,17 +571,41 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes]:
             delay_ms = min(int(content), DELAY_MS_MAX)
         elif name == HEADER_DEAD_SOURCE:
             dead_source = content
+        elif name == HEADER_DUE:
+            due = content
+        elif name == HEADER_RELEASED:
+            release = content
         elif name == HEADER_TAG:
             tag = content[:TAG_BYTES_MAX]
-    return delay_ms, group, dedup_id, dead_source, tag
+    return delay_ms, group, dedup_id, dead_source, tag, due, release
 
 
 def group_of(body: bytes) -> bytes:
     return machine_headers(body)[1]
 
 
+def is_due_time(content: bytes) -> bool:
+    """Is this what HEADER_DUE may hold?"""
+    return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
+
+
+def release_header(offset: int, due_ms: int) -> bytes:
+    """Content of HEADER_RELEASED."""
+    return b"%d/%d" % (offset, due_ms)
+
+
+def _due_ms(due: bytes, sent_ms: int) -> int:
+    if not is_due_time(due):
+        return sent_ms
+    return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
+
+
+def _source_of_release(content: bytes) -> tuple[int, int]:
+    """(offset, due_ms); what leaders wrote themselves."""
+    offset, _, due_ms = content.partition(b"/")
+    return int(offset), int(due_ms)
 def key_of(body: bytes) -> Key:
-    _, group, _, _, tag = machine_headers(body)
+    _, group, _, _, tag, _, _ = machine_headers(body)
     return (group, tag) if group or tag else NO_KEY
 
 
