@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 # Clear headers that the queue machine understands. One byte each, because they are stored with every message.
 HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
-HEADER_GROUP = b"g"  # message group id: messages of a FIFO queue that share it keep their order
+HEADER_GROUP = b"g"  # message group id: those of a FIFO queue that share it keep their order; fairness goes by it
 HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
-HEADER_TAG = b"t"  # filter tag
+HEADER_TAG = b"t"  # receives may ask for messages with it
 HEADER_DUE = b"a"  # scheduled: due at this time, ASCII decimal, ms since the epoch; "+n": n ms after the append time
 HEADER_RELEASED = b"r"  # a scheduled message that became due, once more: "offset/due_ms" of where it was scheduled
 HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py

@@ -47,6 +47,7 @@ from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, 
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
+from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
@@ -251,7 +252,7 @@ class QueueState:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
         if keys:
-            self._take_keys(keys[0])
+            take_keys(self.keys, live, keys[0])
         self._move_cursor(cursor)
 
     def fold_deleted(self, command: Command) -> list[int]:
@@ -280,7 +281,7 @@ class QueueState:
                 ahead.append(offset)
         self.deleted += deleted
         if self.keys:
-            self._drop_keys(command[FIRST_FIELD][::2])
+            drop_keys(self.keys, self.live, command[FIRST_FIELD][::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -329,7 +330,7 @@ class QueueState:
                     self.deleted_ahead.add(offset, offset + 1)
         self.expired += expired
         if self.keys:
-            self._drop_keys(offsets)
+            drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
@@ -362,7 +363,7 @@ class QueueState:
                 self.deleted_ahead.add(offset, offset + 1)
         self.dead_lettered += len(moved)
         if self.keys:
-            self._drop_keys(moved)
+            drop_keys(self.keys, self.live, moved)
         return moved
 
     def fold_rescheduled(self, command: Command) -> list[ErrorCode]:
@@ -386,7 +387,7 @@ class QueueState:
         offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
-            self._drop_keys(offsets)
+            drop_keys(self.keys, self.live, offsets)
         count = codes.count(ErrorCode.OK)
         if moved:
             self.dead_lettered += count
@@ -461,40 +462,15 @@ class QueueState:
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
-    def _take_keys(self, flat: list[Any]) -> None:
-        """Of the messages just leased; some may be gone."""
-        live, keys = self.live, self.keys
-        fields = iter(flat)
-        for group, tag, ranges in zip(fields, fields, fields, strict=True):
-            key = (group, tag)
-            ends = iter(ranges)
-            for first, last in zip(ends, ends, strict=True):
-                for offset in range(first, last + 1):
-                    if offset in live:
-                        keys[offset] = key
-
-    def _drop_keys(self, offsets: Iterable[int]) -> None:
-        """These may have left `live`."""
-        live, keys = self.live, self.keys
-        for offset in offsets:
-            if offset not in live:
-                keys.pop(offset, None)
-
     def _pack_groups(self) -> list[Any]:
         """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
         if self.keyed_end <= self.cursor and not self.keys:
             return []
-        of_key: dict[Key, OffsetRanges] = {}
-        for offset in sorted(self.keys):
-            of_key.setdefault(self.keys[offset], OffsetRanges()).add(offset, offset + 1)
-        return [self.keyed_end, [field for key in sorted(of_key) for field in (*key, of_key[key].pack())]]
+        return [self.keyed_end, pack_keys(self.keys)]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
         self.keyed_end, flat = packed or (0, ())
-        self.keys = {}
-        fields = iter(flat)
-        for group, tag, ranges in zip(fields, fields, fields, strict=True):
-            self.keys.update(dict.fromkeys(OffsetRanges.unpack(ranges), (group, tag)))
+        self.keys = unpack_keys(flat)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
