@@ -33,7 +33,8 @@ from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of, is_due_time, key_of
+from storage_nodes.machines.queue.schedule import is_due_time
+from storage_nodes.machines.queue.state import group_of, key_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse

@@ -18,9 +18,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
+from storage_nodes.limits import SCHEDULE_MS_MAX
+
 assert sys.byteorder == "little", "checkpoints hold arrays as they stand in memory"
 
 CHUNK_PAIRS_MAX = 2_048
+_TIME_DIGITS_MAX = 15
 _NUMBER_BYTES = 8
 
 Pair = tuple[int, int]
@@ -233,3 +236,29 @@ def _position(keys: array[int], values: array[int], key: int, value: int) -> int
     low = bisect_left(keys, key)
     high = bisect_right(keys, key, low)
     return bisect_left(values, value, low, high)
+
+
+# --- what records say of it ---
+
+
+def is_due_time(content: bytes) -> bool:
+    """Is this what HEADER_DUE may hold?"""
+    return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
+
+
+def release_header(offset: int, due_ms: int) -> bytes:
+    """Content of HEADER_RELEASED."""
+    return b"%d/%d" % (offset, due_ms)
+
+
+def due_time_ms(due: bytes, sent_ms: int) -> int:
+    """Content of HEADER_DUE as a time, that of its append where it is senseless."""
+    if not is_due_time(due):
+        return sent_ms
+    return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
+
+
+def released_from(content: bytes) -> tuple[int, int]:
+    """(offset, due_ms); what leaders wrote themselves."""
+    offset, _, due_ms = content.partition(b"/")
+    return int(offset), int(due_ms)

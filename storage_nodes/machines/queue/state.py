@@ -51,7 +51,7 @@ from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import NO_KEY, Key
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
-from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.schedule import Schedule, due_time_ms, released_from
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
@@ -69,7 +69,6 @@ from storage_nodes.protocol.records import (
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
-_TIME_DIGITS_MAX = 15
 
 
 def config_fields(config: QueueConfig) -> list[Any]:
@@ -206,7 +205,7 @@ class QueueState:
 
     def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
         """Whether it is due later than now."""
-        due_ms = _due_ms(due, sent_ms)
+        due_ms = due_time_ms(due, sent_ms)
         if due_ms <= sent_ms:
             return False
         self.scheduled.add(offset, due_ms)
@@ -216,7 +215,7 @@ class QueueState:
 
     def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
         """Whether the record at `offset` is a message now, that which was scheduled."""
-        source, due_ms = _source_of_release(release)
+        source, due_ms = released_from(release)
         noted.released.append(source)
         self.sent -= 1
         if self.scheduled.due_ms(source) == due_ms:
@@ -584,26 +583,6 @@ def group_of(body: bytes) -> bytes:
     return machine_headers(body)[1]
 
 
-def is_due_time(content: bytes) -> bool:
-    """Is this what HEADER_DUE may hold?"""
-    return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
-
-
-def release_header(offset: int, due_ms: int) -> bytes:
-    """Content of HEADER_RELEASED."""
-    return b"%d/%d" % (offset, due_ms)
-
-
-def _due_ms(due: bytes, sent_ms: int) -> int:
-    if not is_due_time(due):
-        return sent_ms
-    return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
-
-
-def _source_of_release(content: bytes) -> tuple[int, int]:
-    """(offset, due_ms); what leaders wrote themselves."""
-    offset, _, due_ms = content.partition(b"/")
-    return int(offset), int(due_ms)
 def key_of(body: bytes) -> Key:
     _, group, _, _, tag, _, _ = machine_headers(body)
     return (group, tag) if group or tag else NO_KEY
