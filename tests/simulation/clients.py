@@ -43,6 +43,8 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.ACQUIRE: AcquireReply,
     Opcode.DELETE: CodesReply,
     Opcode.CHANGE_VISIBILITY: CodesReply,
+    Opcode.CONFIGURE: Empty,
+    Opcode.UNPARK: CodesReply,
     Opcode.RESCHEDULE: CodesReply,
     Opcode.CREATE_PARTITION: PartitionInfo,
     Opcode.DELETE_PARTITION: Empty,

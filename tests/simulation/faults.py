@@ -86,6 +86,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "drift": ("drift",),
     "tiny": ("tiny",),
     "one-by-one": ("one_by_one",),
+    "retry": ("retry_kind",),
+    "parking": ("park_groups",),
+    "pauses": ("pauses",),
     "slow-disk": ("disk_us",),
     "loss": ("links.loss",),
     "client-loss": ("links.client_loss",),
@@ -94,7 +97,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "late": ("links.late",),
     "stall": ("links.stall",),
 }
-_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False, "one_by_one": False}
+# What switched off means, where that is not 0.
+_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
+_OFF |= dict.fromkeys(("drift", "tiny", "one_by_one", "park_groups", "pauses"), False)
 
 
 @dataclass
@@ -126,6 +131,9 @@ class Faults:
     full_rate: float = 0.0  # a disk has no room left, for a while
     segment_rot_rate: float = 0.0  # a byte in a segment changes
     one_by_one: bool = False
+    retry_kind: int = 0  # a `RetryKind`: the pause before a message is received again
+    park_groups: bool = False  # FIFO: a group is held once a message of it became a dead letter, until it is unparked
+    pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
@@ -180,6 +188,7 @@ def draw_faults(chance: random.Random) -> Faults:
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
         consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5, keyed=chance.random() < 0.4,
+        retry_kind=chance.choice([0, 0, 0, 1, 2, 3]), park_groups=chance.random() < 0.5, pauses=chance.random() < 0.25,
     )  # fmt: skip
 
 

@@ -34,6 +34,7 @@ from storage_nodes.machines.queue.commands import (
     PURGED,
     RESCHEDULED,
     TIME_MS,
+    UNPARKED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
@@ -423,18 +424,6 @@ class QueueBook:
     def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
         return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
-    def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
-        """-1: as if the lease had run out. Less: taken back without counting, which gives a new number."""
-        if not self._holds(offset, delivery, now_ms):
-            return
-        if visibility_ms < -1:
-            self.delivery[offset] = delivery - 1 + 2**20
-            visibility_ms = -2 - visibility_ms
-        self._deadline_ms[offset] = now_ms + max(0, visibility_ms)
-
-    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
-        return self.delivery.get(offset) == delivery > 0 and self._deadline_ms.get(offset, 0) > now_ms
-
 
 class FifoBook(QueueBook):
     """A FIFO queue by its committed log. Runs are shorter than the window in which ids are remembered."""
@@ -444,6 +433,9 @@ class FifoBook(QueueBook):
         self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
         self.group_of: dict[int, bytes] = {}
         self._originals: dict[bytes, int] = {}
+        self.parks = False  # a group is held once a message of it became a dead letter
+        self.parked: set[bytes] = set()
+        self.leased_though_parked: list[tuple[bytes, int]] = []
 
     def fold(self, batch: bytes, epoch: int) -> None:
         super().fold(batch, epoch)
@@ -472,13 +464,22 @@ class FifoBook(QueueBook):
         if kind == LEASED:
             for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
                 for at in range(0, len(parts), 3):
+                    if parts[at] in self.parked and not is_renewal:
+                        self.leased_though_parked.append((parts[at], gone.end))
                     self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal)
         elif kind == DELETED:
             for at in range(0, len(flat), 2):
                 if self._holds(flat[at], flat[at + 1], now_ms):
                     self.gone.setdefault(flat[at], gone)
+        elif kind == UNPARKED:
+            self.parked = self.parked.difference(flat) if flat else set()
         else:
+            dead, purged_ms = len(self.dead), self._last_purge_ms
             super()._fold(command, gone)
+            if self.parks:
+                self.parked.update(self.group_of[offset] for offset in self.dead[dead:])
+            if self._last_purge_ms != purged_ms:
+                self.parked.clear()
 
     def _lease(self, again: list[int], fresh: list[int], deadline_ms: int, is_renewal: bool) -> None:
         for offset in again:

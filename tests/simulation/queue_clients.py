@@ -181,10 +181,10 @@ class Receiver(Client):
         self.at_leisure(self.random.randrange(1_000, 60_000), self.receive)
 
     def _change(self, receipts: list[tuple[int, int]]) -> None:
-        visibility_ms = self.random.choice([0, 300, 3_000])
+        mode = self.random.choice([VisibilityMode.SET, *VisibilityMode])
+        visibility_ms = self.random.choice([0, 300, 3_000]) if mode != VisibilityMode.NACK else 0
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
-        # By the message, not by chance: every mode comes up, and a seed's story stays what it is.
-        request = ChangeVisibilityRequest(self._partition, changes, VisibilityMode(receipts[0][0] % 3))
+        request = ChangeVisibilityRequest(self._partition, changes, mode)
         self.world.referee.changes(request)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 

@@ -14,6 +14,7 @@ from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     CodesReply,
+    ConfigureRequest,
     DeleteRequest,
     ErrorReply,
     Opcode,
@@ -50,6 +51,9 @@ class Referee:
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
+        # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
+        self._paused_us = self._paused_epoch = 0
+        self._may_resume = False  # a request that it go on was lost, and may come at any time
 
     # --- sends --------------------------------------------------------------------------------------------------
 
@@ -63,6 +67,15 @@ class Referee:
 
     def changes(self, request: ChangeVisibilityRequest) -> None:
         self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
+
+    def configures(self, _request: ConfigureRequest) -> None:
+        self._paused_us = 0
+
+    def configured(self, operation: Operation) -> None:
+        paused = operation.request.config.paused
+        self._may_resume |= operation.outcome == "unknown" and not paused
+        if operation.outcome == "ok" and paused and not self._may_resume:
+            self._paused_us = self._world.scheduler.now_us
 
     # --- at the node ----------------------------------------------------------------------------------------------
 
@@ -94,8 +107,12 @@ class Referee:
             self.check_dropped(request)
         elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
             self.check_move(reply)
+        elif operation.opcode == Opcode.CONFIGURE and process.node is not None:
+            self._paused_epoch = process.node.replicas[request.partition].raft.epoch
         elif operation.opcode == Opcode.ACQUIRE:
             oracle.check_not_stale(process, request.partition)
+            if reply.messages:
+                self.check_paused(operation, reply.epoch)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)
@@ -204,6 +221,14 @@ class Referee:
             if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
+
+    def check_paused(self, operation: Operation, epoch: int) -> None:
+        """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""
+        if operation.request.partition != self._world.partition or epoch < self._paused_epoch:
+            return
+        if 0 < self._paused_us < operation.arrived_us:
+            late_ms = (operation.arrived_us - self._paused_us) // 1_000
+            self._world.oracle.fail("PAUSED", f"a receive that came {late_ms} ms after the pause got messages")
 
     def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
         """LEASE: one leader does not hand out a message again while its lease holds.

@@ -121,6 +121,8 @@ class FakeStorage:
     ) -> AcquireReply:
         assert max_messages >= 1
         log = self._log("acquire", partition)
+        if self.configs.get(partition, QueueConfig()).paused and not wait_ms:
+            return AcquireReply(EPOCH, [])
         self._bury(partition, log)
         messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:

@@ -16,6 +16,7 @@ from api import limits
 from api.queues import moving
 from frontend.crypto.envelope import EnvelopeError
 from frontend.routing.queues import QueueView
+from frontend.sqs.extensions import is_paused
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply
 from storage_nodes.protocol.records import RecordError
@@ -50,7 +51,10 @@ class LeaseSlice(Slice):
         return Step(moved)
 
     def _source_is_empty(self) -> Step:
-        """Done, unless a worker that died holds some: those will be seen once its leases have run out."""
+        """Done, unless a worker that died holds some: those will be seen once its leases have run out. A paused queue
+        gives nothing before it is resumed, and is not empty for that."""
+        if is_paused(self.source.record.attributes):
+            return Step(wait_ms=limits.MOVE_RETRY_MS)
         if not self.claim.steady and any(one.in_flight for one in self.stats()):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
         return Step(over=True)
