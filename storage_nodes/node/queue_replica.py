@@ -32,8 +32,8 @@ from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_hea
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
+from storage_nodes.machines.queue.headers import group_of, is_due_time, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of, is_due_time, key_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse

@@ -10,7 +10,6 @@ are promises to callers and use the wall clock alone.
 from __future__ import annotations
 
 import heapq
-from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
@@ -57,6 +56,7 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.releases import Releases
+from storage_nodes.machines.queue.removals import Removals
 from storage_nodes.machines.queue.staging import Staging, Taken
 from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
@@ -111,8 +111,7 @@ class Leader:
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
         self._releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
-        # REMOVED commands under way, in order: messages held for them, groups of those that nobody had received.
-        self._removals: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
+        self._removals = Removals()
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -161,9 +160,8 @@ class Leader:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
-        for offset, delivery, _ in changes:
-            if delivery > 0:
-                self._leases.hold(offset)
+        for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
+            self._leases.hold(offset)
         self._staging.changed(changes, token)
         return self._settle([], time_ms)
 
@@ -171,20 +169,9 @@ class Leader:
         return self._single([PURGED], token, self._advance(now_ms))
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
-        """`offsets` are distinct and of messages, -1 in the place of what is none. `groups` is for FIFO queues: the
-        group of each that was never handed out."""
-        if self._is_overloaded:
-            return [overloaded(token)]
-        if not set(self._moving).isdisjoint(offsets):
-            return [Refuse(token, ErrorCode.OVERLOADED, "the message is on its way to the dead-letter queue")]
-        # Until the fold has decided they neither become available nor move as dead letters. What is available already
-        # may still be handed out.
-        leases, live = self._leases, self._state.live
-        held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
-        for offset in held:
-            leases.hold(offset)
-        leases.dead.difference_update(held)
-        self._removals.append((held, groups))
+        if self._is_overloaded or not set(self._moving).isdisjoint(offsets):
+            return [overloaded(token)]  # or a dead letter is on its way: it will have gone
+        self._removals.begin(offsets, groups, self._leases, self._state.live)
         return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
@@ -354,13 +341,9 @@ class Leader:
             codes = state.fold_rescheduled(command)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
-            offsets = command[FIRST_FIELD]
-            held, groups = self._removals.popleft()
-            for released in held:
-                self._leases.release(released)
-            self._leases.expire(offsets)
+            groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
-            self._window_removed(offsets, groups)
+            self._window_removed(command[FIRST_FIELD], groups)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
         else:
             assert kind == CONFIGURED, f"command kind {kind}"

@@ -39,16 +39,14 @@ import msgspec
 
 from storage_nodes.limits import (
     DEAD_LETTERS_BY_AGE_MAX,
-    DELAY_MS_MAX,
-    GROUP_BYTES_MAX,
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
-    TAG_BYTES_MAX,
 )
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
-from storage_nodes.machines.queue.effects import NO_KEY, Key
+from storage_nodes.machines.queue.effects import Key
+from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
@@ -56,21 +54,8 @@ from storage_nodes.machines.queue.schedule import Schedule
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_DEDUP,
-    HEADER_DELAY_MS,
-    HEADER_DUE,
-    HEADER_GROUP,
-    HEADER_RELEASED,
-    HEADER_TAG,
-    RecordError,
-    read_headers,
-)
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-_DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
-_TIME_DIGITS_MAX = 15
 
 
 def config_fields(config: QueueConfig) -> list[Any]:
@@ -207,7 +192,7 @@ class QueueState:
 
     def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
         """Whether it is due later than now."""
-        due_ms = _due_ms(due, sent_ms)
+        due_ms = due_time_ms(due, sent_ms)
         if due_ms <= sent_ms:
             return False
         self.scheduled.add(offset, due_ms)
@@ -217,7 +202,7 @@ class QueueState:
 
     def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
         """Whether the record at `offset` is a message now, that which was scheduled."""
-        source, due_ms = _source_of_release(release)
+        source, due_ms = source_of_release(release)
         noted.released.append(source)
         self.sent -= 1
         if self.scheduled.due_ms(source) == due_ms:
@@ -527,63 +512,3 @@ class QueueState:
         self.cursor = cursor
         if self.deleted_ahead:
             self.deleted_ahead.drop_below(cursor)
-
-
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of),
-    empty where absent or senseless."""
-    delay_ms = 0
-    group = dedup_id = dead_source = tag = due = release = b""
-    try:
-        headers = read_headers(body)
-    except RecordError:
-        return 0, b"", b"", b"", b"", b"", b""
-    for name, content in headers:
-        if name == HEADER_GROUP:
-            group = content[:GROUP_BYTES_MAX]
-        elif name == HEADER_DEDUP:
-            dedup_id = content
-        elif name == HEADER_DELAY_MS and _is_number(content):
-            delay_ms = min(int(content), DELAY_MS_MAX)
-        elif name == HEADER_DEAD_SOURCE:
-            dead_source = content
-        elif name == HEADER_DUE:
-            due = content
-        elif name == HEADER_RELEASED:
-            release = content
-        elif name == HEADER_TAG:
-            tag = content[:TAG_BYTES_MAX]
-    return delay_ms, group, dedup_id, dead_source, tag, due, release
-
-
-def group_of(body: bytes) -> bytes:
-    return machine_headers(body)[1]
-
-
-def is_due_time(content: bytes) -> bool:
-    """Is this what HEADER_DUE may hold?"""
-    return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
-
-
-def release_header(offset: int, due_ms: int) -> bytes:
-    """Content of HEADER_RELEASED."""
-    return b"%d/%d" % (offset, due_ms)
-
-
-def _due_ms(due: bytes, sent_ms: int) -> int:
-    if not is_due_time(due):
-        return sent_ms
-    return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
-
-
-def _source_of_release(content: bytes) -> tuple[int, int]:
-    """(offset, due_ms); what leaders wrote themselves."""
-    offset, _, due_ms = content.partition(b"/")
-    return int(offset), int(due_ms)
-def key_of(body: bytes) -> Key:
-    _, group, _, _, tag, _, _ = machine_headers(body)
-    return (group, tag) if group or tag else NO_KEY
-
-
-def _is_number(content: bytes) -> bool:
-    return content.isdigit() and len(content) <= _DELAY_DIGITS_MAX + 1

@@ -149,3 +149,14 @@ def test_standard_queue_with_groups_forgets_what_was_removed() -> None:
     partition.check()
     assert removed(partition, rest, "the rest") == [OK] * len(rest)
     assert partition.counts() == (0, 0, 0) and not partition.leader.state.keys
+
+
+def test_message_that_two_remove_at_once_is_counted_once() -> None:
+    partition = Partition()
+    (offset,) = partition.send(1, delay_ms=60_000)
+    partition.remove("one", [offset])
+    partition.remove("two", [offset])
+    partition.commit()
+    assert (partition.answers["one"], partition.answers["two"]) == ([OK], [GONE])
+    partition.send(1)
+    assert partition.counts() == (1, 0, 0)
