@@ -22,6 +22,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -133,11 +134,7 @@ class Leader:
         picks = self._pick(messages_max, visibility_ms, time_ms)
         if picks:
             effects.append(Deliver(token, picks))
-        elif (
-            wait_until_ms == 0
-            and self.in_flight_count >= self._state.config.in_flight_max
-            and not self._is_paused
-        ):
+        elif not (wait_until_ms or self._is_paused) and self.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
         else:
             effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
@@ -520,9 +517,7 @@ class Leader:
         for offset in self._moving:
             died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
             receives_max = self._leases.receives_max
-            letters.append(
-                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max)
-            )
+            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max))
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
