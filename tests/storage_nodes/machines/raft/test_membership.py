@@ -434,8 +434,8 @@ def test_messages_to_voters_do_not_say_learner() -> None:
 
 @pytest.mark.parametrize(("commit", "role"), [(1, Role.CANDIDATE), (2, Role.LEADER)])
 def test_votes_in_doubt_win_only_with_all_of_the_configuration_that_may_come_back(commit: int, role: Role) -> None:
-    """Node 3 was taken out by an entry that only node 1 has, and committed without it since, with node 2, which lost its
-    disk after that: the two of them have all votes of the new configuration, and not what was committed (R12b)."""
+    """Node 3 was taken out by an entry that only node 1 has, and committed without it since, with node 2, which then
+    lost its disk: the two of them have all votes of the new configuration, and not what was committed (R12b)."""
     entries = (make_entry(0, 1, 1, "e0"), make_entry(1, 2, 1, name_of(Configuration((1, 2)))))
     bench = Bench(SimLog(Image(entries, 1)), commit=commit).become(Role.CANDIDATE)
     bench.step(2, VoteReply(PARTITION, bench.machine.epoch, True, False, True))
