@@ -474,10 +474,10 @@ class FifoBook(QueueBook):
         elif kind == UNPARKED:
             self.parked = self.parked.difference(flat) if flat else set()
         else:
-            dead, purged_ms = len(self.dead), self._last_purge_ms
+            purged_ms = self._last_purge_ms
             super()._fold(command, gone)
-            if self.parks:
-                self.parked.update(self.group_of[offset] for offset in self.dead[dead:])
+            if self.parks and kind == DEAD_LETTERED:
+                self.parked.update(self.group_of[offset] for offset in flat if self.gone[offset] is gone)
             if self._last_purge_ms != purged_ms:
                 self.parked.clear()
 
