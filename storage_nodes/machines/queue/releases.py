@@ -46,7 +46,8 @@ class Releases:
         self._under_way.difference_update(offsets)
 
     def next_ms(self) -> int:
-        """When something is to be done here; 0 = never, or after what is under way."""
-        if self._under_way:
+        """When something is to be done here; 0 = never, or after what is under way. With everything cancelled meanwhile
+        a pause is for nothing: asked for, a tick that does nothing would be asked for again and again."""
+        if self._under_way or not self._scheduled:
             return 0
         return self._again_ms or self._scheduled.first_due_ms()

@@ -212,6 +212,21 @@ def test_release_that_could_not_be_read_is_tried_again() -> None:
     assert len(partition.releases) == 1
 
 
+def test_release_that_could_not_be_read_and_was_cancelled_asks_for_no_tick() -> None:
+    """Simulation seed 5000133: a tick that did nothing was asked for without end."""
+    partition = Partition()
+    partition.send()  # something waits all the time: the leader stays
+    partition.holds_releases = True
+    (offset,) = partition.schedule(b"+1000")
+    partition.pass_ms(1_000)
+    partition.releases.clear()
+    partition.perform(partition.leader.release_begun([], partition.now_ms))
+    partition.reschedule("cancel", [(offset, 0)])
+    partition.commit()
+    partition.pass_ms(2 * RELEASE_PAUSE_MS)
+    assert partition.leader.next_tick_ms() > partition.now_ms
+
+
 def test_purge_takes_scheduled_messages_too() -> None:
     partition = Partition()
     offsets = partition.schedule(b"+1000", 4)
