@@ -26,6 +26,7 @@ from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     ClusterInfo,
     CodesReply,
+    ConfigureReply,
     ConfigureRequest,
     CreatePartitionRequest,
     DeletePartitionRequest,
@@ -68,6 +69,7 @@ _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
+_configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
 _send_reply = msgspec.msgpack.Decoder(SendReply)
 _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
@@ -132,9 +134,10 @@ class StorageClient:
         reply = await self._call(Opcode.PURGE, partition, encode_message(PurgeRequest(partition)))
         return _purge_reply.decode(reply).purged
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
-        """Replace the partition's configuration."""
-        await self._call(Opcode.CONFIGURE, partition, encode_message(ConfigureRequest(partition, config)))
+    async def configure(self, partition: int, config: QueueConfig) -> int:
+        """Replace the partition's configuration; how many messages it held then, in whatever state."""
+        reply = await self._call(Opcode.CONFIGURE, partition, encode_message(ConfigureRequest(partition, config)))
+        return _configure_reply.decode(reply).messages
 
     async def stats(self, partition: int) -> QueueStats:
         """Counts of waiting, in-flight and delayed messages, from the leader."""

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import NOT_TAKEN
 
 # How long the leader of the other queue is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
@@ -44,7 +45,9 @@ class Forwards:
             if self._client is None:
                 self._client = self._make_client()
                 await self._client.start()
-            await self._client.send(partition, bodies, plain=False)
+            reply = await self._client.send(partition, bodies, plain=False)
+            if any(original == NOT_TAKEN for _, original in reply.duplicates):
+                error = StorageError(ErrorCode.UNAVAILABLE, f"partition {partition} takes no messages any more")
         except StorageError as refused:
             error = refused
         done(error)

@@ -74,11 +74,16 @@ class SendRequest(Message, frozen=True):
     acks: int = 2
 
 
+# Stands in SendReply.duplicates for an original: no offset is below 0.
+NOT_TAKEN = -1
+
+
 class SendReply(Message, frozen=True):
     """Record i stands at first_offset + i; timestamp_ms is the append time of all of them.
 
     `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
-    The original is committed by then (R28).
+    The original is committed by then (R28). NOT_TAKEN in the place of the offset: the partition is closed, and the
+    message is nowhere.
     """
 
     first_offset: int
@@ -150,6 +155,8 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms        how long a deduplication id is remembered
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
+    closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id)
+    dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one
     """
 
     retention_ms: int = 345_600_000
@@ -158,11 +165,19 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms: int = 300_000
     max_receives: int = 0
     dead_letter_partition: int = 0
+    closed: bool = False
+    dead_letter_groups: tuple[int, ...] = ()
 
 
 class ConfigureRequest(Message, frozen=True):
     partition: int
     config: QueueConfig
+
+
+class ConfigureReply(Message, frozen=True):
+    """How many messages the partition held, in whatever state, where its log took the configuration over."""
+
+    messages: int = 0
 
 
 class QueueStatsRequest(Message, frozen=True):

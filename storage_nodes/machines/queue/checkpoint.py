@@ -1,6 +1,6 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, scalars, runs, ahead, dedup, groups]
+    [version, scalars, runs, ahead, dedup, groups, routes]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms, retention_ms, in_flight_max,
               sent, received, deleted, expired, purged, fifo, dedup_window_ms, max_receives, dead_letter_partition,
@@ -12,6 +12,7 @@
     ahead    `deleted_ahead`, flat (gap, length)...
     dedup    see dedup.py
     groups   see fifo_state.py; empty for a standard queue
+    routes   [closed, partitions of dead_letter_groups...]; missing in older ones of this version: [0]
 
 Version 1 had the first twelve scalars in place of the second field, and ended with `ahead` as single offsets, each less
 the one before. Equal states give equal bytes: replicas can be compared by their checkpoints.
@@ -31,6 +32,7 @@ VERSION = 2
 SCALARS = 18
 _VERSION_1_SCALARS = 12
 _VERSION_1_REST = [0, DEDUP_WINDOW_MS_DEFAULT, 0, 0, 0, 0]
+_NO_ROUTES = [0]
 
 # (deadline_ms, delivery, first_received_ms, sent_ms) of a message that is delivered or delayed.
 #   delivery 0: delayed, deadline_ms = when it is due; first_received_ms is 0
@@ -53,6 +55,7 @@ class Checkpoint(NamedTuple):
     ahead: OffsetRanges
     dedup: list[Any]
     groups: list[Any]
+    routes: list[int]
 
     @property
     def is_fifo(self) -> bool:
@@ -60,9 +63,9 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups = checkpoint
+    scalars, live, ahead, dedup, groups, routes = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups])
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, routes])
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -71,10 +74,11 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
         fields = _decode(blob)
         if fields and fields[0] == 1 and len(fields) == _VERSION_1_SCALARS + 3:
             return _read_version_1(fields)
-        if not fields or fields[0] != VERSION or len(fields) != 6 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or len(fields) not in (6, 7) or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
-        _, scalars, runs, ahead, dedup, groups = fields
-        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups)
+        _, scalars, runs, ahead, dedup, groups, *last = fields
+        routes = last[0] if last else _NO_ROUTES
+        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, routes)
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -85,7 +89,7 @@ def _read_version_1(fields: list[Any]) -> Checkpoint:
     ahead = OffsetRanges()
     for offset in accumulate(fields[-1]):
         ahead.add(offset, offset + 1)
-    return Checkpoint([*fields[1:-2], *_VERSION_1_REST], _unpack_runs(fields[-2]), ahead, [], [])
+    return Checkpoint([*fields[1:-2], *_VERSION_1_REST], _unpack_runs(fields[-2]), ahead, [], [], _NO_ROUTES)
 
 
 def _pack_runs(live: Live) -> list[int]:

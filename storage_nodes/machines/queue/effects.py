@@ -84,7 +84,8 @@ class DeadLetter(NamedTuple):
 class Answer(NamedTuple):
     """The command of this token is committed and folded.
 
-    delete, change visibility, configure: one ErrorCode an item; purge: (ErrorCode, messages purged).
+    delete, change visibility: one ErrorCode an item; purge: (ErrorCode, messages purged); configure: (OK, messages
+    held).
     """
 
     token: Token

@@ -54,6 +54,8 @@ class FifoLeader(Leader):
         effects: list[Effect] = []
         if attempt and self._renew(token, attempt, visibility_ms, time_ms):
             return self._settle(effects, time_ms)
+        if not messages_max:
+            return self._settle([Deliver(token, [])], time_ms)  # it was only asked whether the attempt is known here
         if self._waiters:
             self._serve(effects, time_ms)  # those who came first
         if not self._lease(token, messages_max, visibility_ms, attempt, time_ms):

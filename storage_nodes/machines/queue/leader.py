@@ -307,7 +307,7 @@ class Leader:
             config = state.config
             receives_max = config.max_receives if config.dead_letter_partition else 0
             self._became_ready(self._leases.set_receives_max(receives_max))
-            effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
+            effects += [Answer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
+    DEAD_LETTER_GROUPS_MAX,
     DEDUP_IDS_MAX,
     DEDUP_WINDOW_MS_MAX,
     IN_FLIGHT_MESSAGES_MAX,
@@ -182,6 +183,10 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
+        if not config.fifo and (config.closed or config.dead_letter_groups):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "closed and dead_letter_groups are for FIFO queues")]
+        if len(config.dead_letter_groups) > DEAD_LETTER_GROUPS_MAX or min(config.dead_letter_groups, default=1) < 1:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
         return self._desk().configure(token, config)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------

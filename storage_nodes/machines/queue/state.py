@@ -31,7 +31,7 @@ from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import DeadSource, QueueConfig
+from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -52,7 +52,7 @@ class Noted:
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original)
+        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
         self.groups: dict[int, bytes] = {}  # of all but the duplicates
 
     def not_fresh(self) -> list[int]:
@@ -112,6 +112,9 @@ class QueueState:
         dedup = None
         for offset, body in records:
             delay_ms, group, dedup_id, dead_source = machine_headers(body)
+            if self.config.closed:
+                noted.duplicates.append((offset, self._fold_refused(dedup_id, offset, time_ms)))
+                continue
             if dedup_id:
                 if dedup is None:
                     dedup = self.dedup
@@ -146,6 +149,15 @@ class QueueState:
         self.duplicates += 1
         self.fresh_count -= 1
         self.deleted_ahead.add(offset, offset + 1)
+
+    def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
+        """The partition is closed: it says what it took before (R28), and takes nothing."""
+        original = self.dedup.find(dedup_id, time_ms) if dedup_id else NOT_SEEN
+        self._fold_duplicate(offset)
+        if original != NOT_SEEN:
+            return original
+        self.duplicates -= 1
+        return NOT_TAKEN
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         self.live[offset] = (due_ms, 0, 0, sent_ms)
@@ -250,7 +262,9 @@ class QueueState:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
         fields = command[FIRST_FIELD:]
         config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
-        self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
+        self.config = msgspec.structs.replace(
+            config, fifo=self.config.fifo, dead_letter_groups=tuple(config.dead_letter_groups)
+        )
         self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -263,6 +277,11 @@ class QueueState:
         return moved
 
     # --- questions --------------------------------------------------------------------------------------------
+
+    @property
+    def held_count(self) -> int:
+        """Messages of whatever state."""
+        return self.fresh_count + len(self.live)
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""
@@ -285,8 +304,9 @@ class QueueState:
             int(config.fifo), config.dedup_window_ms, config.max_receives, config.dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
+        routes = [int(config.closed), *config.dead_letter_groups]
         return encode_checkpoint(
-            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups())
+            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups(), routes)
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -298,9 +318,11 @@ class QueueState:
             fifo, dedup_window_ms, max_receives, dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
+        closed, *dead_letter_groups = checkpoint.routes
         self.config = QueueConfig(
-            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition
-        )
+            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition,
+            bool(closed), tuple(dead_letter_groups),
+        )  # fmt: skip
         self.dedup.window_ms = dedup_window_ms
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
