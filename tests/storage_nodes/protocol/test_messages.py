@@ -32,8 +32,12 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)]), "92079293050100930602ce02932e00"),
     (m.PurgeRequest(7), "9107"),
     (m.PurgeReply(12_345), "91cd3039"),
-    (m.QueueConfig(), "96ce14997000ce0001d4c0c2ce000493e00000"),
-    (m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9)), "920796cdea60cd4e20c3cd03e80509"),
+    (m.QueueConfig(), "98ce14997000ce0001d4c0c2ce000493e00000c290"),
+    (
+        m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, (9, 10))),
+        "920798cdea60cd4e20c3cd03e80509c392090a",
+    ),
+    (m.ConfigureReply(3), "9103"),
     (m.QueueStatsRequest(7), "9107"),
     (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7), "98010203cf0000018bcfe5680004050607"),
     (
@@ -57,7 +61,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9, 1_000, "won", m.MoveInfo(3, 1, 4)),
         "99070193010203a971756575653a783a300209cd03e8a3776f6e96030104c20000",
     ),
-    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3096ce14997000ce0001d4c0c2ce000493e0000003"),
+    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3098ce14997000ce0001d4c0c2ce000493e00000c29003"),
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
