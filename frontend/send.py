@@ -7,7 +7,8 @@
     throttle        limits/gcra.py                account, key, queue
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client          to one partition; returns when a majority has fsynced
+    store           storage_nodes.client          to one partition, or each message to its own (routing/partitioner.py);
+                                                  returns when a majority has fsynced
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
@@ -16,6 +17,7 @@ No answer leaves before `store` returned: what is acknowledged is on disk on a m
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,13 +25,14 @@ from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
 from frontend.crypto.envelope import seal
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
-from frontend.routing.partitioner import choose_partition
+from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
+from frontend.routing.parts import Part, PartitionClosed, parts_by_group, probe_body
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
-from frontend.sqs.fifo import sequence_number
+from frontend.sqs.priority import check_priority
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import SendReply
+from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
 
 if TYPE_CHECKING:
@@ -48,12 +51,15 @@ async def send_message(plane: Plane, caller: Principal, address: Address, fields
     """One message. Raises Refusal."""
     queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
-    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+    draft = _checked(queue, fields)
+    if queue.fifo is not None or queue.routes is not None:
+        outcome = (await _send_routed(plane, caller, queue, [fields], [draft]))[0]
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
     message_id, body = encrypt(caller, queue, draft)
-    reply = await store(plane, queue, [body], not draft.headers)
+    await store(plane, queue, queue.partitions[0], [body], not draft.headers)
     plane.meters.count("messages_sent")
-    if queue.fifo is not None:
-        return number(plane, queue, [draft], reply)[0]
     return Sent(message_id, draft)
 
 
@@ -65,6 +71,8 @@ async def send_messages(
     throttle(plane, caller, queue)
     drafts = [_draft(queue, fields) for fields in batch]
     check_batch_size(drafts)
+    if queue.fifo is not None or queue.routes is not None:
+        return await _send_routed(plane, caller, queue, batch, drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
@@ -77,12 +85,95 @@ async def send_messages(
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
     if bodies:
-        reply = await store(plane, queue, bodies, plain)
+        await store(plane, queue, queue.partitions[0], bodies, plain)
         plane.meters.count("messages_sent", len(bodies))
-        if queue.fifo is not None:
-            numbered = iter(number(plane, queue, [one for one in drafts if isinstance(one, Draft)], reply))
-            outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
     return outcomes
+
+
+# --- FIFO queues, and queues of several partitions ---
+
+
+async def _send_routed(
+    plane: Plane,
+    caller: Principal,
+    queue: QueueView,
+    batch: Sequence[MessageFields],
+    drafts: Sequence[Draft | Refusal],
+) -> list[Sent | Refusal]:
+    for _ in range(ROUTE_ATTEMPTS_MAX):
+        passed = [one for one in drafts if isinstance(one, Draft)]
+        try:
+            if queue.fifo is None:
+                sent = iter(await _send_around(plane, caller, queue, passed))
+            else:
+                sent = iter(await _send_by_group(plane, caller, queue, passed))
+        except PartitionClosed:
+            # Others take the messages of this FIFO queue now, or will in a moment: all is sent again, under the same
+            # deduplication ids, by the queue's new record.
+            await asyncio.sleep(ROUTE_PAUSE_MS / 1000)
+            queue = await plane.queues.refresh(queue.address)
+            drafts = [_draft(queue, fields) for fields in batch]
+            continue
+        return [one if isinstance(one, Refusal) else next(sent) for one in drafts]
+    raise unavailable("The partitions of the queue change at the moment. Try again.")
+
+
+async def _send_around(plane: Plane, caller: Principal, queue: QueueView, drafts: Sequence[Draft]) -> list[Sent]:
+    """Standard: the messages of one level go to one partition, another one every time."""
+    assert queue.routes is not None
+    levels = queue.priority_levels
+    by_level: dict[int, Part] = {}
+    sent: list[Sent] = []
+    for draft in drafts:
+        level = check_priority(draft, levels) if levels else 0
+        part = by_level.get(level)
+        if part is None:
+            part = by_level[level] = Part(queue.routes.for_level(level))
+        message_id, body = encrypt(caller, queue, draft)
+        part.add(draft, body)
+        sent.append(Sent(message_id, draft))
+    await _store_parts(plane, queue, list(by_level.values()))
+    plane.meters.count("messages_sent", len(sent))
+    return sent
+
+
+async def _send_by_group(plane: Plane, caller: Principal, queue: QueueView, drafts: Sequence[Draft]) -> list[Sent]:
+    """FIFO: each message to the partition of its group, unless a former one of it had that message before."""
+    routes, fifo = queue.routes, queue.fifo
+    assert fifo is not None
+    sent: dict[int, Sent] = {}
+    for former in routes.former if routes is not None else ():
+        probes = parts_by_group(drafts, former.partitions, sent)
+        for part in probes:
+            part.bodies = [probe_body(fifo, former, draft) for draft in part.drafts]
+        for part, reply in zip(probes, await _store_parts(plane, queue, probes), strict=True):
+            known = {index: offset for index, offset in reply.duplicates if offset != NOT_TAKEN}
+            assert len(reply.duplicates) == len(part.bodies), "a closed partition took a message"
+            plane.meters.count("messages_deduplicated", len(known))
+            for index, offset in known.items():
+                sent[part.places[index]] = _numbered(plane, queue, part.partition, part.drafts[index], offset)
+    partitions = queue.partitions if routes is None else routes.open[0].partitions
+    parts = parts_by_group(drafts, partitions, sent)
+    for part in parts:
+        part.bodies = [encrypt(caller, queue, draft)[1] for draft in part.drafts]
+    for part, reply in zip(parts, await _store_parts(plane, queue, parts), strict=True):
+        numbered = number(plane, queue, part.partition, part.drafts, reply)
+        sent.update(zip(part.places, numbered, strict=True))
+    plane.meters.count("messages_sent", len(drafts))
+    return [sent[place] for place in range(len(drafts))]
+
+
+async def _store_parts(plane: Plane, queue: QueueView, parts: Sequence[Part]) -> list[SendReply]:
+    """All of them at the same time. Raises Refusal where one was not stored: its sender repeats the whole."""
+    if len(parts) == 1:
+        return [await store(plane, queue, parts[0].partition, parts[0].bodies, parts[0].is_plain)]
+    calls = [store(plane, queue, part.partition, part.bodies, part.is_plain) for part in parts]
+    replies: list[SendReply] = []
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        replies.append(outcome)
+    return replies
 
 
 # --- stages, shared with receive.py ---
@@ -116,9 +207,7 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool) -> SendReply:
-    # A FIFO queue has one partition: its order and its deduplication are that partition's.
-    partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
+async def store(plane: Plane, queue: QueueView, partition: int, bodies: list[bytes], plain: bool) -> SendReply:
     with plane.storage_calls:
         try:
             return await plane.storage.send(partition, bodies, plain)
@@ -129,17 +218,26 @@ async def store(plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool
             raise await storage_refusal(plane, queue, error) from None
 
 
-def number(plane: Plane, queue: QueueView, drafts: Sequence[Draft], reply: SendReply) -> list[Sent]:
-    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original."""
-    partition = queue.partitions[0]
+def number(
+    plane: Plane, queue: QueueView, partition: int, drafts: Sequence[Draft], reply: SendReply
+) -> list[Sent]:
+    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original.
+
+    Raises PartitionClosed where a message was not taken.
+    """
     originals = dict(reply.duplicates)
     if originals:
+        if NOT_TAKEN in originals.values():
+            raise PartitionClosed
         plane.meters.count("messages_deduplicated", len(originals))
-    answers = []
-    for index, draft in enumerate(drafts):
-        offset = originals.get(index, reply.first_offset + index)
-        answers.append(Sent(plane.message_ids.of(partition, offset), draft, sequence_number(offset)))
-    return answers
+    return [
+        _numbered(plane, queue, partition, draft, originals.get(index, reply.first_offset + index))
+        for index, draft in enumerate(drafts)
+    ]
+
+
+def _numbered(plane: Plane, queue: QueueView, partition: int, draft: Draft, offset: int) -> Sent:
+    return Sent(plane.message_ids.of(partition, offset), draft, queue.sequence_number(partition, offset))
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -176,8 +274,15 @@ def throttled(wait_s: float) -> Refusal:
     return Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
 
 
+def _checked(queue: QueueView, fields: MessageFields) -> Draft:
+    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+    if queue.priority_levels:
+        check_priority(draft, queue.priority_levels)
+    return draft
+
+
 def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+        return _checked(queue, fields)
     except Refusal as refusal:
         return refusal

@@ -10,6 +10,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from api import limits
+from api.queues.layout import records_of
 from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
 
 _KEY = """
@@ -23,7 +24,7 @@ _QUEUE = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions, q.state, q.attributes, q.fifo, a.account_key_wrapped,
        d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
-       b.versions, b.wrapped, b.owners, b.names
+       q.layout, b.versions, b.wrapped, b.owners, b.names
   FROM queue q
   JOIN account a ON a.id = q.account_id
   CROSS JOIN LATERAL (
@@ -76,8 +77,8 @@ class MetadataStore:
             return None
         versions, wrapped = row[8] or (), row[9] or ()
         keys = [DataKey(version, key) for version, key in zip(versions, wrapped, strict=True)]
-        lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[13:]), strict=True)]
-        fields: list[Any] = [*row[:8], keys, *row[10:13], lent]
+        lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
+        fields: list[Any] = [*row[:8], keys, *row[10:13], lent, records_of(row[13])]
         return QueueRecord(*fields)
 
     async def _one(self, statement: str, parameters: tuple[str, ...]) -> tuple[Any, ...] | None:

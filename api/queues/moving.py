@@ -17,10 +17,12 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from api import limits
 from api.audit.actions import LIFECYCLE, record
+from api.queues.layout import records_of
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
 from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
 
@@ -129,7 +131,8 @@ def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
 
 def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
     """The account's queue that this partition belongs to, if it is still there."""
-    rows = Queue.objects.filter(account_id=account_id, partitions__contains=[partition])
+    has, had = Q(partitions__contains=[partition]), Q(retired__contains=[{"partition": partition}])
+    rows = Queue.objects.filter(has | had, account_id=account_id)
     queue = rows.filter(state=QueueState.ACTIVE).first()
     return None if queue is None else record_of(queue)
 
@@ -157,6 +160,7 @@ def record_of(queue: Queue) -> QueueRecord | None:
         int(queue.modified_at.timestamp() * 1000),
         queue.version,
         borrowed,
+        records_of(queue.layout),
     )
 
 

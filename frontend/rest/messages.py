@@ -25,6 +25,7 @@ from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
+from frontend.sqs.priority import with_priority
 from frontend.sqs.validation import check_messages_max, check_visibility_s, check_wait_s
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class MessageJson(msgspec.Struct):
     delay_seconds: int | None = None
     group: str | None = None
     deduplication_id: str | None = None
+    priority: int | None = None
 
 
 class SendJson(MessageJson):
@@ -162,7 +164,7 @@ def _fields(message: MessageJson) -> MessageFields:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
     return MessageFields(
         message_body=message.body,
-        message_attributes=attributes,
+        message_attributes=with_priority(attributes, message.priority),
         delay_seconds=message.delay_seconds,
         message_group_id=message.group,
         message_deduplication_id=message.deduplication_id,

@@ -16,7 +16,8 @@ from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
-from frontend.sqs.fifo import FifoRules
+from frontend.routing.partitioner import Routes, routes_of
+from frontend.sqs.fifo import FifoRules, sequence_number
 
 
 class Address(NamedTuple):
@@ -45,8 +46,10 @@ class QueueView:
         "message_bytes_max",
         "owner",
         "partitions",
+        "priority_levels",
         "rate_name",
         "record",
+        "routes",
         "sealing_key",
         "visibility_ms",
         "wait_ms",
@@ -57,12 +60,19 @@ class QueueView:
         attributes = record.attributes
         self.record = record
         self.partitions = tuple(record.partitions)
+        # None: it has one partition, and nothing has to be decided.
+        self.routes: Routes | None = routes_of(self.partitions, record.layout)
+        # How many a message may choose from; 0 = it has none.
+        self.priority_levels = int(attributes.get("Penstock.PriorityLevels", "0"))
         self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
         self.delay_ms = 1000 * int(attributes.get("DelaySeconds", "0"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
         self.message_bytes_max = int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX)))
         # None: a standard queue.
         self.fifo = FifoRules.of(attributes) if record.fifo else None
+        if self.fifo is not None and self.routes is not None:
+            # The scope of deduplication is that of the partitions: it changes with them.
+            self.fifo = self.fifo._replace(per_group=self.routes.per_group)
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
@@ -73,6 +83,10 @@ class QueueView:
     @property
     def address(self) -> Address:
         return Address(self.record.account_id, self.record.name)
+
+    def sequence_number(self, partition: int, offset: int) -> str:
+        """FIFO: grows with every message of a group."""
+        return sequence_number(offset if self.routes is None else self.routes.sequence_base(partition) + offset)
 
     def opening_key(self, version: int) -> DataKey | None:
         """The data key of that version, None if the queue has no such version."""

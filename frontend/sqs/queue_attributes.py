@@ -8,7 +8,15 @@ from __future__ import annotations
 import re
 
 from frontend.errors import Refusal, invalid, missing
-from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
+from frontend.limits import (
+    PARTITIONS_PER_LEVEL_MAX,
+    POLICY_BYTES_MAX,
+    PRIORITY_LEVELS_MAX,
+    QUEUE_NAME_CHARS_MAX,
+    TAG_KEY_CHARS_MAX,
+    TAG_VALUE_CHARS_MAX,
+    TAGS_MAX,
+)
 from frontend.metadata.records import QueueRecord
 from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import FIFO_SUFFIX
@@ -22,7 +30,10 @@ _INTEGERS: dict[str, tuple[int, int]] = {
     "ReceiveMessageWaitTimeSeconds": (0, 20),
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+    "Penstock.Partitions": (1, PARTITIONS_PER_LEVEL_MAX),
+    "Penstock.PriorityLevels": (1, PRIORITY_LEVELS_MAX),
 }
+_STANDARD_ONLY = frozenset(("Penstock.PriorityLevels",))
 _DEFAULTS: dict[str, str] = {
     "DelaySeconds": "0",
     "MaximumMessageSize": "1048576",
@@ -51,7 +62,9 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
-_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS))
+# Of the partitions that there are: those that take messages, and those that are being emptied for good.
+_PARTITIONS = ("Penstock.PartitionsOpen", "Penstock.PartitionsDraining")
+_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_PARTITIONS))
 _KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
@@ -134,6 +147,10 @@ def queue_attributes(
         _COUNTS[1]: str(sum(one.in_flight for one in stats)),
         _COUNTS[2]: str(sum(one.delayed for one in stats)),
     }
+    if record.layout or not asked.isdisjoint(_PARTITIONS):
+        draining = sum(one.closed and not one.drained for one in record.layout)
+        closed = sum(one.closed for one in record.layout)
+        values |= zip(_PARTITIONS, (str(len(record.partitions) - closed), str(draining)), strict=True)
     if "All" in asked:
         return values
     return {name: value for name, value in values.items() if name in asked}
@@ -141,7 +158,7 @@ def queue_attributes(
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
     known = attribute in _KNOWN and attribute not in _READ_ONLY and attribute != "All"
-    if not known or (attribute in _FIFO and not fifo):
+    if not known or (attribute in _FIFO and not fifo) or (attribute in _STANDARD_ONLY and fifo):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 
 from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
-from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
+from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, PartitionRecord, QueueRecord
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
+    NOT_TAKEN,
     AcquiredMessage,
     AcquireReply,
     DeadSource,
@@ -69,7 +70,8 @@ class FakeStorage:
         log = self._log("send", partition)
         self.plain.append(plain)
         first, now_ms = len(log), self._now_ms()
-        fifo = self.configs.get(partition, QueueConfig()).fifo
+        config = self.configs.get(partition, QueueConfig())
+        fifo = config.fifo
         duplicates = []
         for index, body in enumerate(bodies):
             headers = dict(decode_body(body).headers)
@@ -78,7 +80,8 @@ class FakeStorage:
             if fifo or HEADER_DEDUP in headers:
                 assert 1 <= len(headers[HEADER_DEDUP]) <= 128
                 original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
-                if until_ms > now_ms:
+                if until_ms > now_ms or config.closed:
+                    original = original if until_ms > now_ms else NOT_TAKEN
                     duplicates.append((index, original))
                     log.append(None)
                     continue
@@ -91,7 +94,7 @@ class FakeStorage:
     async def acquire(
         self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
     ) -> AcquireReply:
-        assert max_messages >= 1
+        assert max_messages >= (0 if attempt else 1)
         log = self._log("acquire", partition)
         self._bury(partition, log)
         messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
@@ -276,6 +279,7 @@ def queue_record(
     attributes: dict[str, str] | None = None,
     state: str = "active",
     borrowed_keys: Sequence[BorrowedKey] = (),
+    layout: Sequence[PartitionRecord] = (),
 ) -> QueueRecord:
     """A queue with real, wrapped keys; its uuid follows from its name."""
     queue_uuid = f"{account_id}{name}".encode().ljust(16, b".")[-16:]
@@ -283,7 +287,7 @@ def queue_record(
     data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
     return QueueRecord(
         account_id, name, queue_uuid, list(partitions), state, attributes or {}, name.endswith(".fifo"), account_key,
-        data_keys, 1_700_000_000_000, 1_700_000_001_000, 1, list(borrowed_keys),
+        data_keys, 1_700_000_000_000, 1_700_000_001_000, 1, list(borrowed_keys), list(layout),
     )
 
 

@@ -60,9 +60,10 @@ class StorageCluster(FakeStorage):
         if self.tags.pop(tag, None) is not None:
             del self.logs[partition]
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
-        self._log("configure", partition)
+    async def configure(self, partition: int, config: QueueConfig) -> int:
+        held = sum(stored is not None for stored in self._log("configure", partition))
         self.configs[partition] = config
+        return held
 
     def _log(self, call: str, partition: int) -> Any:
         self.before(call, partition)

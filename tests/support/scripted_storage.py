@@ -19,6 +19,8 @@ class ScriptedStorage:
         self.partitions: dict[str, int] = {}
         self.configs: dict[int, QueueConfig] = {}
         self.calls: list[str] = []
+        # Messages that a partition holds, where it is not 0.
+        self.held: dict[int, int] = {}
         # Called before each step with its name; may raise, or do something in between.
         self.before: Callable[[str], None] = lambda call: None
         self._created = 0
@@ -45,10 +47,11 @@ class ScriptedStorage:
         if self.partitions.get(tag) == partition:
             del self.partitions[tag]
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
+    async def configure(self, partition: int, config: QueueConfig) -> int:
         self._step("configure")
         self._known(partition)
         self.configs[partition] = config
+        return self.held.get(partition, 0)
 
     async def stats(self, partition: int) -> QueueStats:
         self._step("stats")

@@ -16,10 +16,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from api.limits import MOVE_BATCH_MESSAGES_MAX
 from frontend.crypto.envelope import seal, seal_as
 from frontend.crypto.message_ids import MessageIds
 from frontend.opening import Letter, open_record
 from frontend.routing.queues import QueueView
+from frontend.sqs.priority import PRIORITY, level_of
 from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 
@@ -39,6 +41,19 @@ class Leased(NamedTuple):
 def open_message(source: QueueView, partition: int, message: AcquiredMessage) -> Leased:
     """Raises EnvelopeError, RecordError."""
     return Leased(partition, message, open_record(source, message.body))
+
+
+def place_of(target: QueueView, leased: Leased) -> int:
+    """The partition that it goes to: the same one when it has to be sent again, so that it is known there."""
+    routes, letter = target.routes, leased.letter
+    if routes is None:
+        return target.partitions[0]
+    if target.fifo is not None:
+        assert letter.group is not None, "a message of a FIFO queue has a group"
+        return routes.for_group(letter.group.encode())
+    level = level_of(*letter.opened.content.attributes.get(PRIORITY, ("", b""))) or 0
+    lane = routes.open[min(level, len(routes.open) - 1)].partitions
+    return lane[leased.message.offset // MOVE_BATCH_MESSAGES_MAX % len(lane)]
 
 
 def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:

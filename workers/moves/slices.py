@@ -26,10 +26,10 @@ from frontend.crypto.envelope import EnvelopeError
 from frontend.crypto.message_ids import MessageIds
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AcquireReply, QueueStats, SendReply
+from storage_nodes.protocol.messages import NOT_TAKEN, AcquireReply, QueueStats, SendReply
 from storage_nodes.protocol.records import RecordError
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
-from workers.moves.letters import Leased, body_for, open_message
+from workers.moves.letters import Leased, body_for, open_message, place_of
 
 _log = structlog.get_logger(__name__)
 
@@ -130,8 +130,12 @@ class _Slice:
                 self._sleep(pause_s)
 
     def _source_is_empty(self) -> int | None:
-        """Done, unless a worker that died holds some: those will be seen once its leases have run out."""
-        if not self._claim.steady and any(one.in_flight for one in self._stats()):
+        """Done, unless a worker that died holds some: those will be seen once its leases have run out. Of a FIFO queue
+        that gets other partitions only the former ones were looked at."""
+        routes = self._source.routes
+        is_partial = routes is not None and bool(routes.former)
+        stats = [] if self._claim.steady and not is_partial else self._stats()
+        if any(one.in_flight or (is_partial and one.waiting) for one in stats):
             moving.release_move(self._claim, limits.MOVE_RETRY_MS)
             return limits.MOVE_RETRY_MS
         moving.end_move(self._claim, MoveStatus.COMPLETED)
@@ -148,7 +152,9 @@ class _Slice:
         count = min(limits.MOVE_BATCH_MESSAGES_MAX, self._claim.messages_per_s)
         if self._left is not None:
             count = min(count, self._left)
-        partition, reply = self._run(lambda client: _lease(client, self._source.partitions, count))
+        routes = self._source.routes
+        partitions = self._source.partitions if routes is None else routes.receivable_partitions()
+        partition, reply = self._run(lambda client: _lease(client, partitions, count))
         if not reply.messages:
             return None
         routed: list[tuple[QueueView, Leased]] = []
@@ -188,9 +194,11 @@ class _Slice:
     async def _deliver(self, client: Storage, partition: int, routed: list[tuple[QueueView, Leased]]) -> int:
         bodies: dict[int, list[bytes]] = {}
         for target, leased in routed:
-            bodies.setdefault(target.partitions[0], []).append(body_for(target, leased, self._ids))
+            bodies.setdefault(place_of(target, leased), []).append(body_for(target, leased, self._ids))
         for target_partition, sent in bodies.items():
-            await client.send(target_partition, sent, False)
+            reply = await client.send(target_partition, sent, False)
+            if any(original == NOT_TAKEN for _, original in reply.duplicates):
+                raise StorageError(ErrorCode.UNAVAILABLE, "the partitions of the target change at the moment")
         receipts = [(leased.message.offset, leased.message.delivery) for _, leased in routed]
         codes = await client.delete(partition, receipts)
         return sum(code == ErrorCode.OK for code in codes)

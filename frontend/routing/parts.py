@@ -1,0 +1,59 @@
+"""The messages of one call, by the partition that each goes to. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from frontend.routing.partitioner import FormerSet
+from frontend.sqs.fifo import FifoRules, dedup_key
+from frontend.sqs.validation import Draft
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
+from storage_nodes.protocol.spreading import partition_of_group
+
+
+class PartitionClosed(Exception):
+    """Of a FIFO queue: the queue has other partitions by now, and its view here is of before."""
+
+
+class Part:
+    """What goes to one partition: `places` are those in the call, `bodies` what is stored."""
+
+    __slots__ = ("bodies", "drafts", "is_plain", "partition", "places")
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.places: list[int] = []
+        self.drafts: list[Draft] = []
+        self.bodies: list[bytes] = []
+        self.is_plain = True
+
+    def add(self, draft: Draft, body: bytes) -> None:
+        self.bodies.append(body)
+        self.is_plain = self.is_plain and not draft.headers
+
+
+def parts_by_group(drafts: Sequence[Draft], partitions: Sequence[int], settled: Container[int]) -> list[Part]:
+    """Messages of a FIFO queue in their order, those left out that are settled; bodies are to be made."""
+    parts: dict[int, Part] = {}
+    for place, draft in enumerate(drafts):
+        if place in settled:
+            continue
+        partition = partition_of_group(group_of(draft), partitions)
+        part = parts.get(partition)
+        if part is None:
+            part = parts[partition] = Part(partition)
+            part.is_plain = False
+        part.places.append(place)
+        part.drafts.append(draft)
+    return list(parts.values())
+
+
+def group_of(draft: Draft) -> bytes:
+    return next(content for name, content in draft.headers if name == HEADER_GROUP)
+
+
+def probe_body(rules: FifoRules, former: FormerSet, draft: Draft) -> bytes:
+    """Asks a closed partition whether it has taken this message: its id as it was formed there, and no content."""
+    group = group_of(draft)
+    key = dedup_key(rules._replace(per_group=former.per_group), group, draft.content.dedup_id)
+    return encode_body(b"", None, ((HEADER_GROUP, group), (HEADER_DEDUP, key)))
