@@ -11,7 +11,9 @@ paid once for all of them. A send whose outcome is unknown is tried again: at le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -84,12 +86,15 @@ class StorageClient:
         self._links = NodeLinks(cluster_id, nodes, name)
         self._timeout_s = timeout_s
         self._gathering: dict[tuple[int, int, bool, int], list[_Send]] = {}
+        self._handing_back: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
         self._links.start(asyncio.get_running_loop())
 
     async def close(self) -> None:
+        for task in list(self._handing_back):
+            task.cancel()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -110,7 +115,8 @@ class StorageClient:
     async def acquire(
         self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
     ) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was leased
+        in that very moment is handed back.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
@@ -252,12 +258,37 @@ class StorageClient:
             try:
                 return await future
             except asyncio.CancelledError:
-                answer.give_up(call)
+                if opcode == Opcode.ACQUIRE:
+                    self._give_up_acquire(partition, answer, future, call)
+                else:
+                    answer.give_up(call)
                 raise
             except StorageError as error:
                 if not error.traits.retriable:
                     raise
                 pause = await self._follow(partition, error, deadline, pause)
+
+    def _give_up_acquire(self, partition: int, answer: _Answer, future: asyncio.Future[bytes], call: Call) -> None:
+        """What was leased in this very moment is handed back: its caller is gone, and its lease would be long."""
+        hand_back = partial(self._hand_back, partition)
+        if future.cancelled():
+            answer.late = hand_back
+            call.ask_to_cancel()
+        elif future.exception() is None:
+            hand_back(future.result())
+
+    def _hand_back(self, partition: int, payload: bytes) -> None:
+        messages = _acquire_reply.decode(payload).messages
+        if not messages:
+            return
+        changes = [(message.offset, message.delivery, 0) for message in messages]
+        task = asyncio.get_running_loop().create_task(self._release(partition, changes))
+        self._handing_back.add(task)
+        task.add_done_callback(self._handing_back.discard)
+
+    async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> None:
+        with contextlib.suppress(StorageError):  # then the leases run out
+            await self.change_visibility(partition, changes)
 
     async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
         """After a retriable error: learn where to go, wait a little; raises the error when the deadline is near."""
@@ -341,14 +372,18 @@ class _SendAnswer(_Completion):
 class _Answer(_Completion):
     """Completion of a single call."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "late")
 
     def __init__(self, asked: int, future: asyncio.Future[bytes]) -> None:
         super().__init__(asked)
         self._future = future
+        # Who takes an answer that comes after the caller gave up.
+        self.late: Callable[[bytes], None] | None = None
 
     def complete(self, result: bytes | StorageError) -> None:
         if self._future.done():
+            if self.late is not None and not isinstance(result, StorageError):
+                self.late(result)
             return
         if isinstance(result, StorageError):
             self._future.set_exception(result)

@@ -1,4 +1,4 @@
-"""Queues of several partitions as boto3 sees them, on real nodes: order, deduplication, growth under traffic, levels."""
+"""Queues of several partitions as boto3 sees them, on real nodes: order, duplicates, growth under traffic, levels."""
 
 from __future__ import annotations
 
@@ -43,18 +43,27 @@ class Consumers:
         self._ends = threading.Event()
         self._lock = threading.Lock()
         self.seen: list[dict[str, Any]] = []
+        self._errors: list[Exception] = []
         clients = [installation.sqs() for _ in range(count)]
-        self._threads = [threading.Thread(target=self._consume, args=(client,)) for client in clients]
+        self._threads = [threading.Thread(target=self._run, args=(client,)) for client in clients]
         for thread in self._threads:
             thread.start()
 
     def stop_when(self, done: Callable[[], bool], within_s: float) -> None:
         try:
-            wait_until(done, within_s, 0.1)
+            wait_until(lambda: bool(self._errors) or done(), within_s, 0.1)
         finally:
             self._ends.set()
             for thread in self._threads:
                 thread.join()
+            print(f"{len(self.seen)} messages came")
+        assert not self._errors, self._errors
+
+    def _run(self, sqs: Any) -> None:
+        try:
+            self._consume(sqs)
+        except Exception as error:  # whatever it is, the test has failed
+            self._errors.append(error)
 
     def _consume(self, sqs: Any) -> None:
         while not self._ends.is_set():
@@ -66,7 +75,8 @@ class Consumers:
                 self.seen += messages
             if messages:
                 entries = [{"Id": str(n), "ReceiptHandle": m["ReceiptHandle"]} for n, m in enumerate(messages)]
-                assert not sqs.delete_message_batch(QueueUrl=self._url, Entries=entries).get("Failed")
+                answer = sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+                assert not answer.get("Failed"), answer
 
 
 def check_order(seen: list[dict[str, Any]]) -> None:
@@ -91,7 +101,7 @@ def send_round(sqs: Any, url: str, number: int, groups: int = GROUPS) -> list[di
                 "Id": str(group),
                 "MessageBody": str(number),
                 "MessageGroupId": f"group-{group}",
-                "MessageDeduplicationId": str(number),
+                "MessageDeduplicationId": f"{group}-{number}",
             }
             for group in range(first, min(first + 10, groups))
         ]
