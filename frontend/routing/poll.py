@@ -108,9 +108,8 @@ async def _poll_routes(storage: Storage, routes: Routes, ask: PollAsk) -> list[L
         return leases
     if ask.wait_ms:
         leases = await _park_at_all(storage, routes.receivable_partitions(), ask)
-        for lane in lanes:
-            if leases and leases[0].partition in lane.partitions:
-                lane.found(leases[0].partition, False)
+        for partition in {lease.partition for lease in leases}:
+            next(lane for lane in lanes if partition in lane.partitions).found(partition, False)
         return leases
     if look.error is not None:
         raise look.error
@@ -174,7 +173,8 @@ class _Look:
 
 
 async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
-    """The first partition to have something answers; what others leased in the same instant goes back, whole."""
+    """The first partition to have something answers, with what others leased in the same instant if there is room for
+    all of it; else that goes back, whole: half of an attempt could not be repeated."""
     polls = [asyncio.create_task(poll_partitions(storage, (partition,), ask)) for partition in partitions]
     try:
         await _first_with_something(polls)
@@ -184,12 +184,15 @@ async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk
     done = [poll for poll in polls if poll.done()]
     await _cancel_and_release(storage, [poll for poll in polls if poll not in done])
     answered = [poll.result() for poll in done if poll.exception() is None]
-    found = [leases for leases in answered if leases]
-    if not found:
-        return (answered or [poll.result() for poll in done])[0]  # raises where none of them answered
-    # In the order of the partitions: the highest level first.
-    await release(storage, [lease for leases in found[1:] for lease in leases])
-    return found[0]
+    if not answered:
+        return done[0].result()  # raises
+    given: list[Lease] = []
+    for leases in answered:  # in the order of the partitions: the highest level first
+        if len(given) + len(leases) <= ask.messages_max:
+            given += leases
+        else:
+            await release(storage, leases)
+    return given
 
 
 async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> None:

@@ -115,8 +115,8 @@ class StorageClient:
     async def acquire(
         self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
     ) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was leased
-        in that very moment is handed back.
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was
+        leased in that very moment is handed back.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.

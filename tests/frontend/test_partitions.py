@@ -138,6 +138,21 @@ async def test_receive_leases_from_one_partition_and_hands_nothing_back(front: I
     assert not any(call == "change_visibility" for call, _ in calls(front))
 
 
+async def test_parked_receive_takes_from_several_what_fits_and_gives_the_rest_back(front: Installation) -> None:
+    spread(front, [PartitionRecord(partition) for partition in (1, 2, 3)])
+    for most, given in ((10, 3), (2, 2), (1, 1)):
+        poll = asyncio.create_task(receive(front, QUEUE_URL, WaitTimeSeconds=20, MaxNumberOfMessages=most))
+        await settle(lambda: front.storage.polls == 3)
+        for partition in (1, 2, 3):
+            await front.storage.send(partition, [front_body(front, partition)])
+        messages = await poll
+        assert len(messages) == given
+        await delete(front, QUEUE_URL, messages)
+        left = [message for _ in range(4) for message in await receive(front, QUEUE_URL)]
+        assert len(left) == 3 - given, "what was given back is there at once"
+        await delete(front, QUEUE_URL, left)
+
+
 async def test_partition_that_does_not_answer_stops_nobody(
     front: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

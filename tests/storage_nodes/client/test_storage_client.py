@@ -173,7 +173,7 @@ def test_messages_that_come_after_the_poll_was_given_up_are_handed_back() -> Non
         while len(nodes[0].frames) < 3:
             await asyncio.sleep(0.01)
         assert poll.cancelled()
-        asked, _, handed_back = nodes[0].frames
+        handed_back = nodes[0].frames[2]
         assert handed_back.opcode == Opcode.CHANGE_VISIBILITY
         change = msgspec.msgpack.decode(handed_back.payload, type=ChangeVisibilityRequest)
         assert (change.partition, change.changes) == (1, [(7, 1, 0)])
