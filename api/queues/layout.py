@@ -17,7 +17,10 @@ from frontend.metadata.records import PartitionRecord
 
 
 class Row(NamedTuple):
-    """A partition that a queue has. `number` stands in its tag; `closed_ms` 0 = open. The rest: PartitionRecord."""
+    """A partition that a queue has. `number` stands in its tag; `closed_ms` 0 = open. The rest: PartitionRecord.
+
+    `closing`: somebody may have closed it, which is for good; another set takes its place whatever is wished by then.
+    """
 
     partition: int
     number: int
@@ -26,6 +29,7 @@ class Row(NamedTuple):
     closed_ms: int = 0
     drained: bool = False
     per_group: bool = False
+    closing: bool = False
 
 
 class Wanted(NamedTuple):
@@ -60,7 +64,7 @@ def stored(rows: Sequence[Row]) -> list[list[Any]]:
 
 def is_plain(rows: Sequence[Row]) -> bool:
     """One partition, and never another: nothing to be said beyond its number."""
-    return not rows or (len(rows) == 1 and rows[0][1:5] == (0, 0, 0, 0))
+    return not rows or (len(rows) == 1 and rows[0][1:5] == (0, 0, 0, 0) and not rows[0].closing)
 
 
 def records_of(layout: Sequence[Sequence[Any]]) -> list[PartitionRecord]:
@@ -79,6 +83,10 @@ def closed(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.closed_ms]
 
 
+def is_closing(rows: Sequence[Row]) -> bool:
+    return any(row.closing for row in rows)
+
+
 def open_lanes(rows: Sequence[Row]) -> list[list[int]]:
     """The partitions that take messages, by level."""
     found = opened(rows)
@@ -94,7 +102,7 @@ def missing(rows: Sequence[Row], wanted: Wanted, fifo: bool, next_number: int) -
         counts = [len(lanes[level]) if level < len(lanes) else 0 for level in range(wanted.levels)]
         places = [level for level, count in enumerate(counts) for _ in range(wanted.partitions - count)]
         return [Row(0, next_number + step, level) for step, level in enumerate(places)]
-    if len(have) == wanted.partitions or closed(rows):
+    if closed(rows) or (len(have) == wanted.partitions and not is_closing(rows)):
         return []  # one change after the other
     generation = have[0].generation + 1 if have else 0
     fresh = range(next_number, next_number + wanted.partitions)
@@ -110,6 +118,6 @@ def after_change(rows: Sequence[Row], after: Mapping[str, str], fifo: bool) -> l
     """The rows to be stored with a change of attributes. A scope of deduplication that comes with other partitions
     waits for them: until then front ends go by the row and not by the attribute."""
     wanted = wanted_of(after, fifo)
-    if fifo and rows and (closed(rows) or len(rows) != wanted.partitions):
+    if fifo and rows and (closed(rows) or is_closing(rows) or len(rows) != wanted.partitions):
         return [list(row) for row in rows]
     return stored([row._replace(per_group=wanted.per_group) for row in rows])

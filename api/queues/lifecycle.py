@@ -77,9 +77,13 @@ def claim_queue(queue_id: int) -> Claim | None:
         planned = layout.missing(rows, wanted, queue.fifo, first)
     # Before any of them is made: who deletes the queue must know of all that there may be.
     queue.number_end = max(queue.number_end, first + len(planned))
+    if queue.fifo and planned and rows and queue.state != QueueState.DELETING:
+        # Likewise before any is closed: from here on there is no way back.
+        rows = [row._replace(closing=True) for row in rows]
+        queue.layout = layout.stored(rows)
     queue.claim = uuid.uuid4()
     queue.next_attempt_at = now + timedelta(milliseconds=limits.CLAIM_LEASE_MS)
-    queue.save(update_fields=["claim", "next_attempt_at", "number_end"])
+    queue.save(update_fields=["claim", "next_attempt_at", "number_end", "layout"])
     target = target_of(queue)
     targets = [] if target is None else layout.open_lanes(layout.rows_of(target.layout, target.partitions))
     return Claim(

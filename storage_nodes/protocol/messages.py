@@ -155,7 +155,8 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms        how long a deduplication id is remembered
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
-    closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id)
+    closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id);
+                           for good, whatever a later configuration says
     dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one
     """
 

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
 
@@ -50,7 +52,8 @@ class ScriptedStorage:
     async def configure(self, partition: int, config: QueueConfig) -> int:
         self._step("configure")
         self._known(partition)
-        self.configs[partition] = config
+        closed = config.closed or self.configs[partition].closed
+        self.configs[partition] = msgspec.structs.replace(config, closed=closed)
         return self.held.get(partition, 0)
 
     async def stats(self, partition: int) -> QueueStats:

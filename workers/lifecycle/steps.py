@@ -5,8 +5,9 @@ is gone succeeds. So a step never needs to know how far an earlier attempt came.
 
 A FIFO queue gets other partitions in rounds, each one claim:
 
-    replace    make the new set; close the old one, in its logs; then note both. Who still sends to the old one is told
-               that it takes nothing, and asks for the queue's record anew (a closed partition loses nothing)
+    replace    (the claim has noted that the old set is closing: a close is for good.) Make the new set; close the old
+               one, in its logs; then note both. Who still sends to the old one is told that it takes nothing, and asks
+               for the queue's record anew
     drain      until a close answers that the old set holds no message any more
     remember   until no deduplication id of the old set counts any more
     drop       note that the old set is gone; then delete it
@@ -95,7 +96,7 @@ async def _delete(storage: Storage, claim: Claim, places: Sequence[tuple[int, in
 
 async def _replace(storage: Storage, claim: Claim, made: list[Row], now_ms: Callable[[], int]) -> Fulfilled:
     await _configure(storage, claim, made)
-    former = [row._replace(closed_ms=now_ms()) for row in claim.rows]
+    former = [row._replace(closed_ms=now_ms(), closing=False) for row in claim.rows]
     await _configure(storage, claim, former)
     # Their ids count from their sends, none of which is later than this.
     former = [row._replace(closed_ms=now_ms()) for row in former]

@@ -263,7 +263,11 @@ class QueueState:
         fields = command[FIRST_FIELD:]
         config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
         self.config = msgspec.structs.replace(
-            config, fifo=self.config.fifo, dead_letter_groups=tuple(config.dead_letter_groups)
+            config,
+            fifo=self.config.fifo,
+            # Others take its messages by then: a configuration that comes late must not open it again.
+            closed=self.config.closed or config.closed,
+            dead_letter_groups=tuple(config.dead_letter_groups),
         )
         self.dedup.window_ms = config.dedup_window_ms
 

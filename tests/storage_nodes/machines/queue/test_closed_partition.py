@@ -85,6 +85,14 @@ def test_close_survives_the_leader_and_the_checkpoint(partition: Partition) -> N
     assert restored.state.dedup.find(b"1", partition.now_ms) == first
 
 
+def test_partition_that_was_closed_stays_closed(partition: Partition) -> None:
+    close(partition)
+    partition.perform(partition.leader.configure("late", OPEN))
+    partition.commit()
+    (after,) = partition.send_keyed((b"g", b"2"))
+    assert partition.duplicates == {after: NOT_TAKEN}
+
+
 def test_routes_of_dead_letters_stand_in_the_checkpoint_and_older_ones_have_none(partition: Partition) -> None:
     config = msgspec.structs.replace(OPEN, max_receives=2, dead_letter_partition=7, dead_letter_groups=(7, 9))
     partition.perform(partition.leader.configure("c", config))
