@@ -44,6 +44,8 @@ KEY_USE_RECORDED_EVERY_S = 60
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80
 QUEUES_PER_ACCOUNT_MAX = 100_000
+# Of them made by a send, where the account allows that.
+AUTO_CREATED_PER_HOUR_MAX = 100
 QUEUE_TAGS_MAX = 50
 TAG_KEY_CHARACTERS_MAX = 128
 TAG_VALUE_CHARACTERS_MAX = 256

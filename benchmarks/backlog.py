@@ -1,12 +1,17 @@
-"""A million messages waiting in one queue: what they cost in memory, how they drain, how a node restarts with them.
+"""Messages waiting in one queue by the million: what they cost in memory, how fast the queue is beside an empty one,
+and how a node restarts with them.
 
     ./penstock bench backlog
+
+PENSTOCK_BENCH_MESSAGES and PENSTOCK_BENCH_BODY_BYTES say how many (1,000,000) and how large (1024). Rates are measured
+in turns on the full queue and on one that is empty whenever it is measured, so that both see the same machine.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import sys
 import time
 
@@ -21,11 +26,15 @@ from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import encode_body
 
 MESSAGES = int(os.environ.get("PENSTOCK_BENCH_MESSAGES", "1000000"))
-BODY_BYTES = 1024
+BODY_BYTES = int(os.environ.get("PENSTOCK_BENCH_BODY_BYTES", "1024"))
 BATCH = 10
+FILL_BATCH = 100
 SENDERS = 32
 CONSUMERS = 8
 SETTLE_S = 3.0
+TURNS = 5
+TURN_S = 2.0
+DRAINED_MAX = 1_000_000
 
 
 async def run(report: Report) -> None:
@@ -33,24 +42,30 @@ async def run(report: Report) -> None:
     cluster.start_all()
     client = await cluster.client()
     try:
-        partition = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:backlog")
-        await _fill(client, partition, 20_000)
-        await _drain(client, partition)
+        full = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:full")
+        empty = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:empty")
+        for partition in (full, empty):
+            await _fill(client, partition, 20_000)
+            await _drain(client, partition, 20_000)
         await asyncio.sleep(SETTLE_S)
-        empty = _resident_mib(cluster)
-        report.add("resident empty, three nodes", sum(empty), "MiB")
-        seconds = await _fill(client, partition, MESSAGES)
-        report.add(f"filling {MESSAGES:,} messages of 1 KiB in batches of {BATCH}", MESSAGES / seconds, "msg/s")
+        before = _resident_mib(cluster)
+        report.add("resident empty, three nodes", sum(before), "MiB")
+        began_ms = int(time.time() * 1000)
+        seconds = await _fill(client, full, MESSAGES)
+        what = f"filling {MESSAGES:,} messages of {BODY_BYTES} bytes in batches of {FILL_BATCH}"
+        report.add(what, MESSAGES / seconds, "msg/s")
         await asyncio.sleep(SETTLE_S)
-        full = _resident_mib(cluster)
-        report.add("resident with them waiting, three nodes", sum(full), "MiB")
-        report.add("grown by", sum(full) - sum(empty), "MiB")
-        await _restart(cluster, client, partition, report)
-        waiting = (await client.stats(partition)).waiting
-        report.add("waiting after the restart", waiting, "messages")
-        seconds = await _drain(client, partition)
-        report.add("draining, batches of 10 received and deleted", waiting / seconds, "msg/s")
-        report.add("resident after draining, three nodes", sum(_resident_mib(cluster)), "MiB")
+        _report_memory(report, "with them waiting", before, _resident_mib(cluster))
+        await _check_counts(client, full, began_ms, report)
+        await _compare(client, full, empty, report)
+        _report_memory(report, "after the comparison", before, _resident_mib(cluster))
+        waiting = (await client.stats(full)).waiting
+        await _restart(cluster, client, full, report)
+        report.add("lost by the restart", waiting - (await client.stats(full)).waiting, "messages")
+        count = min(waiting, DRAINED_MAX)
+        seconds = await _drain(client, full, count)
+        report.add(f"draining {count:,} of them, batches of {BATCH} received and deleted", count / seconds, "msg/s")
+        report.add("resident at the end, three nodes", sum(_resident_mib(cluster)), "MiB")
     finally:
         await client.close()
         cluster.stop()
@@ -58,36 +73,81 @@ async def run(report: Report) -> None:
 
 
 async def _fill(client: StorageClient, partition: int, count: int) -> float:
-    bodies = [encode_body(os.urandom(BODY_BYTES)) for _ in range(BATCH)]
+    bodies = [encode_body(os.urandom(BODY_BYTES)) for _ in range(FILL_BATCH)]
     started = time.perf_counter()
-    left = count // BATCH
+    batches = left = count // FILL_BATCH
 
     async def sender() -> None:
         nonlocal left
         while left > 0:
             left -= 1
             await client.send(partition, bodies)
-            if left > 0 and left % (count // BATCH // 10 or 1) == 0:
-                sys.stderr.write(f"    {count - left * BATCH:,} sent\n")
+            if left > 0 and left % (batches // 10 or 1) == 0:
+                sys.stderr.write(f"    {(batches - left) * FILL_BATCH:,} sent\n")
 
     await asyncio.gather(*(sender() for _ in range(SENDERS)))
     return time.perf_counter() - started
 
 
-async def _drain(client: StorageClient, partition: int) -> float:
+async def _drain(client: StorageClient, partition: int, count: int) -> float:
+    """Receive and delete that many."""
     started = time.perf_counter()
+    left = count
 
     async def consumer() -> None:
-        while True:
-            reply = await client.acquire(partition, BATCH, 60_000, 200)
-            if not reply.messages:
-                return
-            await client.delete(partition, [(message.offset, message.delivery) for message in reply.messages])
+        nonlocal left
+        while left > 0:
+            left -= BATCH
+            taken = await _receive_and_delete(client, partition)
+            left += BATCH - taken
 
     await asyncio.gather(*(consumer() for _ in range(CONSUMERS)))
-    stats = await client.stats(partition)
-    assert (stats.waiting, stats.in_flight) == (0, 0), stats
     return time.perf_counter() - started
+
+
+async def _receive_and_delete(client: StorageClient, partition: int) -> int:
+    reply = await client.acquire(partition, BATCH, 60_000, 200)
+    if reply.messages:
+        await client.delete(partition, [(message.offset, message.delivery) for message in reply.messages])
+    return len(reply.messages)
+
+
+async def _check_counts(client: StorageClient, partition: int, began_ms: int, report: Report) -> None:
+    stats = await client.stats(partition)
+    report.add("counted as waiting", stats.waiting, "messages")
+    report.add("oldest is said to be sent so long after the first send began", stats.oldest_sent_ms - began_ms, "ms")
+
+
+async def _compare(client: StorageClient, full: int, empty: int, report: Report) -> None:
+    """Send rates, then rates of receive and delete, in turns; medians."""
+    sends: dict[int, list[float]] = {full: [], empty: []}
+    takes: dict[int, list[float]] = {full: [], empty: []}
+    for _ in range(TURNS):
+        for partition in (empty, full):
+            sent, seconds = await _send_for(client, partition, TURN_S)
+            sends[partition].append(sent / seconds)
+            takes[partition].append(sent / await _drain(client, partition, sent))
+    for what, rates in (("sends", sends), ("receives and deletes", takes)):
+        empty_rate, full_rate = statistics.median(rates[empty]), statistics.median(rates[full])
+        report.add(f"{what} in batches of {BATCH}, empty queue", empty_rate, "msg/s")
+        report.add(f"{what} in batches of {BATCH}, full queue", full_rate, "msg/s")
+        ratios = [ours / theirs for ours, theirs in zip(rates[full], rates[empty], strict=True)]
+        report.add("  full to empty, median of the turns' ratios", 100 * statistics.median(ratios), "%")
+
+
+async def _send_for(client: StorageClient, partition: int, seconds: float) -> tuple[int, float]:
+    bodies = [encode_body(os.urandom(BODY_BYTES)) for _ in range(BATCH)]
+    started = time.perf_counter()
+    sent = 0
+
+    async def sender() -> None:
+        nonlocal sent
+        while time.perf_counter() - started < seconds:
+            await client.send(partition, bodies)
+            sent += BATCH
+
+    await asyncio.gather(*(sender() for _ in range(SENDERS)))
+    return sent, time.perf_counter() - started
 
 
 async def _restart(cluster: StorageCluster, client: StorageClient, partition: int, report: Report) -> None:
@@ -110,6 +170,12 @@ async def _restart(cluster: StorageCluster, client: StorageClient, partition: in
 
 def _resident_mib(cluster: StorageCluster) -> list[float]:
     return [psutil.Process(process.pid).memory_info().rss / 2**20 for process in cluster.processes.values()]
+
+
+def _report_memory(report: Report, when: str, before: list[float], now: list[float]) -> None:
+    report.add(f"resident {when}, three nodes", sum(now), "MiB")
+    grown = max(after - earlier for earlier, after in zip(before, now, strict=True))
+    report.add("  the node that grew most, by", grown, "MiB")
 
 
 def main() -> int:

@@ -2,8 +2,8 @@
 
     ./penstock bench fifo
 
-Messages of 1 KiB in batches of 10, over GROUPS message groups, each with a deduplication id; the standard queue gets
-them without. Client, nodes and disk share the machine.
+Messages of 1 KiB in batches of 10, over GROUPS message groups (PENSTOCK_BENCH_GROUPS), each with a deduplication id;
+the standard queue gets them without. Client, nodes and disk share the machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_bo
 
 BODY_BYTES = 1024
 BATCH = 10
-GROUPS = 1_000
+GROUPS = int(os.environ.get("PENSTOCK_BENCH_GROUPS", "10000"))
 SECONDS = 3.0
 SENDERS = 32
 CONSUMERS = 16

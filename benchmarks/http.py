@@ -15,12 +15,11 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any
 
 import uvloop
 import websockets
 
-from benchmarks.http_load import HttpConnection, Signer, Target, open_connections, request_rate
+from benchmarks.http_load import HttpConnection, Signer, Target, ask_sqs, open_connections, request_rate
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
 
@@ -72,15 +71,8 @@ def _text() -> str:
     return base64.b64encode(os.urandom(MESSAGE_BYTES * 3 // 4)).decode()
 
 
-async def _ask(connection: HttpConnection, signer: Signer, action: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    status, body = await connection.ask(signer.request(action, json.dumps(parameters).encode()))
-    if status != 200:
-        raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
-    return json.loads(body) if body else {}
-
-
 async def _create_queue(connection: HttpConnection, signer: Signer, name: str) -> str:
-    return str((await _ask(connection, signer, "CreateQueue", {"QueueName": name}))["QueueUrl"])
+    return str((await ask_sqs(connection, signer, "CreateQueue", {"QueueName": name}))["QueueUrl"])
 
 
 async def _sends(
@@ -123,18 +115,18 @@ async def _purge_and_cycle(
             cycled = 0
             while time.perf_counter() < ends:
                 if size == 1:
-                    await _ask(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": _text()})
+                    await ask_sqs(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": _text()})
                 else:
                     entries = [{"Id": str(i), "MessageBody": _text()} for i in range(size)]
-                    await _ask(connection, signer, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+                    await ask_sqs(connection, signer, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
                 wanted = {"QueueUrl": url, "MaxNumberOfMessages": size}
-                messages = (await _ask(connection, signer, "ReceiveMessage", wanted)).get("Messages", [])
+                messages = (await ask_sqs(connection, signer, "ReceiveMessage", wanted)).get("Messages", [])
                 if size == 1 and messages:
                     handle = messages[0]["ReceiptHandle"]
-                    await _ask(connection, signer, "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": handle})
+                    await ask_sqs(connection, signer, "DeleteMessage", {"QueueUrl": url, "ReceiptHandle": handle})
                 elif messages:
                     deletes = [{"Id": str(i), "ReceiptHandle": m["ReceiptHandle"]} for i, m in enumerate(messages)]
-                    await _ask(connection, signer, "DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
+                    await ask_sqs(connection, signer, "DeleteMessageBatch", {"QueueUrl": url, "Entries": deletes})
                 cycled += len(messages)
             return cycled
 
@@ -174,7 +166,7 @@ async def _push(report: Report, installation: TemporaryInstallation, signer: Sig
             body = key + _text()[12:]
             sent_at[key] = time.perf_counter()
             await asyncio.gather(
-                _ask(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": body}),
+                ask_sqs(connection, signer, "SendMessage", {"QueueUrl": url, "MessageBody": body}),
                 asyncio.sleep(1 / PUSH_RATE_S),
             )
         await asyncio.wait_for(consumer, 30)

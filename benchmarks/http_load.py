@@ -10,9 +10,10 @@ import asyncio
 import datetime
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 
 class Target(NamedTuple):
@@ -104,6 +105,17 @@ class HttpConnection(asyncio.Protocol):
 async def open_connections(host: str, port: int, count: int) -> list[HttpConnection]:
     loop = asyncio.get_running_loop()
     return [(await loop.create_connection(HttpConnection, host, port))[1] for _ in range(count)]
+
+
+async def ask_sqs(
+    connection: HttpConnection, signer: Signer, action: str, parameters: dict[str, Any]
+) -> dict[str, Any]:
+    """One action's answer. Raises RuntimeError where it is not a success."""
+    status, body = await connection.ask(signer.request(action, json.dumps(parameters).encode()))
+    if status != 200:
+        raise RuntimeError(f"{action} answered {status}: {body[:300]!r}")
+    answer: dict[str, Any] = json.loads(body) if body else {}
+    return answer
 
 
 async def request_rate(

@@ -16,7 +16,7 @@ from frontend.limits.gcra import RateTree
 from frontend.metadata.interface import MetadataService
 from frontend.metering.meters import Meters
 from frontend.routing.bulkhead import Bulkhead
-from frontend.routing.queues import QueueViews
+from frontend.routing.queues import Address, QueueViews
 from frontend.routing.storage import Storage
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Plane:
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
         self.parked: set[asyncio.Task[list[Lease]]] = set()
+        self.creations: dict[Address, asyncio.Task[None]] = {}  # of queues that are made by sends to them
         self.stopping = asyncio.Event()
         self._add_gauges()
 

@@ -29,7 +29,9 @@ from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import check_attempt
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import DeadSource, VisibilityMode
 from storage_nodes.protocol.records import RecordError
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class Received(NamedTuple):
     sequence_number: str | None
     # ARN of the queue that it was sent to, if it was moved here as a dead letter.
     dead_letter_source: str | None
+    # How it died there.
+    death: DeadSource | None
 
 
 class ReceiveAsk(NamedTuple):
@@ -103,15 +107,32 @@ async def change_visibility(
         else:
             receipts.append(read_receipt(plane, queue, handle))
             seconds.append(visibility_s)
+    if queue.zero_releases and 0 in seconds:
+        return await apply_by_mode(plane, queue, receipts, seconds)
     return await apply_receipts(plane, queue, receipts, [1000 * value for value in seconds])
+
+
+async def give_back(
+    plane: Plane, caller: Principal, address: Address, handles: Sequence[str], delay_s: int | None, counts: bool
+) -> list[Refusal | None]:
+    """Without a delay: a receive that counts is followed by the pause of the queue's retry policy."""
+    queue = authorise(plane, caller, "ChangeMessageVisibility", address) or await plane.queues.find(address)
+    throttle(plane, caller, queue)
+    receipts = [read_receipt(plane, queue, handle) for handle in handles]
+    delays_ms = [1000 * (delay_s or 0)] * len(receipts)
+    return await apply_receipts(plane, queue, receipts, delays_ms, give_back_mode(delay_s, counts))
+
+
+def give_back_mode(delay_s: int | None, counts: bool) -> VisibilityMode:
+    if not counts:
+        return VisibilityMode.UNCOUNTED
+    return VisibilityMode.NACK if delay_s is None else VisibilityMode.SET
 
 
 # --- stages ---
 
 
-async def lease(
-    plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]
-) -> list[Lease]:
+async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callable[[], Awaitable[Any]]) -> list[Lease]:
     visibility_ms = queue.visibility_ms if ask.visibility_s is None else ask.visibility_s * 1000
     wait_ms = queue.wait_ms if ask.wait_s is None else ask.wait_s * 1000
     if plane.stopping.is_set():
@@ -160,7 +181,7 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
     letter = open_record(queue, message.body)
     opened, dead = letter.opened, letter.dead
     message_id, sequence, source = opened.message_id, None, None
-    sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, message.delivery
+    sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.
         first_received_ms, delivery = dead.first_received_ms, dead.receives + delivery
@@ -168,9 +189,10 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
+    if queue.fifo is not None or opened.content.dedup_id:
         at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
         message_id = plane.message_ids.of(at, offset)
-    elif dead is not None:
+    if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
     return Received(
         message_id,
@@ -183,6 +205,7 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         letter.group,
         sequence,
         source,
+        dead,
     )
 
 
@@ -196,8 +219,26 @@ def read_receipt(plane: Plane, queue: QueueView, handle: str | None) -> Receipt 
     return receipt if receipt.partition in queue.partitions else receipt_is_invalid()
 
 
+async def apply_by_mode(
+    plane: Plane, queue: QueueView, receipts: Sequence[Receipt | Refusal], seconds: Sequence[int]
+) -> list[Refusal | None]:
+    """Where the queue takes a visibility of 0 for a release that does not count."""
+    outcomes: list[Refusal | None] = [None] * len(receipts)
+    for mode in (VisibilityMode.SET, VisibilityMode.UNCOUNTED):
+        places = [at for at, value in enumerate(seconds) if (value == 0) == (mode == VisibilityMode.UNCOUNTED)]
+        chosen = [receipts[at] for at in places]
+        found = await apply_receipts(plane, queue, chosen, [1000 * seconds[at] for at in places], mode)
+        for at, outcome in zip(places, found, strict=True):
+            outcomes[at] = outcome
+    return outcomes
+
+
 async def apply_receipts(
-    plane: Plane, queue: QueueView, receipts: Sequence[Receipt | Refusal], visibility_ms: Sequence[int] | None
+    plane: Plane,
+    queue: QueueView,
+    receipts: Sequence[Receipt | Refusal],
+    visibility_ms: Sequence[int] | None,
+    mode: VisibilityMode = VisibilityMode.SET,
 ) -> list[Refusal | None]:
     """Delete (visibility_ms None) or change visibility; one call per partition, one outcome per receipt."""
     outcomes: list[Refusal | None] = [None if isinstance(found, Receipt) else found for found in receipts]
@@ -206,7 +247,7 @@ async def apply_receipts(
         if isinstance(found, Receipt):
             places.setdefault(found.partition, []).append(place)
     calls = [
-        _apply_at(plane, queue, partition, where, receipts, visibility_ms, outcomes)
+        _apply_at(plane, queue, partition, where, receipts, visibility_ms, outcomes, mode)
         for partition, where in places.items()
     ]
     if len(calls) == 1:
@@ -224,6 +265,7 @@ async def _apply_at(
     receipts: Sequence[Receipt | Refusal],
     visibility_ms: Sequence[int] | None,
     outcomes: list[Refusal | None],
+    mode: VisibilityMode,
 ) -> None:
     found = [receipt for place in places if isinstance(receipt := receipts[place], Receipt)]
     with plane.storage_calls:
@@ -234,7 +276,7 @@ async def _apply_at(
                 changes = [
                     (one.offset, one.delivery, visibility_ms[place]) for one, place in zip(found, places, strict=True)
                 ]
-                codes = await plane.storage.change_visibility(partition, changes)
+                codes = await plane.storage.change_visibility(partition, changes, mode)
                 # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
                 codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
         except StorageError as error:

@@ -8,11 +8,12 @@
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
     store           storage_nodes.client          to one partition, or each message to its own (routing/partitioner.py);
-                                                  returns when a majority has fsynced
+                                                  returns when a majority has fsynced, or as `Penstock.Acks` asks
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
-No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas.
+No answer leaves before `store` returned: what is acknowledged is on disk on a majority of replicas, unless less was
+asked for.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
+from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
@@ -31,6 +33,7 @@ from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
 from frontend.sqs.priority import check_priority
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
+from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
@@ -49,16 +52,16 @@ class Sent(NamedTuple):
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     draft = _checked(queue, fields)
-    if queue.fifo is not None or queue.routes is not None:
+    if queue.numbers_messages or queue.routes is not None:
         outcome = (await _send_routed(plane, caller, queue, [fields], [draft]))[0]
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome
     message_id, body = encrypt(caller, queue, draft)
-    await store(plane, queue, queue.partitions[0], [body], not draft.headers)
+    await store(plane, queue, queue.partitions[0], [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
     return Sent(message_id, draft)
 
@@ -67,15 +70,16 @@ async def send_messages(
     plane: Plane, caller: Principal, address: Address, batch: Sequence[MessageFields]
 ) -> list[Sent | Refusal]:
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
-    queue = authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     drafts = [_draft(queue, fields) for fields in batch]
     check_batch_size(drafts)
-    if queue.fifo is not None or queue.routes is not None:
+    if queue.numbers_messages or queue.routes is not None:
         return await _send_routed(plane, caller, queue, batch, drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
+    acks = Acks.NONE  # what is stored together is answered as the most careful of its messages asks
     for draft in drafts:
         if isinstance(draft, Refusal):
             outcomes.append(draft)
@@ -84,8 +88,9 @@ async def send_messages(
         bodies.append(body)
         outcomes.append(Sent(message_id, draft))
         plain = plain and not draft.headers
+        acks = max(acks, draft.acks)
     if bodies:
-        await store(plane, queue, queue.partitions[0], bodies, plain)
+        await store(plane, queue, queue.partitions[0], bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
     return outcomes
 
@@ -119,21 +124,33 @@ async def _send_routed(
 
 
 async def _send_around(plane: Plane, caller: Principal, queue: QueueView, drafts: Sequence[Draft]) -> list[Sent]:
-    """Standard: the messages of one level go to one partition, another one every time."""
-    assert queue.routes is not None
-    levels = queue.priority_levels
-    by_level: dict[int, Part] = {}
+    """Standard: the messages of one level go to one partition, another one every time; those with a deduplication id
+    to where it would be known."""
+    routes, levels = queue.routes, queue.priority_levels
+    parts: dict[int, Part] = {}
+    turns: dict[int, int] = {}
     sent: list[Sent] = []
-    for draft in drafts:
+    for place, draft in enumerate(drafts):
         level = check_priority(draft, levels) if levels else 0
-        part = by_level.get(level)
+        if routes is None:
+            partition = queue.partitions[0]
+        elif draft.content.dedup_id:
+            partition = routes.for_id(level, draft.content.dedup_id.encode())
+        else:
+            partition = turns.get(level) or turns.setdefault(level, routes.for_level(level))
+        part = parts.get(partition)
         if part is None:
-            part = by_level[level] = Part(queue.routes.for_level(level))
+            part = parts[partition] = Part(partition)
         message_id, body = encrypt(caller, queue, draft)
-        part.add(draft, body)
+        part.add(place, draft, body)
         sent.append(Sent(message_id, draft))
-    await _store_parts(plane, queue, list(by_level.values()))
+    replies = await _store_parts(plane, queue, list(parts.values()))
     plane.meters.count("messages_sent", len(sent))
+    if queue.numbers_messages:
+        for part, reply in zip(parts.values(), replies, strict=True):
+            numbered = number(plane, queue, part.partition, [sent[place] for place in part.places], reply)
+            for place, one in zip(part.places, numbered, strict=True):
+                sent[place] = one
     return sent
 
 
@@ -157,7 +174,7 @@ async def _send_by_group(plane: Plane, caller: Principal, queue: QueueView, draf
     for part in parts:
         part.bodies = [encrypt(caller, queue, draft)[1] for draft in part.drafts]
     for part, reply in zip(parts, await _store_parts(plane, queue, parts), strict=True):
-        numbered = number(plane, queue, part.partition, part.drafts, reply)
+        numbered = number(plane, queue, part.partition, [Sent("", draft) for draft in part.drafts], reply)
         sent.update(zip(part.places, numbered, strict=True))
     plane.meters.count("messages_sent", len(drafts))
     return [sent[place] for place in range(len(drafts))]
@@ -166,8 +183,8 @@ async def _send_by_group(plane: Plane, caller: Principal, queue: QueueView, draf
 async def _store_parts(plane: Plane, queue: QueueView, parts: Sequence[Part]) -> list[SendReply]:
     """All of them at the same time. Raises Refusal where one was not stored: its sender repeats the whole."""
     if len(parts) == 1:
-        return [await store(plane, queue, parts[0].partition, parts[0].bodies, parts[0].is_plain)]
-    calls = [store(plane, queue, part.partition, part.bodies, part.is_plain) for part in parts]
+        return [await store(plane, queue, parts[0].partition, parts[0].bodies, parts[0].is_plain, parts[0].acks)]
+    calls = [store(plane, queue, part.partition, part.bodies, part.is_plain, part.acks) for part in parts]
     replies: list[SendReply] = []
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(outcome, BaseException):
@@ -177,6 +194,14 @@ async def _store_parts(plane: Plane, queue: QueueView, parts: Sequence[Part]) ->
 
 
 # --- stages, shared with receive.py ---
+
+
+async def queue_to_send_to(plane: Plane, caller: Principal, address: Address) -> QueueView:
+    try:
+        return authorise(plane, caller, "SendMessage", address) or await plane.queues.find(address)
+    except Refusal as refusal:
+        throttle_account(plane, caller)
+        return await create_by_send(plane, caller, address, refusal)
 
 
 def authorise(plane: Plane, caller: Principal, action: str, address: Address) -> QueueView | None:
@@ -207,10 +232,12 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
     return message_id, encode_body(envelope, None, draft.headers)
 
 
-async def store(plane: Plane, queue: QueueView, partition: int, bodies: list[bytes], plain: bool) -> SendReply:
+async def store(
+    plane: Plane, queue: QueueView, partition: int, bodies: list[bytes], plain: bool, acks: Acks
+) -> SendReply:
     with plane.storage_calls:
         try:
-            return await plane.storage.send(partition, bodies, plain)
+            return await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")
@@ -218,10 +245,9 @@ async def store(plane: Plane, queue: QueueView, partition: int, bodies: list[byt
             raise await storage_refusal(plane, queue, error) from None
 
 
-def number(
-    plane: Plane, queue: QueueView, partition: int, drafts: Sequence[Draft], reply: SendReply
-) -> list[Sent]:
-    """The answers of a FIFO queue. A duplicate has the message id and the sequence number of its original.
+def number(plane: Plane, queue: QueueView, partition: int, sent: Sequence[Sent], reply: SendReply) -> list[Sent]:
+    """The answers of a queue that drops duplicates: one has the message id (FIFO: and the sequence number) of its
+    original. A message without a deduplication id keeps its own.
 
     Raises PartitionClosed where a message was not taken.
     """
@@ -231,13 +257,16 @@ def number(
             raise PartitionClosed
         plane.meters.count("messages_deduplicated", len(originals))
     return [
-        _numbered(plane, queue, partition, draft, originals.get(index, reply.first_offset + index))
-        for index, draft in enumerate(drafts)
+        _numbered(plane, queue, partition, one.draft, originals.get(index, reply.first_offset + index))
+        if one.draft.content.dedup_id
+        else one
+        for index, one in enumerate(sent)
     ]
 
 
 def _numbered(plane: Plane, queue: QueueView, partition: int, draft: Draft, offset: int) -> Sent:
-    return Sent(plane.message_ids.of(partition, offset), draft, queue.sequence_number(partition, offset))
+    sequence = None if queue.fifo is None else queue.sequence_number(partition, offset)
+    return Sent(plane.message_ids.of(partition, offset), draft, sequence)
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -275,7 +304,7 @@ def throttled(wait_s: float) -> Refusal:
 
 
 def _checked(queue: QueueView, fields: MessageFields) -> Draft:
-    draft = draft_message(fields, queue.message_bytes_max, queue.delay_ms, queue.fifo)
+    draft = draft_message(fields, queue.send_rules)
     if queue.priority_levels:
         check_priority(draft, queue.priority_levels)
     return draft

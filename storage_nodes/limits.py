@@ -92,6 +92,8 @@ INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
 PEER_UP_SLICE_PARTITIONS = 256
+# A flush asks each partition for a checkpoint.
+FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.
 STARTS_PER_MS_MAX = 10
 
@@ -150,10 +152,17 @@ DEDUP_WINDOW_MS_MAX = 3_600_000
 # Receives with an attempt id that a FIFO partition remembers, and for how long; beyond, the oldest are forgotten.
 ATTEMPTS_MAX = 10_000
 ATTEMPT_MS_MAX = 300_000
+# The longest pause before a message is given again (retry policy).
+RETRY_PAUSE_MS_MAX = VISIBILITY_MS_MAX
 # Dead letters: how many move together, receives before they do, and the pause after a move that failed.
 DEAD_LETTERS_PER_MOVE_MAX = 100
 DEAD_LETTERS_PER_MOVE_BYTES_MAX = 1 * MIB
 RECEIVES_MAX = 1_000
+# Groups of a FIFO queue that are held because a message of theirs became a dead letter; at the bound no more dead
+# letters are moved. About 300 bytes each. And how many groups one call names.
+PARKED_GROUPS_MAX = 10_000
+UNPARK_GROUPS_MAX = 10
+PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000
@@ -172,6 +181,24 @@ FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 BODY_CACHE_BYTES_MAX = 24 * MIB
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
 FIFO_PARSED_BYTES_MAX = 16 * MIB
+
+# --- streams and their consumer groups -----------------------------------------------------------------------
+# Groups of one partition (at the coordinator of a stream: of the stream), members and partitions of one group.
+CONSUMER_GROUPS_MAX = 256
+CONSUMER_MEMBERS_MAX = 256
+CONSUMER_PARTITIONS_MAX = 1_024
+CONSUMER_NAME_BYTES_MAX = 128
+CONSUMER_SESSION_MS_MIN = 1_000
+CONSUMER_SESSION_MS_MAX = 600_000
+# Commands of groups in one batch.
+CONSUMER_COMMANDS_PER_BATCH_MAX = 1_000
+CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX = 256 * KIB
+# How many partitions a coordinator fences at a time before it gives them to their new owners, and the pause after one
+# that failed.
+CONSUMER_FENCES_AT_ONCE_MAX = 64
+CONSUMER_FENCE_PAUSE_MS = 300
+# Records of commands at the end of a stream that holds no messages; beyond, they are trimmed.
+STREAM_COMMANDS_LEFT_MAX = 1_000
 
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
@@ -211,3 +238,7 @@ assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
+assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX
+# In a checkpoint, at most: a member its name and 24 bytes more, a partition of the stream 64.
+_GROUP_BYTES = CONSUMER_MEMBERS_MAX * (CONSUMER_NAME_BYTES_MAX + 24) + 64 * CONSUMER_PARTITIONS_MAX + KIB
+assert CONSUMER_GROUPS_MAX * _GROUP_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX, "all groups must fit a checkpoint"

@@ -77,6 +77,19 @@ def set_account_active(actor: Actor, account_id: str, active: bool) -> Account:
 
 
 @transaction.atomic
+def set_auto_create(actor: Actor, account_id: str, allowed: bool) -> Account:
+    """May a send to a queue that does not exist make it?"""
+    account = Account.objects.select_for_update().get(id=account_id)
+    if account.auto_create_queues != allowed:
+        account.auto_create_queues = allowed
+        account.version = next_version()
+        account.save(update_fields=["auto_create_queues", "version"])
+        record(actor, account_id, "account.configure", f"account:{account_id}", auto_create_queues=allowed)
+        announce(RecordKind.ACCOUNT, account_id, account.version)
+    return account
+
+
+@transaction.atomic
 def create_key(actor: Actor, account_id: str, name: str, expires_at: datetime | None = None) -> NewKey:
     if not 1 <= len(name) <= limits.KEY_NAME_CHARACTERS_MAX or not name.isprintable():
         raise AccountError(f"a key name has 1 to {limits.KEY_NAME_CHARACTERS_MAX} printable characters")

@@ -17,6 +17,10 @@ class Account(models.Model):
     account_key_wrapped = models.BinaryField()
     created_at = models.DateTimeField()
     version = models.BigIntegerField()
+    # A send to a queue that does not exist makes it; so many were made within the hour that began then.
+    auto_create_queues = models.BooleanField(default=False)
+    auto_created_since = models.DateTimeField(null=True)
+    auto_created = models.IntegerField(default=0)
 
     class Meta:
         db_table = "account"

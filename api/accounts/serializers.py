@@ -13,6 +13,11 @@ class AccountSerializer(serializers.Serializer):
     name = serializers.CharField()
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
+    auto_create_queues = serializers.BooleanField(help_text="A send to a queue that does not exist makes it.")
+
+
+class AccountSettingsSerializer(serializers.Serializer):
+    auto_create_queues = serializers.BooleanField()
 
 
 class KeySerializer(serializers.Serializer):

@@ -12,6 +12,7 @@ from rest_framework.views import APIView
 from api.accounts import actions, selectors
 from api.accounts.serializers import (
     AccountSerializer,
+    AccountSettingsSerializer,
     KeyPageSerializer,
     KeyRequestSerializer,
     KeySerializer,
@@ -35,6 +36,15 @@ class AccountView(APIView):
         if account is None:
             raise NotFound
         return Response(AccountSerializer(account).data)
+
+    @extend_schema(operation_id="account.update", request=AccountSettingsSerializer, responses=AccountSerializer)
+    def patch(self, request: Request) -> Response:
+        """Changes the account's settings."""
+        asked = AccountSettingsSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        allowed = asked.validated_data["auto_create_queues"]
+        return Response(AccountSerializer(actions.set_auto_create(actor_of(who), who.account_id, allowed)).data)
 
 
 class KeysView(APIView):

@@ -19,6 +19,7 @@ from api.pages import make_page_token, parse_page_token
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
+from api.queues.auto_creation import auto_create_and_wait
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
@@ -60,6 +61,12 @@ async def _create_queue(principal: Principal, params: dict[str, object]) -> dict
     tags = rules.check_tags(params.get("tags"))
     queue = await create_and_wait(actor_of(principal), principal.account_id, name, asked, tags)
     return {"name": queue.name}
+
+
+async def _auto_create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
+    """For a send to a queue that does not exist; no action of SQS."""
+    name = rules.check_name(params.get("QueueName"))
+    return {"name": (await auto_create_and_wait(actor_of(principal), principal.account_id, name)).name}
 
 
 async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
@@ -143,6 +150,7 @@ async def _list_message_move_tasks(principal: Principal, params: dict[str, objec
 
 _ACTIONS: dict[str, Action] = {
     "AddPermission": _add_permission,
+    "AutoCreateQueue": _auto_create_queue,
     "CancelMessageMoveTask": _cancel_message_move_task,
     "CreateQueue": _create_queue,
     "DeleteQueue": _delete_queue,

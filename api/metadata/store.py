@@ -10,8 +10,8 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from api import limits
-from api.queues.layout import records_of
-from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
+from api.metadata.rows import QUEUE, queue_record
+from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord
 
 _KEY = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
@@ -19,23 +19,7 @@ SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.
   FROM access_key k JOIN account a ON a.id = k.account_id
  WHERE k.access_key_id = %s
 """
-_ACCOUNT = "SELECT id, name, active, version FROM account WHERE id = %s"
-_QUEUE = """
-SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions, q.state, q.attributes, q.fifo, a.account_key_wrapped,
-       d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
-       floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
-       q.layout, b.versions, b.wrapped, b.owners, b.names
-  FROM queue q
-  JOIN account a ON a.id = q.account_id
-  CROSS JOIN LATERAL (
-       SELECT array_agg(k.version ORDER BY k.version) AS versions, array_agg(k.wrapped ORDER BY k.version) AS wrapped
-         FROM queue_data_key k WHERE k.queue_id = q.id) d
-  CROSS JOIN LATERAL (
-       SELECT array_agg(k.version ORDER BY k.id) AS versions, array_agg(k.wrapped ORDER BY k.id) AS wrapped,
-              array_agg(uuid_send(k.owner_uuid) ORDER BY k.id) AS owners, array_agg(k.owner_name ORDER BY k.id) AS names
-         FROM queue_borrowed_key k WHERE k.queue_id = q.id) b
- WHERE q.account_id = %s AND q.name = %s AND q.state <> 'deleted'
-"""
+_ACCOUNT = "SELECT id, name, active, version, auto_create_queues FROM account WHERE id = %s"
 
 
 class StoreUnavailable(Exception):
@@ -72,14 +56,8 @@ class MetadataStore:
         return None if row is None else AccountRecord(*row)
 
     async def queue(self, account_id: str, name: str) -> QueueRecord | None:
-        row = await self._one(_QUEUE, (account_id, name))
-        if row is None:
-            return None
-        versions, wrapped = row[8] or (), row[9] or ()
-        keys = [DataKey(version, key) for version, key in zip(versions, wrapped, strict=True)]
-        lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
-        fields: list[Any] = [*row[:8], keys, *row[10:13], lent, records_of(row[13])]
-        return QueueRecord(*fields)
+        row = await self._one(QUEUE, (account_id, name))
+        return None if row is None else queue_record(row)
 
     async def _one(self, statement: str, parameters: tuple[str, ...]) -> tuple[Any, ...] | None:
         # A connection that died while idle is found out by using it: the second attempt has another one.

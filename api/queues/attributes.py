@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from api import limits
 from frontend.sqs.arns import QueueArn, format_arn, parse_arn
+from frontend.sqs.extensions import EXTENSIONS
 from frontend.sqs.fifo import FIFO_SUFFIX
 
 __all__ = ["FIFO_SUFFIX", "QueueArn", "format_arn", "parse_arn"]
@@ -51,8 +52,9 @@ _RANGES: dict[str, tuple[int, int]] = {
     "Penstock.PriorityLevels": (1, limits.PRIORITY_LEVELS_MAX),
 }
 _STANDARD_ONLY = frozenset({"Penstock.PriorityLevels"})
+_FIFO_ONLY = frozenset(_FIFO_VALUES) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 # An empty value takes these away again.
-_REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"})
+_REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId", *EXTENSIONS})
 
 
 class QueueProblem(Exception):
@@ -226,7 +228,7 @@ def _normalise(attributes: dict[str, str], queue_name: str) -> dict[str, str]:
     for name, value in attributes.items():
         check = _CHECKS.get(name)
         fifo = is_fifo(queue_name)
-        if check is None or (name in _FIFO_VALUES and not fifo) or (name in _STANDARD_ONLY and fifo):
+        if check is None or (name in _FIFO_ONLY and not fifo) or (name in _STANDARD_ONLY and fifo):
             raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
         result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
     if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":
@@ -306,6 +308,14 @@ def _fifo_value(name: str, value: str) -> str:
     raise _bad_value(name, f"Must be {' or '.join(_FIFO_VALUES[name])}.")
 
 
+def _extension(name: str, value: str) -> str:
+    extension = EXTENSIONS[name]
+    normal = extension.normal(value)
+    if normal is None:
+        raise _bad_value(name, f"Must be {extension.must_be}.")
+    return normal
+
+
 def _json_object(name: str, value: str) -> dict[str, object]:
     try:
         parsed = json.loads(value)
@@ -343,5 +353,6 @@ _CHECKS: dict[str, Callable[[str, str], str]] = {
     "Policy": _policy,
     "RedrivePolicy": _redrive_policy,
     "RedriveAllowPolicy": _redrive_allow_policy,
+    **dict.fromkeys(EXTENSIONS, _extension),
 }
 assert set(DEFAULTS) | set(_FIFO_DEFAULTS) <= set(_CHECKS)

@@ -14,6 +14,7 @@ import uuid
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import msgspec
 from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
@@ -29,6 +30,7 @@ from api.queues.layout import Row, Wanted
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from frontend.metadata.records import RecordKind, queue_change_key
+from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
 
 
@@ -104,15 +106,22 @@ def claim_queue(queue_id: int) -> Claim | None:
 
 def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
     """What its partitions are to enforce; dead letters of each may go elsewhere (workers/lifecycle/steps.py)."""
-    retention_ms = int(queue.attributes["MessageRetentionPeriod"]) * 1000
-    redrive = redrive_of(queue.attributes)
-    if redrive is None or not targets:
-        return QueueConfig(retention_ms=retention_ms, fifo=queue.fifo)
-    return QueueConfig(
-        retention_ms=retention_ms,
+    attributes = queue.attributes
+    config = QueueConfig(
+        retention_ms=int(attributes["MessageRetentionPeriod"]) * 1000,
         fifo=queue.fifo,
-        max_receives=redrive.receives_max,
-        dead_letter_partition=targets[0][0],
+        dedup_window_ms=dedup_window_ms(attributes),
+        paused=is_paused(attributes),
+        park_groups=parks_groups(attributes),
+    )
+    retry = retry_of(attributes)
+    if retry is not None:
+        config = msgspec.structs.replace(config, **retry.config())
+    redrive = redrive_of(attributes)
+    if redrive is None or not targets:
+        return config
+    return msgspec.structs.replace(
+        config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0]
     )
 
 

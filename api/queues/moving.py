@@ -16,15 +16,15 @@ import uuid
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from api import limits
 from api.audit.actions import LIFECYCLE, record
-from api.queues.layout import records_of
+from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
-from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
+from frontend.metadata.records import QueueRecord
 
 
 class MoveClaim(NamedTuple):
@@ -141,27 +141,10 @@ def record_of(queue: Queue) -> QueueRecord | None:
     """As the metadata service tells it to front ends. None where the queue cannot be used."""
     if queue.state != QueueState.ACTIVE:
         return None
-    keys = [DataKey(key.version, bytes(key.wrapped)) for key in queue.data_keys.order_by("version")]
-    borrowed = [
-        BorrowedKey(key.version, bytes(key.wrapped), key.owner_uuid.bytes, key.owner_name)
-        for key in queue.borrowed_keys.order_by("pk")
-    ]
-    return QueueRecord(
-        queue.account_id,
-        queue.name,
-        queue.uuid.bytes,
-        list(queue.partitions),
-        queue.state,
-        queue.attributes,
-        queue.fifo,
-        bytes(queue.account.account_key_wrapped),
-        keys,
-        int(queue.created_at.timestamp() * 1000),
-        int(queue.modified_at.timestamp() * 1000),
-        queue.version,
-        borrowed,
-        records_of(queue.layout),
-    )
+    with connection.cursor() as cursor:
+        cursor.execute(QUEUE, (queue.account_id, queue.name))
+        row = cursor.fetchone()
+    return None if row is None else queue_record(row)
 
 
 def _claimed(claim: MoveClaim) -> MessageMoveTask | None:

@@ -21,6 +21,11 @@ async def create_and_wait(
 ) -> Queue:
     """Raises QueueProblem; ServiceUnavailable means: it will exist, ask again."""
     outcome = await sync_to_async(actions.create_queue)(actor, account_id, name, asked, tags)
+    return await wait_usable(account_id, name, outcome)
+
+
+async def wait_usable(account_id: str, name: str, outcome: actions.CreateOutcome) -> Queue:
+    """Raises QueueProblem; ServiceUnavailable means: it will exist, ask again."""
     queue = outcome.queue
     if queue.state == QueueState.ACTIVE:
         return queue

@@ -107,26 +107,12 @@ def wake_sources(account_id: str, name: str) -> None:
 
 def _lend(lender: Queue, target: Queue) -> bool:
     """Whether the target got anything it had not."""
+    lent = [key for key in lender.borrowed_keys.all() if key.owner_uuid != target.uuid]
+    readable = [(key.version, key.wrapped, lender.uuid, lender.name) for key in lender.data_keys.all()]
+    readable += [(key.version, key.wrapped, key.owner_uuid, key.owner_name) for key in lent]
     keys = [
-        BorrowedKey(
-            queue=target,
-            version=own.version,
-            wrapped=bytes(own.wrapped),
-            owner_uuid=lender.uuid,
-            owner_name=lender.name,
-        )
-        for own in lender.data_keys.all()
-    ]
-    keys += [
-        BorrowedKey(
-            queue=target,
-            version=lent.version,
-            wrapped=bytes(lent.wrapped),
-            owner_uuid=lent.owner_uuid,
-            owner_name=lent.owner_name,
-        )
-        for lent in lender.borrowed_keys.all()
-        if lent.owner_uuid != target.uuid
+        BorrowedKey(queue=target, version=version, wrapped=bytes(wrapped), owner_uuid=owner, owner_name=name)
+        for version, wrapped, owner, name in readable
     ]
     return _store_keys(target, keys)
 

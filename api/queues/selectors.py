@@ -18,6 +18,12 @@ def queue_state(account_id: str, queue_id: int) -> str | None:
     return rows.values_list("state", flat=True).first()
 
 
+def is_settled(account_id: str, queue_id: int, generation: int) -> bool:
+    """Does storage follow this wish about the queue, or a later one?"""
+    rows = Queue.objects.filter(account_id=account_id, pk=queue_id, settled_generation__gte=generation)
+    return rows.exists()
+
+
 def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queue]:
     """By name, from the first one behind `after` on. Names sort by their bytes (collation C)."""
     rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__gt=after)

@@ -10,6 +10,7 @@ from api import limits
 from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
 
 # REST field -> SQS attribute. All are integers.
@@ -49,7 +50,7 @@ class DeadLetterSourcesSerializer(serializers.Serializer):
     )
 
 
-class QueueSettingsSerializer(serializers.Serializer):
+class QueueSettingsSerializer(PolicyFields):
     """Fields of a change. What is not given stays; the ranges are those of SQS."""
 
     visibility_timeout_seconds = serializers.IntegerField(required=False, min_value=0, max_value=43_200)
@@ -81,7 +82,7 @@ class QueueSettingsSerializer(serializers.Serializer):
             result["RedrivePolicy"] = _redrive_policy(account_id, given["dead_letter_queue"])
         if "dead_letter_sources" in given:
             result["RedriveAllowPolicy"] = _redrive_allow_policy(account_id, given["dead_letter_sources"])
-        return result
+        return {**result, **policy_attributes(given)}
 
     def validate(self, attrs: dict[str, object]) -> dict[str, object]:
         unknown = set(self.initial_data) - set(self.fields)
@@ -101,7 +102,7 @@ class QueueRequestSerializer(QueueSettingsSerializer):
         return {**super().attributes(account_id), **fifo}
 
 
-class QueueSerializer(serializers.Serializer):
+class QueueSerializer(PolicyFields):
     """What is about FIFO queues only is null for the others.
 
     `partitions` and `priority_levels` are as asked for; `partitions_open` take messages now, `partitions_draining` are
@@ -142,6 +143,7 @@ class QueueSerializer(serializers.Serializer):
             **_spread_json(instance),
             **_fifo_json(instance),
             **_dead_letter_json(instance),
+            **policies_json(instance.attributes),
             "tags": instance.tags,
             "created_at": when.to_representation(instance.created_at),
             "modified_at": when.to_representation(instance.modified_at),

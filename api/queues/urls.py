@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from django.urls import path
 
+from api.queues.pausing import PauseView, ResumeView
 from api.queues.views import DeadLetterSourcesView, MovesView, MoveView, QueuesView, QueueView
 
 urlpatterns = [
     path("queues", QueuesView.as_view()),
     path("queues/<str:name>", QueueView.as_view()),
+    path("queues/<str:name>/pause", PauseView.as_view()),
+    path("queues/<str:name>/resume", ResumeView.as_view()),
     path("queues/<str:name>/sources", DeadLetterSourcesView.as_view()),
     path("queues/<str:name>/moves", MovesView.as_view()),
     path("queues/<str:name>/moves/<uuid:move_id>", MoveView.as_view()),

@@ -1,11 +1,12 @@
-"""Message ids of FIFO queues: made from where the message lies, so that a duplicate is answered with the original's.
+"""Message ids of messages with deduplication ids (all of FIFO queues, and of standard queues those that were sent with
+one): made from where the message lies, so that a duplicate is answered with the original's.
 
     key = HMAC-SHA-256(receipt key, "message-id")
     id  = HMAC-SHA-256(key, partition, 4 bytes || offset, 8 bytes), first 128 bits, as a UUID
 
 A duplicate send learns the offset of its original and nothing else of it; whoever receives the original knows its
 offset too. So both come to the same id, and nothing has to be stored or looked up. A dead letter keeps the id of the
-place it came from. Standard queues have random ids, inside the envelope; but for a message that a move task sent: its
+place it came from. Other messages have random ids, inside the envelope; but for a message that a move task sent: its
 id is made in the same way, under a key of its own, so that one that had to be sent twice shows it.
 """
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from storage_nodes import limits as storage_limits
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, VISIBILITY_MS_MAX
 
 KIB = 1024
@@ -70,6 +71,10 @@ SHUTDOWN_GRACE_S = 10
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
 
+# Parked groups in one page of a list.
+PARKED_GROUPS_PER_PAGE_DEFAULT = 100
+PARKED_GROUPS_PER_PAGE_MAX = 1_000
+
 # --- authentication -----------------------------------------------------------------------------------------
 CLOCK_SKEW_S_MAX = 900
 PRESIGN_EXPIRES_S_MAX = 604_800
@@ -128,6 +133,8 @@ SOCKET_PING_S = 20.0
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
+assert PARKED_GROUPS_PER_PAGE_MAX <= storage_limits.PARKED_GROUPS_PER_PAGE_MAX
+assert BATCH_ENTRIES_MAX <= storage_limits.UNPARK_GROUPS_MAX
 assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with its attributes must fit one record"
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
 assert GROUP_ID_CHARS_MAX <= DEDUP_KEY_BYTES_MAX, "an id is a key where the queue is the scope"

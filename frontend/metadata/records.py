@@ -57,6 +57,7 @@ class AccountRecord(Record, frozen=True):
     name: str
     active: bool
     version: int
+    auto_create_queues: bool = False
 
 
 class PartitionRecord(Record, frozen=True):

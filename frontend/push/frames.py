@@ -3,7 +3,8 @@
     client -> server   auth     token                     first, unless the upgrade carried Authorization
                        credit   n                         n more messages may be sent
                        ack      ids                       delete
-                       nack     ids, delay_seconds        give back, visible after the delay
+                       nack     ids, delay_seconds,       give back, visible after the delay, or the pause of the
+                                count                     queue's retry policy; count false: the receive does not count
                        extend   ids, seconds              hold for at least that long
     server -> client   ready                              authenticated; credit may be given
                        message  id, receipt, body, ...    costs one credit
@@ -37,7 +38,8 @@ class Ack(msgspec.Struct, tag_field="type", tag="ack"):
 
 class Nack(msgspec.Struct, tag_field="type", tag="nack"):
     ids: list[str]
-    delay_seconds: int = 0
+    delay_seconds: int | None = None
+    count: bool = True
 
 
 class Extend(msgspec.Struct, tag_field="type", tag="extend"):

@@ -36,12 +36,13 @@ from frontend.limits import (
 )
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.frames import Ack, Credit, Extend, Nack, error_frame, lost_frame, message_frame
-from frontend.receive import apply_receipts, open_leases, read_receipt
+from frontend.receive import apply_receipts, give_back_mode, open_leases, read_receipt
 from frontend.rest.messages import message_json
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, throttle
 from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import VisibilityMode
 
 if TYPE_CHECKING:
     from frontend.plane import Plane
@@ -108,12 +109,13 @@ class Subscription:
         if isinstance(frame, Ack):
             await self._ack(frame.ids)
         elif isinstance(frame, Nack):
-            if not 0 <= frame.delay_seconds <= DELAY_S_MAX:
+            delay_s = frame.delay_seconds or 0
+            if not 0 <= delay_s <= DELAY_S_MAX:
                 raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
             for receipt in frame.ids:
                 self._held.pop(receipt, None)
             self._wake.set()
-            await self._apply(frame.ids, frame.delay_seconds * 1000)
+            await self._apply(frame.ids, delay_s * 1000, give_back_mode(frame.delay_seconds, frame.count))
         else:
             if not 1 <= frame.seconds <= VISIBILITY_S_MAX:
                 raise invalid(f"seconds must be between 1 and {VISIBILITY_S_MAX}.")
@@ -182,13 +184,15 @@ class Subscription:
             if held is not None and receipt not in refused:
                 held.until_s = until_s
 
-    async def _apply(self, receipts: Sequence[str], visibility_ms: int | None) -> set[str]:
+    async def _apply(
+        self, receipts: Sequence[str], visibility_ms: int | None, mode: VisibilityMode = VisibilityMode.SET
+    ) -> set[str]:
         """Delete (None) or change visibility; tells the client what was refused, and returns it."""
         try:
             queue = await self._queue()
             found: list[Receipt | Refusal] = [read_receipt(self._plane, queue, receipt) for receipt in receipts]
             changes = None if visibility_ms is None else [visibility_ms] * len(found)
-            outcomes = await apply_receipts(self._plane, queue, found, changes)
+            outcomes = await apply_receipts(self._plane, queue, found, changes, mode)
         except Refusal as refusal:
             outcomes = [refusal] * len(receipts)
         by_code: dict[str, tuple[Refusal, list[str]]] = {}

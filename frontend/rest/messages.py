@@ -4,6 +4,8 @@
     POST /v1/queues/{name}/messages/receive   {"max_messages", "wait_seconds", ...}      receive
     POST /v1/queues/{name}/messages/ack       {"receipts": [...]}                        delete
     POST /v1/queues/{name}/messages/extend    {"receipts": [...], "visibility_seconds"}  extend; 0 gives back
+    POST /v1/queues/{name}/messages/release   {"receipts": [...], "delay_seconds", "count"}
+                                              give back; the receive does not count, unless "count" is true
 
 The queue is one of the caller's account. In a batch each message or receipt has its own outcome.
 """
@@ -20,18 +22,26 @@ from frontend.authn.principal import Principal
 from frontend.errors import Refusal, invalid, missing
 from frontend.http import Request
 from frontend.limits import BATCH_ENTRIES_MAX
-from frontend.receive import ReceiveAsk, Received, change_visibility, delete_messages, receive_messages
+from frontend.receive import (
+    ReceiveAsk,
+    Received,
+    change_visibility,
+    delete_messages,
+    give_back,
+    receive_messages,
+)
+from frontend.rest.deaths import death_json
 from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
 from frontend.sqs.priority import with_priority
-from frontend.sqs.validation import check_messages_max, check_visibility_s, check_wait_s
+from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
 
 if TYPE_CHECKING:
     from frontend.plane import Plane
 
-_encode = msgspec.json.Encoder().encode
+encode_answer = msgspec.json.Encoder().encode
 
 
 class AttributeJson(msgspec.Struct):
@@ -48,6 +58,7 @@ class MessageJson(msgspec.Struct):
     group: str | None = None
     deduplication_id: str | None = None
     priority: int | None = None
+    acks: str | None = None
 
 
 class SendJson(MessageJson):
@@ -69,6 +80,11 @@ class ExtendJson(AckJson):
     visibility_seconds: int | None = None
 
 
+class ReleaseJson(AckJson):
+    delay_seconds: int | None = None
+    count: bool = False
+
+
 class RestCall(NamedTuple):
     """One authenticated request of the REST data API."""
 
@@ -82,17 +98,19 @@ class Route(NamedTuple):
     action: str
     decode: Callable[[bytes], Any]
     run: Callable[[RestCall, Any], Awaitable[bytes]]
+    method: str = "POST"
 
 
 async def _send(call: RestCall, ask: SendJson) -> bytes:
     if ask.messages is None:
         sent = await send_message(call.plane, call.caller, call.address, _fields(ask))
-        return _encode(_sent_json(sent))
+        return encode_answer(_sent_json(sent))
     if ask.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(ask.messages, "messages")
-    outcomes = await send_messages(call.plane, call.caller, call.address, [_fields(one) for one in ask.messages])
-    return _encode(
+    batch = [_fields(one, ask.acks) for one in ask.messages]
+    outcomes = await send_messages(call.plane, call.caller, call.address, batch)
+    return encode_answer(
         {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
     )
 
@@ -105,7 +123,7 @@ async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
         ask.attempt,
     )
     messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
-    return _encode({"messages": [message_json(message) for message in messages]})
+    return encode_answer({"messages": [message_json(message) for message in messages]})
 
 
 async def _ack(call: RestCall, ask: AckJson) -> bytes:
@@ -122,11 +140,20 @@ async def _extend(call: RestCall, ask: ExtendJson) -> bytes:
     return _receipts_answer(receipts, await change_visibility(call.plane, call.caller, call.address, changes))
 
 
+async def _release(call: RestCall, ask: ReleaseJson) -> bytes:
+    receipts = _check_count(ask.receipts, "receipts")
+    delay_s = check_give_back_s(ask.delay_seconds)
+    return _receipts_answer(
+        receipts, await give_back(call.plane, call.caller, call.address, receipts, delay_s, ask.count)
+    )
+
+
 ROUTES: dict[bytes | None, Route] = {
     None: Route("send", msgspec.json.Decoder(SendJson).decode, _send),
     b"receive": Route("receive", msgspec.json.Decoder(ReceiveJson).decode, _receive),
     b"ack": Route("ack", msgspec.json.Decoder(AckJson).decode, _ack),
     b"extend": Route("extend", msgspec.json.Decoder(ExtendJson).decode, _extend),
+    b"release": Route("release", msgspec.json.Decoder(ReleaseJson).decode, _release),
 }
 
 
@@ -145,9 +172,12 @@ def message_json(message: Received) -> dict[str, object]:
         answer["group"] = message.group
     if message.sequence_number is not None:
         answer["sequence_number"] = message.sequence_number
+    if message.content.dedup_id:
         answer["deduplication_id"] = message.content.dedup_id
     if message.dead_letter_source is not None:
         answer["dead_letter_source"] = message.dead_letter_source
+    if message.death is not None and message.death.reason:
+        answer["death"] = death_json(message.death)
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
@@ -158,7 +188,7 @@ def message_json(message: Received) -> dict[str, object]:
     return answer
 
 
-def _fields(message: MessageJson) -> MessageFields:
+def _fields(message: MessageJson, acks: str | None = None) -> MessageFields:
     attributes = None
     if message.attributes:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
@@ -168,6 +198,7 @@ def _fields(message: MessageJson) -> MessageFields:
         delay_seconds=message.delay_seconds,
         message_group_id=message.group,
         message_deduplication_id=message.deduplication_id,
+        penstock_acks=message.acks or acks,
     )
 
 
@@ -213,4 +244,4 @@ def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[Refusal | None]
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]
-    return _encode({"done": len(receipts) - len(failed), "failed": failed})
+    return encode_answer({"done": len(receipts) - len(failed), "failed": failed})

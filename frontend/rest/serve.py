@@ -15,6 +15,7 @@ from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.rest.messages import ROUTES, RestCall, Route
+from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
 from frontend.routing.queues import Address
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from frontend.plane import Plane
 
 _MESSAGES = re.compile(
-    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend))?" % QUEUE_NAME_CHARS_MAX
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend|release))?" % QUEUE_NAME_CHARS_MAX
+)
+_PARKED = re.compile(
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
@@ -46,6 +50,10 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
             route = ROUTES[match[2]]
             action = route.action
             await _serve_messages(plane, request, route, match[1].decode(), began)
+        elif (match := _PARKED.fullmatch(request.path)) is not None:
+            route = PARKED_ROUTES[match[2]]
+            action = route.action
+            await _serve_messages(plane, request, route, match[1].decode(), began)
         else:
             await _pass_on(plane, request, began)
     except Disconnected:
@@ -64,8 +72,8 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
 
 
 async def _serve_messages(plane: Plane, request: Request, route: Route, name: str, send: Send) -> None:
-    if request.method != "POST":
-        raise Refusal("MethodNotAllowed", "Only POST is supported here.")
+    if request.method != route.method:
+        raise Refusal("MethodNotAllowed", f"Only {route.method} is supported here.")
     await request.read_body()
     caller = await plane.authenticator.authenticate(request)
     call = RestCall(plane, request, caller, Address(caller.account_id, name))

@@ -98,6 +98,10 @@ class Routes:
         """A level that was asked for, and is not there yet, is the highest there is."""
         return self.open[min(level, len(self.open) - 1)].next_for_send()
 
+    def for_id(self, level: int, dedup_id: bytes) -> int:
+        """Standard: the partition that knows whether this message was sent before."""
+        return partition_of_group(dedup_id, self.open[min(level, len(self.open) - 1)].partitions)
+
     def sequence_base(self, partition: int) -> int:
         """Sequence numbers of a later set begin above all of the earlier ones."""
         return self._generations.get(partition, 0) * FIFO_GENERATION_STEP

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from frontend.routing.partitioner import FormerSet
 from frontend.sqs.fifo import FifoRules, dedup_key
 from frontend.sqs.validation import Draft
+from storage_nodes.model import Acks
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 from storage_nodes.protocol.spreading import partition_of_group
 
@@ -18,7 +19,7 @@ class PartitionClosed(Exception):
 class Part:
     """What goes to one partition: `places` are those in the call, `bodies` what is stored."""
 
-    __slots__ = ("bodies", "drafts", "is_plain", "partition", "places")
+    __slots__ = ("acks", "bodies", "drafts", "is_plain", "partition", "places")
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -26,10 +27,17 @@ class Part:
         self.drafts: list[Draft] = []
         self.bodies: list[bytes] = []
         self.is_plain = True
+        self.acks = Acks.NONE
 
-    def add(self, draft: Draft, body: bytes) -> None:
-        self.bodies.append(body)
+    def place(self, place: int, draft: Draft) -> None:
+        self.places.append(place)
+        self.drafts.append(draft)
         self.is_plain = self.is_plain and not draft.headers
+        self.acks = max(self.acks, draft.acks)
+
+    def add(self, place: int, draft: Draft, body: bytes) -> None:
+        self.place(place, draft)
+        self.bodies.append(body)
 
 
 def parts_by_group(drafts: Sequence[Draft], partitions: Sequence[int], settled: Container[int]) -> list[Part]:
@@ -42,9 +50,7 @@ def parts_by_group(drafts: Sequence[Draft], partitions: Sequence[int], settled: 
         part = parts.get(partition)
         if part is None:
             part = parts[partition] = Part(partition)
-            part.is_plain = False
-        part.places.append(place)
-        part.drafts.append(draft)
+        part.place(place, draft)
     return list(parts.values())
 
 

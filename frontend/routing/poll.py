@@ -10,7 +10,7 @@ has to be handed back, which would count as a delivery. A partition that does no
 the caller's only where nothing was found elsewhere.
 
 A poll that ends early (the client left, the process stops) is cancelled at the nodes. Messages that were leased in
-the same instant are made visible again at once, so that nobody waits for a lease that nobody holds.
+the same instant are made visible again at once, and do not count as received: nobody has seen them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from frontend.http import Disconnected
 from frontend.routing.partitioner import Lane, Routes
 from frontend.routing.storage import Storage
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 
 class Lease(NamedTuple):
@@ -77,7 +77,7 @@ async def poll_while_connected(
             await _cancel_and_release(storage, [poll])
 
 
-async def release(storage: Storage, leases: Sequence[Lease]) -> None:
+async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
     by_partition: dict[int, list[tuple[int, int, int]]] = {}
     for lease in leases:
@@ -85,7 +85,7 @@ async def release(storage: Storage, leases: Sequence[Lease]) -> None:
         changes.append((lease.message.offset, lease.message.delivery, 0))
     for partition, changes in by_partition.items():
         try:
-            await storage.change_visibility(partition, changes)
+            await storage.change_visibility(partition, changes, mode)
         except StorageError:
             continue
 
@@ -191,7 +191,7 @@ async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk
         if len(given) + len(leases) <= ask.messages_max:
             given += leases
         else:
-            await release(storage, leases)
+            await release(storage, leases, VisibilityMode.UNCOUNTED)
     return given
 
 
@@ -209,7 +209,7 @@ async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[lis
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):
         if not isinstance(outcome, BaseException):
-            await release(storage, outcome)
+            await release(storage, outcome, VisibilityMode.UNCOUNTED)
 
 
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:

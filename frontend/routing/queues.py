@@ -17,7 +17,9 @@ from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
 from frontend.routing.partitioner import Routes, routes_of
+from frontend.sqs.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.sqs.fifo import FifoRules, sequence_number
+from frontend.sqs.validation import SendRules
 
 
 class Address(NamedTuple):
@@ -41,9 +43,8 @@ class QueueView:
         "_borrowed",
         "_keyring",
         "_keys",
-        "delay_ms",
         "fifo",
-        "message_bytes_max",
+        "numbers_messages",
         "owner",
         "partitions",
         "priority_levels",
@@ -51,8 +52,10 @@ class QueueView:
         "record",
         "routes",
         "sealing_key",
+        "send_rules",
         "visibility_ms",
         "wait_ms",
+        "zero_releases",
     )
 
     def __init__(self, record: QueueRecord, keyring: Keyring) -> None:
@@ -65,14 +68,23 @@ class QueueView:
         # How many a message may choose from; 0 = it has none.
         self.priority_levels = int(attributes.get("Penstock.PriorityLevels", "0"))
         self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
-        self.delay_ms = 1000 * int(attributes.get("DelaySeconds", "0"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
-        self.message_bytes_max = int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX)))
+        self.zero_releases = attributes.get(UNCOUNTED_RELEASE) == "true"
         # None: a standard queue.
         self.fifo = FifoRules.of(attributes) if record.fifo else None
         if self.fifo is not None and self.routes is not None:
             # The scope of deduplication is that of the partitions: it changes with them.
             self.fifo = self.fifo._replace(per_group=self.routes.per_group)
+        dedups = self.fifo is None and DEDUPLICATION_WINDOW in attributes
+        self.send_rules = SendRules(
+            int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX))),
+            1000 * int(attributes.get("DelaySeconds", "0")),
+            self.fifo,
+            dedups,
+            acks_of(attributes.get(ACKS)),
+        )
+        # Messages may have ids made from where they lie (frontend/crypto/message_ids.py).
+        self.numbers_messages = record.fifo or dedups
         self.owner = receipt_owner(record.account_id, record.queue_uuid)
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring

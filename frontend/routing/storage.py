@@ -10,7 +10,7 @@ from typing import Protocol
 
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import AcquireReply, QueueStats, SendReply
+from storage_nodes.protocol.messages import AcquireReply, ParkedGroupsReply, QueueStats, SendReply, VisibilityMode
 
 
 class Storage(Protocol):
@@ -25,9 +25,13 @@ class Storage(Protocol):
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
 
     async def change_visibility(
-        self, partition: int, changes: Sequence[tuple[int, int, int]]
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]: ...
 
     async def purge(self, partition: int) -> int: ...
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply: ...
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]: ...
 
     async def stats(self, partition: int) -> QueueStats: ...

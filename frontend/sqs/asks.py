@@ -32,6 +32,8 @@ class MessageFields(Ask):
     message_system_attributes: dict[str, AttributeIn] | None = None
     message_deduplication_id: str | None = None
     message_group_id: str | None = None
+    # A word of `extensions.ACKS_WORDS`. Clients of SQS say it in a message attribute, REST by this field.
+    penstock_acks: str | None = None
 
 
 class QueueAsk(Ask):

@@ -46,10 +46,15 @@ def check_fifo_group(group: str | None) -> bytes:
     return check_group(group)
 
 
+def check_dedup_id(dedup_id: str) -> bytes:
+    """The bytes of a MessageDeduplicationId. Raises Refusal."""
+    return _check_id(dedup_id, "MessageDeduplicationId")
+
+
 def choose_dedup_id(rules: FifoRules, given: str | None, raw_body: bytes) -> str:
     """The deduplication id of a message: what its sender gave goes before the hash of its body. Raises Refusal."""
     if given is not None:
-        _check_id(given, "MessageDeduplicationId")
+        check_dedup_id(given)
         return given
     if not rules.content_dedup:
         raise invalid(

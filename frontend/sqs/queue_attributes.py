@@ -19,6 +19,7 @@ from frontend.limits import (
 )
 from frontend.metadata.records import QueueRecord
 from frontend.sqs.arns import format_arn
+from frontend.sqs.extensions import EXTENSIONS
 from frontend.sqs.fifo import FIFO_SUFFIX
 from frontend.sqs.validation import is_text
 from storage_nodes.protocol.messages import QueueStats
@@ -65,7 +66,9 @@ _COUNTS = (
 # Of the partitions that there are: those that take messages, and those that are being emptied for good.
 _PARTITIONS = ("Penstock.PartitionsOpen", "Penstock.PartitionsDraining")
 _READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_PARTITIONS))
-_KNOWN = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | _READ_ONLY | {"All"}
+_SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
+_FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
+_KNOWN = _SETTABLE | _READ_ONLY | {"All"}
 
 _QUEUE_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}", re.ASCII)
 _INTEGER = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -157,8 +160,11 @@ def queue_attributes(
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
-    known = attribute in _KNOWN and attribute not in _READ_ONLY and attribute != "All"
-    if not known or (attribute in _FIFO and not fifo) or (attribute in _STANDARD_ONLY and fifo):
+    if (
+        attribute not in _SETTABLE
+        or (attribute in _FIFO_ONLY and not fifo)
+        or (attribute in _STANDARD_ONLY and fifo)
+    ):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")
@@ -182,4 +188,7 @@ def _is_valid(name: str, value: str) -> bool:
         return value in _FIFO[name]
     if name in _BOOLEANS:
         return value in ("true", "false")
+    extension = EXTENSIONS.get(name)
+    if extension is not None:
+        return value == "" or extension.normal(value) is not None
     return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX

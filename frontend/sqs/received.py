@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from typing import NamedTuple
 
 from frontend.crypto.envelope import Attributes
 from frontend.errors import Refusal
 from frontend.receive import Received
+from frontend.rest.deaths import death_json
 from frontend.sqs.asks import ReceiveMessage
 from frontend.sqs.attributes_md5 import attributes_md5
+
+# Why a dead letter died, as JSON; given only where it is asked for by this name, so that nobody meets it unprepared.
+DEATH = "Penstock.DeadLetterReason"
 
 _SYSTEM_NAMES = frozenset(
     (
@@ -24,6 +29,7 @@ _SYSTEM_NAMES = frozenset(
         "MessageGroupId",
         "AWSTraceHeader",
         "DeadLetterQueueSourceArn",
+        DEATH,
     )
 )
 # The old AttributeNames member also takes the names of queue attributes, which say nothing of a message.
@@ -94,6 +100,8 @@ def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
         system = _system_attributes(message)
         if "All" not in wanted.system:
             system = {name: value for name, value in system.items() if name in wanted.system}
+        if DEATH in wanted.system and message.death is not None and message.death.reason:
+            system[DEATH] = json.dumps(death_json(message.death))
         if system:
             answer["Attributes"] = system
     attributes = wanted.attributes(content.attributes)
@@ -114,6 +122,7 @@ def _system_attributes(message: Received) -> dict[str, str]:
         attributes["MessageGroupId"] = message.group
     if message.sequence_number is not None:
         attributes["SequenceNumber"] = message.sequence_number
+    if message.content.dedup_id:
         attributes["MessageDeduplicationId"] = message.content.dedup_id
     if message.dead_letter_source is not None:
         attributes["DeadLetterQueueSourceArn"] = message.dead_letter_source

@@ -22,6 +22,7 @@ from frontend.limits import (
     BATCH_ENTRY_ID_CHARS_MAX,
     DELAY_S_MAX,
     MESSAGE_ATTRIBUTES_MAX,
+    MESSAGE_BYTES_MAX,
     RECEIVE_MESSAGES_MAX,
     RECEIVE_WAIT_S_MAX,
     TRACE_HEADER_CHARS_MAX,
@@ -29,7 +30,9 @@ from frontend.limits import (
 )
 from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntry
 from frontend.sqs.attributes_md5 import attributes_md5
-from frontend.sqs.fifo import FifoRules, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from frontend.sqs.extensions import ACKS, ACKS_WORDS
+from frontend.sqs.fifo import FifoRules, check_dedup_id, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from storage_nodes.model import Acks
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
 
 TRACE_HEADER = "AWSTraceHeader"
@@ -46,7 +49,8 @@ _NUMBER_EXPONENT_MAX = 128
 
 
 class Draft(NamedTuple):
-    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count."""
+    """A message that passed, ready to be sealed. `headers` are clear; `size_bytes` is what limits count; `acks` says
+    when its send is answered."""
 
     content: Content
     headers: tuple[tuple[bytes, bytes], ...]
@@ -54,10 +58,28 @@ class Draft(NamedTuple):
     body_md5: str
     attributes_md5: str | None
     trace_md5: str | None
+    acks: Acks
 
 
-def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int, fifo: FifoRules | None = None) -> Draft:
-    """Check one message. `delay_ms` is the queue's, `fifo` its rules if it is a FIFO queue. Raises Refusal."""
+class SendRules(NamedTuple):
+    """What a queue asks of the messages that are sent to it.
+
+    delay_ms   of a message that names none
+    fifo       its rules if it is a FIFO queue
+    dedups     a standard queue that drops what repeats a deduplication id (`Penstock.DeduplicationWindow`)
+    acks       when the send of a message is answered that says nothing of it (`Penstock.Acks`)
+    """
+
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    delay_ms: int = 0
+    fifo: FifoRules | None = None
+    dedups: bool = False
+    acks: Acks = Acks.QUORUM
+
+
+def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
+    """Check one message. Raises Refusal."""
+    bytes_max = rules.message_bytes_max
     body = fields.message_body
     if not body:
         raise missing("MessageBody")
@@ -66,19 +88,22 @@ def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int, fifo: Fi
     attributes: Attributes = {}
     attributes_digest = trace_digest = None
     trace_header = ""
+    acks = rules.acks if fields.penstock_acks is None else _check_acks(fields.penstock_acks)
     if fields.message_attributes:
         attributes, attribute_bytes = _check_attributes(fields.message_attributes)
         size_bytes += attribute_bytes
         attributes_digest = attributes_md5(attributes)
+        if ACKS in attributes:
+            acks = _check_acks(attributes[ACKS][1].decode(errors="replace"))
     if fields.message_system_attributes:
         trace_header = _check_system_attributes(fields.message_system_attributes)
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
     if size_bytes > bytes_max:
         raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
-    if fifo is None:
-        dedup_id, headers = "", _clear_headers(fields, delay_ms)
+    if rules.fifo is None:
+        dedup_id, headers = _clear_headers(fields, rules)
     else:
-        dedup_id, headers = _fifo_headers(fields, delay_ms, fifo, raw)
+        dedup_id, headers = _fifo_headers(fields, rules.delay_ms, rules.fifo, raw)
     return Draft(
         Content(body, attributes, trace_header, dedup_id),
         headers,
@@ -86,6 +111,7 @@ def draft_message(fields: MessageFields, bytes_max: int, delay_ms: int, fifo: Fi
         hashlib.md5(raw, usedforsecurity=False).hexdigest(),
         attributes_digest,
         trace_digest,
+        acks,
     )
 
 
@@ -164,6 +190,12 @@ def check_visibility_s(value: int | None) -> int | None:
     return value
 
 
+def check_give_back_s(value: int | None) -> int | None:
+    if value is not None and not 0 <= value <= VISIBILITY_S_MAX:
+        raise invalid(f"delay_seconds must be between 0 and {VISIBILITY_S_MAX}.")
+    return value
+
+
 T = TypeVar("T")
 
 
@@ -178,20 +210,32 @@ def attempt(check: Callable[[], T]) -> T | Refusal:
 # --- parts of a message ---
 
 
-def _clear_headers(fields: MessageFields, delay_ms: int) -> tuple[tuple[bytes, bytes], ...]:
+def _check_acks(word: str) -> Acks:
+    acks = ACKS_WORDS.get(word)
+    if acks is None:
+        raise _bad_value(word, ACKS, f"Must be one of {', '.join(ACKS_WORDS)}.")
+    return acks
+
+
+def _clear_headers(fields: MessageFields, rules: SendRules) -> tuple[str, tuple[tuple[bytes, bytes], ...]]:
+    """(deduplication id, headers) of a message of a standard queue."""
+    delay_ms = rules.delay_ms
     if fields.delay_seconds is not None:
         delay_ms = _check_delay_s(fields.delay_seconds) * 1000
-    if fields.message_deduplication_id is not None:
+    dedup_id = fields.message_deduplication_id
+    if dedup_id is not None and not rules.dedups:
         raise invalid("The request includes a parameter that is not valid for this queue type: MessageDeduplicationId")
     group = fields.message_group_id
-    if group is None and not delay_ms:
-        return ()
+    if group is None and dedup_id is None and not delay_ms:
+        return "", ()
     headers: tuple[tuple[bytes, bytes], ...] = ()
     if delay_ms:
         headers = ((HEADER_DELAY_MS, str(delay_ms).encode()),)
     if group is not None:
         headers += ((HEADER_GROUP, check_group(group)),)
-    return headers
+    if dedup_id is None:
+        return "", headers
+    return dedup_id, (*headers, (HEADER_DEDUP, check_dedup_id(dedup_id)))
 
 
 def _fifo_headers(

@@ -184,9 +184,7 @@ class NodeLinks:
             return blank
         raise last
 
-    async def describe_node(
-        self, node_id: int, partitions: list[int] | None, moving: bool = False
-    ) -> ClusterInfo:
+    async def describe_node(self, node_id: int, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
         """What one given node knows, page by page. Raises StorageError."""
         rows: list[PartitionInfo] = []
         first = 0

@@ -21,6 +21,19 @@ from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.limits import APPEND_BYTES_MAX, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.group_messages import (
+    GroupCommitReply,
+    GroupCommitRequest,
+    GroupCommittedReply,
+    GroupCommittedRequest,
+    GroupDeleteRequest,
+    GroupFenceRequest,
+    GroupHeartbeatRequest,
+    GroupJoinRequest,
+    GroupLeaveRequest,
+    GroupMembership,
+    GroupReadRequest,
+)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     AcquireRequest,
@@ -37,6 +50,8 @@ from storage_nodes.protocol.messages import (
     MessageState,
     MoveReplicaRequest,
     Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
     PartitionInfo,
     PurgeReply,
     PurgeRequest,
@@ -53,6 +68,8 @@ from storage_nodes.protocol.messages import (
     SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
+    UnparkRequest,
+    VisibilityMode,
     encode_message,
 )
 
@@ -68,7 +85,11 @@ _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
+_parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
+_group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
+_group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
+_group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
 _configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
@@ -105,6 +126,8 @@ class StorageClient:
         """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
 
         Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
+        With acks NONE what may have arrived is not sent again: an error then, at most once. With ALL the answer is
+        waited for as long as the call may take, since every voter must be up.
         """
         return await self._append(Opcode.SEND, partition, bodies, plain, acks)
 
@@ -130,9 +153,12 @@ class StorageClient:
         payload = encode_message(DeleteRequest(partition, list(receipts)))
         return _codes(await self._call(Opcode.DELETE, partition, payload))
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
-        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back."""
-        payload = encode_message(ChangeVisibilityRequest(partition, list(changes)))
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
+        """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
+        receive that failed, or one that does not count."""
+        payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
         return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
 
     async def purge(self, partition: int) -> int:
@@ -150,6 +176,16 @@ class StorageClient:
         reply = await self._call(Opcode.QUEUE_STATS, partition, encode_message(QueueStatsRequest(partition)))
         return _queue_stats.decode(reply)
 
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        """Groups that are held because a message of theirs became a dead letter, by name, behind `after`."""
+        payload = encode_message(ParkedGroupsRequest(partition, after, groups_max))
+        return _parked_reply.decode(await self._call(Opcode.PARKED_GROUPS, partition, payload))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        """Hand groups out again, committed; one code each. None named = all of them."""
+        payload = encode_message(UnparkRequest(partition, groups))
+        return _codes(await self._call(Opcode.UNPARK, partition, payload))
+
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
     ) -> QueueBrowseReply:
@@ -163,6 +199,68 @@ class StorageClient:
         payload = encode_message(StreamReadRequest(partition, offset, bytes_max, wait_ms))
         reply = await self._call(Opcode.STREAM_READ, partition, payload, extra_s=wait_ms / 1000)
         return _stream_read_reply.decode(reply)
+
+    # --- consumer groups of streams -------------------------------------------------------------------------
+    # The coordinator of a group is the stream's first partition. FENCED means: whatever this member held is not its own
+    # any more; stop, and join again.
+
+    async def group_join(
+        self, partitions: Sequence[int], group: bytes, name: bytes, session_ms: int, version: int = 0
+    ) -> GroupMembership:
+        """Become a member of a group, which is made with its first member, or begin a new session under the same name.
+
+        `partitions` are all of the stream, in its order; when there are more, join again with a higher version.
+        """
+        request = GroupJoinRequest(partitions[0], group, name, session_ms, list(partitions), version)
+        reply = await self._call(Opcode.GROUP_JOIN, partitions[0], encode_message(request))
+        return _group_membership.decode(reply)
+
+    async def group_heartbeat(
+        self, coordinator: int, group: bytes, epoch: int, generation: int, held: Sequence[tuple[int, int]]
+    ) -> GroupMembership:
+        """Stay a member, and hear what it owns. `held`: the grants (partition, generation) that are in use; one that is
+        to be revoked passes on once it is not among them. Call it some times a session."""
+        request = GroupHeartbeatRequest(coordinator, group, epoch, generation, list(held))
+        return _group_membership.decode(await self._call(Opcode.GROUP_HEARTBEAT, coordinator, encode_message(request)))
+
+    async def group_leave(self, coordinator: int, group: bytes, epoch: int) -> None:
+        """End a session: what it owned passes to others at once."""
+        await self._call(Opcode.GROUP_LEAVE, coordinator, encode_message(GroupLeaveRequest(coordinator, group, epoch)))
+
+    async def group_read(
+        self,
+        partition: int,
+        offset: int,
+        bytes_max: int,
+        grant: tuple[bytes, int, int],
+        wait_ms: int = 0,
+    ) -> StreamReadReply:
+        """`stream_read` for the owner: `grant` is (group, generation of the grant, epoch of the session)."""
+        payload = encode_message(GroupReadRequest(partition, offset, bytes_max, wait_ms, *grant))
+        reply = await self._call(Opcode.GROUP_READ, partition, payload, extra_s=wait_ms / 1000)
+        return _stream_read_reply.decode(reply)
+
+    async def group_commit(self, partition: int, grant: tuple[bytes, int, int], offset: int) -> int:
+        """Everything below `offset` is processed. Answers what is committed now, which never goes back."""
+        payload = encode_message(GroupCommitRequest(partition, *grant, offset))
+        return _group_commit_reply.decode(await self._call(Opcode.GROUP_COMMIT, partition, payload)).offset
+
+    async def group_committed(
+        self, partition: int, group: bytes, generation: int = 0, epoch: int = 0
+    ) -> GroupCommittedReply:
+        """What a group has committed; with generation and epoch only while that grant holds."""
+        payload = encode_message(GroupCommittedRequest(partition, group, generation, epoch))
+        return _group_committed_reply.decode(await self._call(Opcode.GROUP_COMMITTED, partition, payload))
+
+    async def group_delete(self, partitions: Sequence[int], group: bytes) -> None:
+        """Forget a group and its offsets. Raises GROUP_NOT_EMPTY while it has members. May be called again."""
+        for partition in partitions:
+            await self._call(Opcode.GROUP_DELETE, partition, encode_message(GroupDeleteRequest(partition, group)))
+
+    async def group_fence(self, partition: int, group: bytes, generation: int, epoch: int) -> None:
+        """What a coordinator says to a partition before it gives it to a member. Of no use to anybody else."""
+        payload = encode_message(GroupFenceRequest(partition, group, generation, epoch))
+        await self._call(Opcode.GROUP_FENCE, partition, payload)
 
     # --- cluster --------------------------------------------------------------------------------------------
 
@@ -228,7 +326,7 @@ class StorageClient:
             try:
                 return await send.reply
             except StorageError as error:
-                if not error.traits.retriable:
+                if not error.traits.retriable or (acks == Acks.NONE and error.traits.outcome_unknown):
                     raise
                 deadline = deadline or loop.time() + self._timeout_s
                 pause = await self._follow(partition, error, deadline, pause)
@@ -243,7 +341,8 @@ class StorageClient:
             node_id = self._links.guess(partition)
             answer = _SendAnswer(node_id, share)
             call = self._links.ask_node(node_id, opcode, payload, answer)
-            answer.give_up_after(asyncio.get_running_loop(), ATTEMPT_TIMEOUT_S, call)
+            patience_s = self._timeout_s if acks == Acks.ALL else ATTEMPT_TIMEOUT_S
+            answer.give_up_after(asyncio.get_running_loop(), patience_s, call)
 
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
         loop = asyncio.get_running_loop()
@@ -288,7 +387,7 @@ class StorageClient:
 
     async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> None:
         with contextlib.suppress(StorageError):  # then the leases run out
-            await self.change_visibility(partition, changes)
+            await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED)
 
     async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
         """After a retriable error: learn where to go, wait a little; raises the error when the deadline is near."""

@@ -31,6 +31,8 @@ class LogBounds:
     flush_run_bytes: int = 32 * limits.KIB
     # How many untouched partitions with segments are looked at per flush, so that retention reaches idle ones too.
     flush_revisits_max: int = 256
+    # How many partitions one turn of the event loop plans, or swaps, at a flush.
+    flush_slice_partitions: int = limits.FLUSH_SLICE_PARTITIONS
 
     def __post_init__(self) -> None:
         assert 0 < self.wal_grow_bytes <= max(self.wal_file_bytes, self.wal_grow_bytes)

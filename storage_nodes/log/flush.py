@@ -2,14 +2,21 @@
 
 Order of a flush, and why nothing can be lost wherever it stops:
 
-    1. segments and large checkpoints are written and synced, then their directories
-    2. a new manifest names them (temporary file, fsync, rename, fsync of the directory)
-    3. files that neither this manifest nor the one before it needs are removed or recycled; those of dropped
+    1. on the event loop, some partitions in each of its turns: what every partition keeps is planned
+    2. segments and large checkpoints are written and synced, then their directories
+    3. a new manifest names them (temporary file, fsync, rename, fsync of the directory)
+    4. files that neither this manifest nor the one before it needs are removed or recycled; those of dropped
        partitions go to trash/
-    4. on the event loop the indexes swap
+    5. on the event loop, some partitions in each of its turns: the indexes swap
 
-Before 2 a crash leaves files that no manifest names: the next start removes them, and the WAL still has everything.
-"Neither this nor the one before": step 3 lags one flush behind, so that a manifest that turns out unreadable can be
+**Slices.** Thousands of partitions planned in one turn would stall the node for longer than its peers wait. So they are
+planned as of different moments, which is as good as one: each row says what its own partition is, the later records of
+all of them are in files that are kept, and nothing leaves memory or the disk before the one manifest at the end names
+it. Only a drop or a truncation that came between two slices must be durable before that manifest is (`is_ready`): a
+partition planned after it no longer has what it removed.
+
+Before 3 a crash leaves files that no manifest names: the next start removes them, and the WAL still has everything.
+"Neither this nor the one before": step 4 lags one flush behind, so that a manifest that turns out unreadable can be
 replaced by the one before it without losing a vote or an entry.
 """
 
@@ -18,6 +25,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -31,6 +39,7 @@ from storage_nodes.log.install import ImportedLog, InstallPlan
 from storage_nodes.log.manifest import TEMPORARY_NAME, Head, Manifest, PartitionRow, manifest_version, write_manifest
 from storage_nodes.log.partition_log import LogStore, PartitionLog, read_run, split_runs
 from storage_nodes.log.recovery import LoadedManifests
+from storage_nodes.log.retained import kept_ranges
 from storage_nodes.log.segment import SegmentRef, SegmentWriter, segment_name
 from storage_nodes.log.wal import PLACE_SHIFT, Group, WalFile, wal_number
 from storage_nodes.protocol.configuration import encode_configuration
@@ -71,15 +80,21 @@ class FlushItem:
 
 
 class FlushPlan:
-    __slots__ = ("dropped", "first_file", "first_sequence", "incarnation", "items", "through")
+    __slots__ = (
+        "adopted", "dropped", "first_file", "first_sequence", "incarnation", "items", "removal_sequence", "through",
+        "waiting",
+    )  # fmt: skip
 
-    def __init__(self, through: int, first_file: int, first_sequence: int, incarnation: int) -> None:
+    def __init__(self, through: int, incarnation: int, dropped: list[tuple[PartitionLog, int]]) -> None:
         self.through = through  # the last finished WAL file
-        self.first_file = first_file  # the first one that is needed after this flush
-        self.first_sequence = first_sequence
+        self.first_file = through + 1  # the first one that is needed after this flush
+        self.first_sequence = 0
         self.incarnation = incarnation
+        self.waiting: deque[PartitionLog] = deque()  # not planned yet
         self.items: list[FlushItem] = []
-        self.dropped: list[tuple[PartitionLog, int]] = []  # and the group of the tombstone
+        self.dropped = dropped  # and the group of the tombstone
+        self.removal_sequence = 0  # the manifest waits for this group
+        self.adopted = 0  # so many items are swapped in
 
 
 class ForgetPlan:
@@ -234,7 +249,7 @@ class Flusher:
         stay in the WAL files, so no flush is planned."""
         self._removal_sequence = sequence
 
-    def plan(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
+    def begin(self) -> FlushPlan | None:
         """None if nothing can be done now: no finished file, a flush under way, the next file not begun, or a drop or
         truncation not yet durable."""
         wal = self._store.wal
@@ -247,28 +262,45 @@ class Flusher:
         self._wanted = False
         self._running = True
         touched = self._leftover.union(*(file.touched for file in list(wal.files.values()) if file.number <= through))
-        plan = FlushPlan(through, through + 1, next_file.first_sequence, wal.incarnation)
         self._leftover = set()
-        for partition in touched.union(self._next_revisits()):
-            log = self._partitions.get(partition)
-            if log is not None:
-                self._plan_partition(plan, log, facts(partition))
-        oldest = wal.files.get(plan.first_file)
-        assert oldest is not None
-        plan.first_sequence = oldest.first_sequence
-        plan.dropped, self._dropped = self._dropped, []
+        plan = FlushPlan(through, wal.incarnation, self._dropped)
+        self._dropped = []
+        logs = map(self._partitions.get, touched.union(self._next_revisits()))
+        plan.waiting.extend(log for log in logs if log is not None)
         return plan
 
-    def done(self, plan: FlushPlan) -> None:
-        """Swap the indexes to what `run` wrote."""
+    def plan_slice(self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None]) -> bool:
+        """Plan the next few partitions. False: there are more."""
+        for _ in range(min(len(plan.waiting), self._bounds.flush_slice_partitions)):
+            log = plan.waiting.popleft()
+            # One that was dropped since the flush began keeps its files: the next flush lets go of them.
+            self._plan_partition(plan, log, None if log.dropped else facts(log.partition))
+        if plan.waiting:
+            return False
+        oldest = self._store.wal.files.get(plan.first_file)
+        assert oldest is not None
+        plan.first_sequence = oldest.first_sequence
+        plan.removal_sequence = self._removal_sequence
+        return True
+
+    def is_ready(self, plan: FlushPlan) -> bool:
+        """Is everything planned, and what was removed between the slices durable?"""
+        return not plan.waiting and plan.removal_sequence <= self._confirmed_sequence
+
+    def adopt_slice(self, plan: FlushPlan) -> bool:
+        """Swap the next few indexes to what `run` wrote. False: there are more."""
+        first, plan.adopted = plan.adopted, plan.adopted + self._bounds.flush_slice_partitions
         with self._store.lock:
             self._store.generation += 1
-            for item in plan.items:
+            for item in plan.items[first : plan.adopted]:
                 item.log.adopt_flush(item.row, item.entries)
+        if plan.adopted < len(plan.items):
+            return False
         for number, file in list(self._store.wal.files.items()):
             if number <= plan.through:
                 file.touched = set()
         self._running = False
+        return True
 
     def plan_install(self, log: PartitionLog, image: ImportedLog, suspect: bool) -> InstallPlan | None:
         """None while a flush runs, or entries of the partition are staged but not on their way to the disk."""
@@ -360,6 +392,7 @@ class Flusher:
     # --- flush thread ----------------------------------------------------------------------------------------------
 
     def run(self, plan: FlushPlan) -> None:
+        assert self.is_ready(plan), "a manifest says nothing of what a power loss may bring back"
         number = self._manifest.head.next_number
         rows = self._manifest.rows
         garbage, self._garbage = self._garbage, []
@@ -526,38 +559,3 @@ def _pieces(item: FlushItem) -> Iterator[tuple[list[int], list[int], list[int]]]
             end = min(start + _PIECE_ENTRIES, last)
             places, lengths = item.places[start:end], item.lengths[start:end]
             yield item.bases[start : end + 1].tolist(), places.tolist(), lengths.tolist()
-
-
-def kept_ranges(
-    bases: array[int],
-    lengths: array[int],
-    entries: int,
-    disposable_end: int,
-    live: Callable[[int, int], bool],
-    run_bytes: int,
-) -> list[tuple[int, int]]:
-    """[first, last) of the first `entries` entries that must be kept: all beyond `disposable_end`, and those with live
-    messages, asked for in ranges that are halved until they hold about `run_bytes`."""
-    disposable = min(max(bisect_right(bases, disposable_end) - 1, 0), entries)
-    run_entries = max(run_bytes * disposable // max(sum(lengths[:disposable]), 1), 1)
-    kept: list[tuple[int, int]] = []
-    ranges = [(0, disposable)] if disposable else []
-    while ranges:
-        first, last = ranges.pop()
-        if not live(bases[first], bases[last] - 1):
-            continue
-        if last - first > run_entries:
-            middle = (first + last) // 2
-            ranges += ((middle, last), (first, middle))
-        else:
-            _extend(kept, first, last)
-    if disposable < entries:
-        _extend(kept, disposable, entries)
-    return kept
-
-
-def _extend(ranges: list[tuple[int, int]], first: int, last: int) -> None:
-    """Add a range behind the others, joined to the last one where they touch."""
-    if ranges and ranges[-1][1] == first:
-        first = ranges.pop()[0]
-    ranges.append((first, last))

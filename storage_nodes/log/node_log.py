@@ -6,9 +6,10 @@ The way of an entry, one call per step (contract: `docs/storage.md`, "Log"):
     take_group      event loop    close the gathering group, the next one starts behind it
     write_group     a thread      one pwrite, one fdatasync
     group_written   event loop    durable ends move
-    plan_flush      event loop    after a WAL roll: what of the finished files must be kept
+    begin_flush     event loop    after a WAL roll: which partitions have something in the finished files
+    plan_flush      event loop    what of that must be kept; a slice of the partitions per call
     run_flush       a thread      segments, checkpoints, manifest; then the files of the flush before are recycled
-    flush_done      event loop    indexes swap from WAL places to segments
+    flush_done      event loop    indexes swap from WAL places to segments; a slice of the partitions per call
 
 Below it: `wal` (groups, files), `memtable` (index, payload cache), `segment`, `manifest`, `flush`, `recovery`, `disk`.
 Nothing here decides what is committed or live: the owner of the partition says so in FlushFacts.
@@ -231,16 +232,26 @@ class NodeLog:
     def flush_due(self) -> bool:
         return self._flusher.due()
 
-    def plan_flush(self, facts: Callable[[int], FlushFacts | None]) -> FlushPlan | None:
-        """What to keep of the finished WAL files. `facts` may be None for a partition that cannot be flushed now."""
-        return self._flusher.plan(facts)
+    def begin_flush(self) -> FlushPlan | None:
+        """None = not now; ask again after the next group. Until it is done nothing is installed or rewritten."""
+        return self._flusher.begin()
+
+    def plan_flush(self, plan: FlushPlan, facts: Callable[[int], FlushFacts | None]) -> bool:
+        """Plan the next slice of partitions; False: there are more. `facts` may be None for a partition that cannot be
+        flushed now."""
+        return self._flusher.plan_slice(plan, facts)
+
+    def flush_ready(self, plan: FlushPlan) -> bool:
+        """May it be run? Once all is planned it waits for one group at most."""
+        return self._flusher.is_ready(plan)
 
     def run_flush(self, plan: FlushPlan) -> None:
-        """BLOCKING, any thread, one at a time. Once it raised, the process must end."""
+        """BLOCKING, any thread, one at a time, once it is ready. Once it raised, the process must end."""
         self._flusher.run(plan)
 
-    def flush_done(self, plan: FlushPlan) -> None:
-        self._flusher.done(plan)
+    def flush_done(self, plan: FlushPlan) -> bool:
+        """After `run_flush`: the next slice of indexes swaps; False: there are more."""
+        return self._flusher.adopt_slice(plan)
 
     # --- a log from elsewhere (`install.py`) -----------------------------------------------------------------------
 

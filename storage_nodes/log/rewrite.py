@@ -22,8 +22,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.flush import Flusher, FlushFacts, kept_ranges
+from storage_nodes.log.flush import Flusher, FlushFacts
 from storage_nodes.log.partition_log import LogStore, PartitionLog
+from storage_nodes.log.retained import kept_ranges
 from storage_nodes.log.segment import SegmentRef, SegmentWriter
 
 

@@ -202,7 +202,7 @@ class OpenSegment:
                 window, window_at = self._window(position, max(bytes_max - taken_bytes, 0)), position
                 batch, crc_ok = self._entry_in(window, 0)
             if batch is None or not crc_ok:
-                raise CorruptionError(self._file.path, position, "the checksum of the entry does not match")
+                raise self._mismatch(position)
             position += _ENTRY_BYTES + len(batch)
             if not batches and self._end_of(batch, position) <= offset:
                 continue
@@ -218,24 +218,10 @@ class OpenSegment:
 
     def entries(self) -> Iterator[tuple[bytes, int, int]]:
         """BLOCKING: (batch, base offset, end offset) of every entry. Raises CorruptionError."""
-        position = 0
-        while position < self._entries_bytes:
-            window = self._window(position, _WRITE_BYTES)
-            at = 0
-            while True:
-                batch, crc_ok = self._entry_in(window, at)
-                if batch is None:
-                    break
-                if not crc_ok:
-                    problem = "the checksum of the entry does not match"
-                    raise CorruptionError(self._file.path, position + at, problem)
-                at += _ENTRY_BYTES + len(batch)
+        for _window, found in self._pieces(_WRITE_BYTES):
+            for _at, batch in found:
                 header = read_header(batch)
                 yield batch, header.base_offset, header.end_offset
-            if not at:
-                raise CorruptionError(self._file.path, position, "the entry is longer than the file")
-            self._file.forget(position, at)
-            position += at
 
     def verify(self) -> None:
         """BLOCKING: read everything and check it, the chain included. Raises CorruptionError."""
@@ -245,28 +231,41 @@ class OpenSegment:
     def verify_pieces(self, piece_bytes: int) -> Iterator[int]:
         """The same from the disk and not from the page cache, which is left as cold as it was: a step reads about
         `piece_bytes` and says how many. Raises CorruptionError."""
-        position = entries = chain = 0
+        entries = chain = 0
         self._file.forget(0, self._entries_bytes)
+        for window, found in self._pieces(piece_bytes):
+            for at, _batch in found:
+                chain = google_crc32c.extend(chain, window[at + 4 : at + _ENTRY_BYTES])
+            entries += len(found)
+            yield found[-1][0] + _ENTRY_BYTES + len(found[-1][1])
+        if (entries, chain) != (self._entries, self._chain):
+            problem = "the chain of entry checksums does not match"
+            raise CorruptionError(self._file.path, self._entries_bytes, problem)
+
+    def _pieces(self, piece_bytes: int) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+        """(window, [(position in it, batch) of each whole entry in it]), piece by piece through the whole segment; what
+        was read leaves the page cache. Raises CorruptionError."""
+        position = 0
         while position < self._entries_bytes:
             window = self._window(position, piece_bytes)
+            found: list[tuple[int, bytes]] = []
             at = 0
             while True:
                 batch, crc_ok = self._entry_in(window, at)
                 if batch is None:
                     break
                 if not crc_ok:
-                    problem = "the checksum of the entry does not match"
-                    raise CorruptionError(self._file.path, position + at, problem)
-                chain = google_crc32c.extend(chain, window[at + 4 : at + _ENTRY_BYTES])
+                    raise self._mismatch(position + at)
+                found.append((at, batch))
                 at += _ENTRY_BYTES + len(batch)
-                entries += 1
             if not at:
                 raise CorruptionError(self._file.path, position, "the entry is longer than the file")
             self._file.forget(position, at)
+            yield window, found
             position += at
-            yield at
-        if (entries, chain) != (self._entries, self._chain):
-            raise CorruptionError(self._file.path, position, "the chain of entry checksums does not match")
+
+    def _mismatch(self, position: int) -> CorruptionError:
+        return CorruptionError(self._file.path, position, "the checksum of the entry does not match")
 
     def _window(self, position: int, bytes_wanted: int) -> bytes:
         """Bytes from `position` on, at least one whole entry."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from storage_nodes.limits import BROWSE_BYTES_MAX, BROWSE_MESSAGES_MAX
 from storage_nodes.log.record_batch import iterate_bodies, read_header
 from storage_nodes.node.connections import Token
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     BrowsedMessage,
@@ -75,7 +76,7 @@ def _look_into(
         if found is None or not found[0] & request.states:
             continue
         state, delivery, deadline_ms, sent_ms = found
-        messages.append(BrowsedMessage(at, state, delivery, deadline_ms, sent_ms or batch_ms, body))
+        messages.append(BrowsedMessage(at, state, receives_of(delivery), deadline_ms, sent_ms or batch_ms, body))
         if len(messages) >= request.messages_max:
             return False
     return True

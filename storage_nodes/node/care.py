@@ -19,7 +19,6 @@ from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import (
     CARE_INTERVAL_MS,
-    HAND_OVERS_AT_ONCE_MAX,
     MARK_SYNC_INTERVAL_MS,
     REWRITE_INTERVAL_MS,
     REWRITE_LOOKS_MAX,
@@ -31,6 +30,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
+from storage_nodes.node.hand_over import hand_over_some
 from storage_nodes.node.scrub import Scrub, raise_error
 from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
 
@@ -83,8 +83,7 @@ class NodeCare:
         node.damage.look()
         await self._look_at_space()
         self._look_at_syncs()
-        if node.links.read_only or node.links.slow:
-            self._shed()
+        self._hand_over_if_unfit()
         if self._is_due("mark", MARK_SYNC_INTERVAL_MS):
             await node.run_blocking(node.log.sync_mark)
         if self._is_due("rewrite", CARE_INTERVAL_MS if node.links.read_only else REWRITE_INTERVAL_MS):
@@ -178,16 +177,11 @@ class NodeCare:
             node.links.slow = slow
             node.links.beat_all()
 
-    def _shed(self) -> None:
-        """Let others lead. A few at a time; those that nobody can take over stay, and are tried again."""
-        leading = [replica for replica in self._node.replicas.values() if replica.serving]
-        under_way = sum(replica.handing_over for replica in leading)
-        for replica in leading:
-            if under_way >= HAND_OVERS_AT_ONCE_MAX:
-                return
-            if not replica.handing_over:
-                replica.hand_over_to_any(self._node.links.may_lead)
-                under_way += replica.handing_over
+    def _hand_over_if_unfit(self) -> None:
+        node = self._node
+        if node.links.read_only or node.links.slow:
+            # A node that is being emptied is better than this one.
+            hand_over_some(node.replicas.values(), node.moves.may_lead, node.links.may_lead)
 
     def _is_due(self, what: str, interval_ms: int) -> bool:
         now_ms = self._node.clock.mono_ms()

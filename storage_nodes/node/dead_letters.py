@@ -19,7 +19,7 @@ from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, Letter
 from storage_nodes.machines.queue.state import group_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource, encode_message
+from storage_nodes.protocol.messages import DeadSource, DeathReason, encode_message
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -118,7 +118,16 @@ def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
     except RecordError:
         record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
     headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
-    source = DeadSource(partition, letter.offset, letter.sent_ms, letter.first_received_ms, letter.receives)
+    source = DeadSource(
+        partition,
+        letter.offset,
+        letter.sent_ms,
+        letter.first_received_ms,
+        letter.receives,
+        DeathReason.MAX_RECEIVES,
+        letter.died_ms,
+        letter.receives_max,
+    )
     headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
     headers.append((HEADER_DEDUP, dead_letter_id(partition, letter.offset)))
     return encode_body(record.value, record.key, headers)

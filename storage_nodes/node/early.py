@@ -1,10 +1,13 @@
 """Raft messages for a partition that this node has not created yet.
 
 The preferred leader of a new partition may ask for votes before the commit of its creation has reached us. Kept for a
-moment and replayed, these messages save the new group an election timeout. Bounded in count and age.
+moment and replayed, these messages save the new group an election timeout. Bounded in count and age. Where another
+incarnation of the sender greeted meanwhile they are dropped (R4): what an older one promised its disk may not hold.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from storage_nodes.protocol.messages import RaftMessage
 
@@ -13,23 +16,28 @@ EARLY_MESSAGE_AGE_MS_MAX = 2_000
 
 
 class EarlyMessages:
-    """First come, first replayed; the partition that has waited longest goes first when full."""
+    """First come, first replayed; the partition that has waited longest goes first when full.
 
-    def __init__(self) -> None:
-        # Partition -> (since when it waits, its messages), in the order in which they began to wait.
-        self._kept: dict[int, tuple[int, list[tuple[int, RaftMessage]]]] = {}
+    `incarnation_of(sender)` says whom a message may still be from."""
+
+    def __init__(self, incarnation_of: Callable[[int], int]) -> None:
+        self._incarnation_of = incarnation_of
+        # Partition -> (since when it waits, its messages: sender, incarnation, message), in the order in which they
+        # began to wait.
+        self._kept: dict[int, tuple[int, list[tuple[int, int, RaftMessage]]]] = {}
         self._count = 0
 
     def keep(self, sender: int, message: RaftMessage, now_ms: int) -> None:
+        """Just received: of the sender's newest incarnation."""
         self._make_room(now_ms)
         _, messages = self._kept.setdefault(message.partition, (now_ms, []))
-        messages.append((sender, message))
+        messages.append((sender, self._incarnation_of(sender), message))
         self._count += 1
 
     def take(self, partition: int) -> list[tuple[int, RaftMessage]]:
         _, messages = self._kept.pop(partition, (0, []))
         self._count -= len(messages)
-        return messages
+        return [(sender, message) for sender, sent_by, message in messages if sent_by == self._incarnation_of(sender)]
 
     def _make_room(self, now_ms: int) -> None:
         while self._kept:

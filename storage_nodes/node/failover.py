@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter as Tally
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -93,7 +94,15 @@ class Episode:
 class Failover:
     """One per node. `changed` is called for each leader that a replica lost or learned of."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: NodeClock, node_id: int, links: Links) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: NodeClock,
+        node_id: int,
+        links: Links,
+        preferred_leader: Callable[[int], int],
+    ) -> None:
+        self._preferred_leader = preferred_leader  # by partition; 0 = nobody
         self._loop = loop
         self._clock = clock
         self._node_id = node_id
@@ -115,8 +124,8 @@ class Failover:
         raft = replica.raft
         partition = replica.partition
         episode = self._of.get(partition)
-        if episode is not None and not raft.leader:
-            return  # an attempt failed: the cause remains
+        if not raft.leader and (episode is not None or raft.waits_to_be_added()):
+            return  # an attempt failed: the cause remains; or its group, which may be well led, does not feed it yet
         if episode is None:
             episode = self._episode(raft)
             episode.lost += 1
@@ -184,7 +193,7 @@ class Failover:
             return f"node {lost} {why}" if why else reason_lost(loss, lost)
         if loss is Loss.HANDED_OVER:
             is_stopping = self._links.retiring if history is None else history.is_stopping(raft.lost_ms)
-            why = " (it is stopping)" if is_stopping else " (home again)" if raft.leader == preferred else ""
+            why = " (it is stopping)" if is_stopping else " (home again)" if 0 < raft.leader == preferred else ""
             return reason_lost(loss, lost) + why
         if loss is Loss.STARTED:
             return f"none was known when node {self._node_id} began to hold this replica"
@@ -196,8 +205,8 @@ class Failover:
         key = (raft.loss, raft.lost_leader)
         episode = self._episodes.get(key)
         if episode is None:
-            words = self._lost_words(raft, raft.voters[0] if raft.loss is Loss.STARTED else 0)
-            episode = self._episodes[key] = Episode(raft.loss, words, self._clock.mono_ms())
+            # Nobody is home for all partitions of an episode.
+            episode = self._episodes[key] = Episode(raft.loss, self._lost_words(raft, 0), self._clock.mono_ms())
             if self._handle is None:
                 self._handle = self._loop.call_later(LOOK_S, self._look)
         return episode
@@ -220,7 +229,7 @@ class Failover:
         if episode.lost <= len(episode.singles):
             for replica in episode.singles:
                 raft = replica.raft
-                reason = self.reason(raft, raft.voters[0])
+                reason = self.reason(raft, self._preferred_leader(replica.partition))
                 tell("leader changed", partition=replica.partition, tag=replica.tag, leader=raft.leader, reason=reason)
         elif episode.lost:
             seconds = (episode.ended_ms - episode.started_ms) / 1000

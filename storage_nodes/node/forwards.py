@@ -1,17 +1,17 @@
-"""What queues of this node send to other queues: dead letters. The node is a client of the cluster like any other, so
-it does not matter where the other queue is led."""
+"""What partitions of this node have to say to other partitions: queues send dead letters, coordinators of consumer
+groups fence. The node is a client of the cluster like any other, so it does not matter where the other one is led."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN
 
-# How long the leader of the other queue is looked for before the sender hears that there is none.
+# How long the leader of the other partition is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
 
 
@@ -29,9 +29,19 @@ class Forwards:
     def send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
         """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
         went wrong."""
-        task = self._loop.create_task(self._send(partition, bodies, done))
-        self._under_way.add(task)
-        task.add_done_callback(self._ended)
+
+        async def send(client: StorageClient) -> None:
+            reply = await client.send(partition, bodies, plain=False)
+            if any(original == NOT_TAKEN for _, original in reply.duplicates):
+                raise StorageError(ErrorCode.UNAVAILABLE, f"partition {partition} takes no messages any more")
+
+        self._begin(send, done)
+
+    def fence(
+        self, partition: int, group: bytes, generation: int, epoch: int, done: Callable[[StorageError | None], None]
+    ) -> None:
+        """Let only this grant of a consumer group read and commit at a stream partition; `done` as above."""
+        self._begin(lambda client: client.group_fence(partition, group, generation, epoch), done)
 
     async def close(self) -> None:
         for task in list(self._under_way):
@@ -39,15 +49,22 @@ class Forwards:
         if self._client is not None:
             await self._client.close()
 
-    async def _send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+    def _begin(
+        self, call: Callable[[StorageClient], Awaitable[object]], done: Callable[[StorageError | None], None]
+    ) -> None:
+        task = self._loop.create_task(self._run(call, done))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _run(
+        self, call: Callable[[StorageClient], Awaitable[object]], done: Callable[[StorageError | None], None]
+    ) -> None:
         error: StorageError | None = None
         try:
             if self._client is None:
                 self._client = self._make_client()
                 await self._client.start()
-            reply = await self._client.send(partition, bodies, plain=False)
-            if any(original == NOT_TAKEN for _, original in reply.duplicates):
-                error = StorageError(ErrorCode.UNAVAILABLE, f"partition {partition} takes no messages any more")
+            await call(self._client)
         except StorageError as refused:
             error = refused
         done(error)

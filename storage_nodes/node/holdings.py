@@ -2,7 +2,10 @@
 
 A replica is made when a partition is created here or begins to move here, and dropped when the partition is deleted or
 the end of its move away is committed, and for no other reason (R23). One that comes by a move is a learner: it is fed,
-and has no say until its group gives it one.
+and has no say until its group gives it one. It is suspect as well, until it holds what its group has committed: an
+earlier replica of this node may have been what kept a stale candidate from winning (`machines/raft/membership.py`).
+Once its move is done it was made a voter; should its log be lost after that, it is told so, since its group would not
+take it for a learner again.
 
 **A restart folds again what was folded before**: all of the cluster log since the last checkpoint. Then no replica may
 be made that was dropped since, empty and without memory of its votes, nor one be dropped that came back by a later
@@ -54,6 +57,7 @@ class Holdings:
         elif isinstance(effect, MoveEnded):
             if effect.dropped == self._node.node_id and self._came_by(effect.plan.partition) <= effect.number:
                 self._drop(effect.plan.partition)
+            self._tell_voter(effect.plan)
         elif isinstance(effect, NodeChanged):
             self._adopt_node(effect.node_id)
         self._node.moves.poke()
@@ -75,6 +79,9 @@ class Holdings:
                 self._drop(partition)
         for plan in list(machine.partitions.values()):
             self._create(plan)
+            self._tell_voter(plan)
+        # A node has one cluster log for life: what an earlier one promised was lost with its disk (R12).
+        self._node.cluster.was_made_voter()
 
     def _is_given_up(self, partition: int) -> bool:
         """Does the state prove that a committed command took this replica away (R23)? Its drop may not have become
@@ -88,6 +95,15 @@ class Holdings:
         if plan is None:
             return True
         return self._node.node_id not in plan.holders() and self._came_by(partition) <= machine.last_move
+
+    def _tell_voter(self, plan: PartitionPlan) -> None:
+        """Is the move done that brought the replica here? Numbers of moves are given out once and in order: a state
+        that has given out this one's, and counts this node among the replicas, has folded its end."""
+        replica = self._node.replicas.get(plan.partition)
+        if replica is None or not replica.meta.learner or self._node.node_id not in plan.replicas:
+            return
+        if replica.meta.move <= self._node.cluster.machine.last_move:
+            replica.was_made_voter()
 
     def _adopt_node(self, node_id: int) -> None:
         """Let it in, or, once it is gone, not any more."""

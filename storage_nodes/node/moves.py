@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 from prometheus_client import Counter
@@ -20,7 +21,6 @@ from prometheus_client import Counter
 from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
-    HAND_OVERS_AT_ONCE_MAX,
     MOVE_INTERVAL_MS,
     PROMOTION_LAG_RECORDS_MAX,
 )
@@ -44,6 +44,7 @@ from storage_nodes.machines.cluster.mover import (
 from storage_nodes.machines.cluster.planner import is_idle, plan_work
 from storage_nodes.model import NodeState
 from storage_nodes.node.cluster_replica import ClusterReplica
+from storage_nodes.node.hand_over import hand_over_some, hand_over_to_any
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.messages import Manage, Opcode, encode_message
@@ -120,7 +121,9 @@ class Moves:
         for plan in list(machine.moving.values()):
             self._move(plan)
         if machine.state_of(self._node_id) is not NodeState.ACTIVE:
-            self._let_others_lead()
+            # The cluster's own group has a way of its own to let a node go: `_manage`.
+            own = self._cluster()
+            hand_over_some((replica for replica in self._replicas.values() if replica is not own), self.may_lead)
         busy = not is_idle(machine)
         if cluster.serving and not cluster.handing_over:
             busy |= self._manage(cluster)
@@ -165,18 +168,8 @@ class Moves:
         if preferred in voters and self.may_lead(preferred):
             replica.hand_over(preferred)
         else:
-            replica.hand_over_to_any(lambda node: node != leaving and node in voters and self._links.may_lead(node))
-
-    def _let_others_lead(self) -> None:
-        """What this node leads, others lead from now on, where they can; a few at a time."""
-        leading = [replica for replica in self._replicas.values() if replica.serving]
-        under_way = sum(replica.handing_over for replica in leading)
-        for replica in leading:
-            if under_way >= HAND_OVERS_AT_ONCE_MAX:
-                break
-            if not replica.handing_over and replica.partition != self._cluster().partition:
-                replica.hand_over_to_any(self.may_lead)
-                under_way += replica.handing_over
+            choices = (self.may_lead, self._links.may_lead)
+            hand_over_to_any(replica, *(partial(_is_other, leaving, may_lead) for may_lead in choices))
 
     def _tell_manager(self, command: Command) -> None:
         commands = [encode_command(command)]
@@ -221,3 +214,7 @@ class Moves:
         if node_id == self._node_id:
             return not (self._links.read_only or self._links.slow)
         return self._links.may_lead(node_id)
+
+
+def _is_other(leaving: int, may_lead: Callable[[int], bool], node_id: int) -> bool:
+    return node_id != leaving and may_lead(node_id)

@@ -27,14 +27,13 @@ from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
     DESCRIBE_PARTITIONS_MAX,
-    HAND_OVERS_AT_ONCE_MAX,
     PEER_UP_SLICE_PARTITIONS,
     RETIRE_MS_MAX,
     STARTS_PER_MS_MAX,
 )
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
-from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
-from storage_nodes.log.record_batch import read_header
+from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
+from storage_nodes.log.record_batch import BatchError, verify_batch
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.balance import LeaderBalance
 from storage_nodes.node.bodies import BodyCache
@@ -47,7 +46,9 @@ from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
 from storage_nodes.node.feeding import Feed
+from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.hand_over import hand_over_some
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
@@ -106,18 +107,18 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.links.on_stall = self._stood_still
-        self.failover = Failover(self.loop, self.clock, self.node_id, self.links)
+        self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         # Peers that came up -> replicas that have not heard of it yet.
         self._rising: dict[int, deque[Replica]] = {}
-        self._early = EarlyMessages()
+        self._early = EarlyMessages(self.links.incarnation_of)
         self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
         # In the order in which they came, so that a stop is the same every time; a set has none.
         self._connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
-        self._flushing = False
+        self._flushing = Flushing(self.loop, self.log, self._cold, self._flush_facts)
         self._stopped = False
         self.damage = DamageControl(self)
         self.holdings = Holdings(self, self._early)
@@ -160,7 +161,7 @@ class StorageNode:
             connection.close()
         await self.links.close()
         await self.committer.close()
-        while self._flushing or self.snapshots.installing or self.damage.resetting or self.holdings.forgetting:
+        while self._is_busy():
             await asyncio.sleep(0.01)
         self.timers.close()
         self.failover.close()
@@ -168,21 +169,19 @@ class StorageNode:
         self._cold.shutdown(wait=True)
         self.log.close()
 
+    def _is_busy(self) -> bool:
+        """Is a thread, or what follows it, at work on the log?"""
+        under_way = self._flushing.under_way or self.snapshots.installing
+        return bool(under_way or self.damage.resetting or self.holdings.forgetting)
+
     async def _retire(self) -> None:
         """Let others lead what this node leads, so that its stop costs nobody an election timeout. Bounded: whoever
         cannot take over in time will elect itself."""
         self.links.retire()
         deadline_ms = self.clock.mono_ms() + RETIRE_MS_MAX
         while self.clock.mono_ms() < deadline_ms:
-            leading = [replica for replica in self.replicas.values() if replica.serving]
-            under_way = sum(replica.handing_over for replica in leading)
-            for replica in leading:
-                if under_way >= HAND_OVERS_AT_ONCE_MAX:
-                    break
-                if not replica.handing_over:
-                    replica.hand_over_to_any(self.links.may_lead)
-                    under_way += replica.handing_over
-            if not under_way:
+            # A leader that is full, slow or about to be emptied is better than none for an election timeout.
+            if not hand_over_some(self.replicas.values(), self.moves.may_lead, self.links.may_lead, self.links.stays):
                 return
             await asyncio.sleep(HAND_OVER_POLL_S)
 
@@ -424,9 +423,7 @@ class StorageNode:
         if self._rising.get(peer) is not waiting:
             return
         for _ in range(min(len(waiting), PEER_UP_SLICE_PARTITIONS)):
-            replica = waiting.popleft()
-            if not replica.closed:
-                replica.peer_changed(peer, True)
+            waiting.popleft().peer_changed(peer, True)
         if waiting:
             self.loop.call_soon(self._raise, peer, waiting)
         else:
@@ -441,28 +438,7 @@ class StorageNode:
 
     def _after_group(self, size_bytes: int) -> None:
         self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
-        self._flush_if_due()
-
-    def _flush_if_due(self) -> None:
-        if self._flushing or not self.log.flush_due():
-            return
-        # Planning is one piece however many partitions there are: the peers hear of us just before, and just after.
-        self.links.beat_all()
-        plan = self.log.plan_flush(self._flush_facts)
-        self.links.beat_all()
-        if plan is None:
-            return
-        self._flushing = True
-        future = self.loop.run_in_executor(self._cold, self.log.run_flush, plan)
-        future.add_done_callback(lambda finished: self._flushed(plan, finished.exception()))
-
-    def _flushed(self, plan: FlushPlan, error: BaseException | None) -> None:
-        if isinstance(error, OSError | DiskFailedError):
-            disk_failed(error)
-        if error is not None:
-            raise error
-        self.log.flush_done(plan)
-        self._flushing = False
+        self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:
         replica = self.replicas.get(partition)
@@ -472,7 +448,10 @@ class StorageNode:
 def _brings_messages(message: RaftMessage) -> bool:
     """Commands (deletes, the start of an epoch) are small, and without them nothing could ever be freed."""
     if type(message) is AppendEntries:
-        return not all(read_header(entry).is_control for entry in message.entries)
+        try:
+            return not all(verify_batch(entry).is_control for entry in message.entries)
+        except BatchError:
+            return False  # the replica drops what was damaged on its way, and says so
     return type(message) is SnapshotChunk
 
 

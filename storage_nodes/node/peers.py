@@ -2,9 +2,10 @@
 
 Liveness is request-response (R33): a heartbeat echoes the highest sequence heard from its receiver. A peer is up
 while it has proved, within PEER_TIMEOUT_MS, to have heard a heartbeat of ours; so a link that is dead in one direction
-is dead for both ends. Time in which this node itself had no turn is not held against a peer: else nodes that are short
-of processors would take each other for dead, elect, and be shorter of them still, for ever. A peer whose port refuses
-connections has no process and is down at once.
+is dead for both ends. Time in which this node itself had no turn, up to PEER_TIMEOUT_MS at a stretch, is not held
+against a peer: else nodes that are short of processors would take each other for dead, elect, and be shorter of them
+still, for ever. A node that stood still for longer has been given up by its peers: nothing is excused, and it leads
+nothing until it is elected again (`on_stall`). A peer whose port refuses connections has no process: down at once.
 
 Who the peers are is said by the node list at the start, and by the cluster log from then on (`admit`, `expel`); where
 one listens it says itself, in its greeting. Where these differ the last word is tried first, then the one before it. A
@@ -361,6 +362,11 @@ class PeerLinks:
         """Is it up, not about to stop, and its disk neither full nor slow?"""
         link = self._links.get(peer)
         return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
+
+    def stays(self, peer: int) -> bool:
+        """Is it up, and not about to stop?"""
+        link = self._links.get(peer)
+        return link is not None and link.up and not link.retiring
 
     def is_read_only(self, node: int) -> bool:
         """Does this node, or a peer as far as it told, take no messages?"""

@@ -19,13 +19,16 @@ from storage_nodes.limits import (
     FIFO_READ_AHEAD_BYTES_MAX,
     GROUP_BYTES_MAX,
     LEASE_LINGER_MS,
+    PARKED_GROUPS_PER_PAGE_MAX,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
+    UNPARK_GROUPS_MAX,
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
 from storage_nodes.machines.queue import effects as queue_effects
+from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import group_of
@@ -46,9 +49,13 @@ from storage_nodes.protocol.messages import (
     ConfigureRequest,
     DeleteRequest,
     Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
     PurgeReply,
     QueueBrowseRequest,
     SendRequest,
+    UnparkRequest,
+    VisibilityMode,
     encode_message,
 )
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, RecordError, read_headers
@@ -60,6 +67,8 @@ _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
+_parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
+_unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
 
 
@@ -124,7 +133,8 @@ class QueueReplica(Replica):
         _check_count(len(request.changes))
         for _, _, visibility_ms in request.changes:
             _check_visibility(visibility_ms)
-        self._do(self.machine.change_visibility(token, request.changes, self.host.clock.wall_ms()))
+        changes = request.changes if request.mode == VisibilityMode.SET else _give_backs(request)
+        self._do(self.machine.change_visibility(token, changes, self.host.clock.wall_ms()))
         self.propose_soon()
 
     def purge(self, token: Token, payload: bytes) -> None:
@@ -144,6 +154,23 @@ class QueueReplica(Replica):
     def stats(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
+
+    def parked_groups(self, token: Token, payload: bytes) -> None:
+        request = _parked_request.decode(payload)
+        self.require_leader()
+        if not 1 <= request.groups_max <= PARKED_GROUPS_PER_PAGE_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"groups_max must be 1 to {PARKED_GROUPS_PER_PAGE_MAX}")
+        groups = self.machine.parked_groups(request.after, request.groups_max)
+        reply = ParkedGroupsReply(groups, self.machine.state.parked_count)
+        token.connection.answer(token, encode_message(reply))
+
+    def unpark(self, token: Token, payload: bytes) -> None:
+        request = _unpark_request.decode(payload)
+        self.require_leader()
+        if len(request.groups) > UNPARK_GROUPS_MAX or any(len(group) > GROUP_BYTES_MAX for group in request.groups):
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names up to {UNPARK_GROUPS_MAX} groups")
+        self._do(self.machine.unpark(token, request.groups, self.host.clock.wall_ms()))
+        self.propose_soon()
 
     def browse(self, token: Token, payload: bytes) -> None:
         request = _browse_request.decode(payload)
@@ -369,6 +396,15 @@ class QueueReplica(Replica):
 def _check_visibility(visibility_ms: int) -> None:
     if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
+
+
+def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
+    """The changes as the machine takes them. Raises StorageError."""
+    if request.mode == VisibilityMode.UNCOUNTED:
+        return [(offset, delivery, uncounted(visibility_ms)) for offset, delivery, visibility_ms in request.changes]
+    if request.mode == VisibilityMode.NACK:
+        return [(offset, delivery, NACKED) for offset, delivery, _ in request.changes]
+    raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
 
 
 def _check_headers(body: bytes, is_fifo: bool) -> bool:

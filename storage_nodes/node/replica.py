@@ -214,6 +214,9 @@ class Replica:
     def stage(self) -> None:
         """The committer gathers a group."""
         self._staging = False
+        self._propose_now()
+
+    def _propose_now(self) -> None:
         if self.closed or not self.serving or self.handing_over:
             return
         before = self.log.log_end
@@ -228,6 +231,8 @@ class Replica:
 
     def peer_changed(self, peer: int, up: bool) -> None:
         """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        if self.closed:
+            return  # it may have been closed while others heard of it
         raft = self.raft
         now_ms = self.host.clock.mono_ms()
         effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)
@@ -246,7 +251,9 @@ class Replica:
         """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
         if self.closed or not self.serving or self.handing_over:
             return
-        self.stage()
+        # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
+        # again while a group hangs in the disk would put us into the committer's list once more each time.
+        self._propose_now()
         self.host.committer.wake()
         effects = self.raft.transfer(target, self.host.clock.mono_ms())
         self.handing_over = self.raft.transferee == target
@@ -263,6 +270,10 @@ class Replica:
             self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
         return refusal
 
+    def was_made_voter(self) -> None:
+        """The cluster log says that the move which brought this replica is done."""
+        self.raft.was_made_voter()
+
     @property
     def voters(self) -> tuple[int, ...]:
         """The present ones. Who is preferred as a leader the cluster log says, not their order."""
@@ -272,12 +283,6 @@ class Replica:
     def members(self) -> tuple[int, ...]:
         """Voters and learners."""
         return self.raft.configuration.members
-
-    def hand_over_to_any(self, may_lead: Callable[[int], bool]) -> None:
-        """Let the follower lead that holds most of the log, of those that may."""
-        peers = [p for p in self.raft.status().peers if p.up and not p.learner and may_lead(p.node_id)]
-        if peers:
-            self.hand_over(max(peers, key=lambda peer: peer.match).node_id)
 
     def start(self, campaign: bool, after_ms: int = 0) -> None:
         """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
@@ -556,7 +561,7 @@ class Replica:
 
     def _maybe_trust(self) -> None:
         """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
-        the meantime is suspect too (`StorageNode._create`)."""
+        the meantime is suspect too (`Holdings._create`)."""
         if 0 <= self._trust_at <= self.applied:
             self._trust_at = -1
             _log.info("replica is trusted again", partition=self.partition)

@@ -28,10 +28,20 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
     Opcode.QUEUE_BROWSE: QueueReplica.browse,
+    Opcode.PARKED_GROUPS: QueueReplica.parked_groups,
+    Opcode.UNPARK: QueueReplica.unpark,
 }
 _STREAM: dict[int, Callable[[StreamReplica, Token, bytes], None]] = {
     Opcode.STREAM_APPEND: StreamReplica.append,
     Opcode.STREAM_READ: StreamReplica.read,
+    Opcode.GROUP_JOIN: StreamReplica.group_request,
+    Opcode.GROUP_HEARTBEAT: StreamReplica.group_request,
+    Opcode.GROUP_LEAVE: StreamReplica.group_request,
+    Opcode.GROUP_FENCE: StreamReplica.group_request,
+    Opcode.GROUP_READ: StreamReplica.group_read,
+    Opcode.GROUP_COMMIT: StreamReplica.group_request,
+    Opcode.GROUP_COMMITTED: StreamReplica.group_request,
+    Opcode.GROUP_DELETE: StreamReplica.group_request,
 }
 
 

@@ -8,6 +8,10 @@
 A chunk that is not answered is sent again; the snapshot is given up after some of that, when the leader leads no more,
 or when another one takes its place. Giving up costs only time: the leader asks again where the follower's log ends.
 What arrives is fenced by the Raft machine (epoch, R14; never over newer committed state, R18) before it comes here.
+
+Every snapshot has a number of its own. Another one to the same follower, up to the same offset, is cut into chunks at
+other places once a flush dropped dead entries or moved live ones: going on with it where the last one ended would leave
+out entries that nobody ever misses.
 """
 
 from __future__ import annotations
@@ -53,8 +57,9 @@ _log = structlog.get_logger()
 class SnapshotSender:
     """One snapshot for one follower."""
 
-    def __init__(self, snapshots: Snapshots, replica: Replica, effect: SendSnapshot) -> None:
+    def __init__(self, snapshots: Snapshots, replica: Replica, effect: SendSnapshot, serial: int) -> None:
         self.replica = replica
+        self.serial = serial
         self.peer = effect.peer
         self.epoch = effect.epoch
         self._learner = effect.learner
@@ -67,6 +72,7 @@ class SnapshotSender:
         self._checkpoint_at = 0
         self._read_at = 0
         self._chunk: SnapshotChunk | None = None
+        self._awaited = False  # an answer to the last chunk; else the next one is being read
         self._resends = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -86,8 +92,14 @@ class SnapshotSender:
         self._send_state(0, list(epochs), list(starts))
 
     def replied(self, number: int) -> None:
-        if self._closed or self._chunk is None or number != self._chunk.number:
+        if self._closed or self._chunk is None or not self._awaited or number != self._chunk.number:
             return
+        # The next chunk may be read from disk, in its turn, for seconds. Meanwhile a second answer to the last one (the
+        # network repeats, or a chunk was sent again because the first answer was late) must not read the same entries
+        # beside it, and nothing is to be sent again or given up: it is us who are slow.
+        self._awaited = False
+        assert self._timer is not None, "a chunk that left has a timer"
+        self._timer.cancel()
         if self._chunk.done:
             SNAPSHOTS_SENT.inc()
             self._snapshots.ended(self)
@@ -141,8 +153,9 @@ class SnapshotSender:
         end, configuration = self._configuration
         self._chunk = SnapshotChunk(
             self.replica.partition, self.epoch, self._end_offset, self._last_epoch, number, checkpoint, entries, done,
-            epochs, starts, self._learner, b"" if number else encode_configuration(configuration), end,
+            epochs, starts, self._learner, b"" if number else encode_configuration(configuration), end, self.serial,
         )  # fmt: skip
+        self._awaited = True
         self._resends = -1
         self._leave()
 
@@ -170,6 +183,7 @@ class SnapshotReceiver:
         self.sender = first.sender
         self.epoch = first.chunk.epoch
         self.end_offset = first.chunk.end_offset
+        self.serial = first.chunk.serial
         self._epochs = first.chunk.epochs
         self._starts = first.chunk.starts
         configuration = decode_configuration(first.chunk.configuration)
@@ -181,6 +195,14 @@ class SnapshotReceiver:
         self._busy = False
         self._closed = False
         self.installing = False
+
+    def is_of(self, effect: TakeSnapshot) -> bool:
+        return (self.sender, self.epoch, self.serial) == (effect.sender, effect.chunk.epoch, effect.chunk.serial)
+
+    def overtook(self, effect: TakeSnapshot) -> bool:
+        """Is this a late chunk of one that its sender gave up for ours? In an epoch one process leads, and counts."""
+        chunk = effect.chunk
+        return (self.sender, self.epoch) == (effect.sender, chunk.epoch) and chunk.serial < self.serial
 
     def take(self, chunk: SnapshotChunk) -> None:
         if self._busy or self.installing:
@@ -260,7 +282,7 @@ class SnapshotReceiver:
         replica.host.run_cold(lambda: log.run_install(plan), done)
 
     def _answer(self, number: int) -> None:
-        reply = SnapshotReply(self.replica.partition, self.epoch, self.end_offset, number)
+        reply = SnapshotReply(self.replica.partition, self.epoch, self.end_offset, number, self.serial)
         self.replica.host.send(self.sender, reply)
 
     def _discard(self) -> None:
@@ -278,15 +300,19 @@ class Snapshots:
         self._sending: dict[tuple[int, int], SnapshotSender] = {}
         self._waiting: deque[SnapshotSender] = deque()
         self._receiving: dict[int, SnapshotReceiver] = {}
+        self._last_serial = 0
 
     def send(self, replica: Replica, effect: SendSnapshot) -> None:
         self._forget(replica.partition, effect.peer)
-        self._waiting.append(SnapshotSender(self, replica, effect))
+        self._last_serial += 1
+        self._waiting.append(SnapshotSender(self, replica, effect, self._last_serial))
         replica.host.loop.call_soon(self._start_next)
 
     def replied(self, sender: int, reply: SnapshotReply) -> None:
         out = self._sending.get((reply.partition, sender))
-        if out is not None and out.epoch == reply.epoch and out.replica.raft.epoch == reply.epoch:
+        if out is None or (out.epoch, out.serial) != (reply.epoch, reply.serial):
+            return  # late: about another one
+        if out.replica.raft.epoch == reply.epoch:
             out.replied(reply.number)
 
     def take(self, replica: Replica, effect: TakeSnapshot) -> None:
@@ -294,11 +320,9 @@ class Snapshots:
         receiver = self._receiving.get(replica.partition)
         if receiver is not None and receiver.installing:
             return
-        if receiver is None or (receiver.sender, receiver.epoch, receiver.end_offset) != (
-            effect.sender,
-            chunk.epoch,
-            chunk.end_offset,
-        ):
+        if receiver is not None and receiver.overtook(effect):
+            return
+        if receiver is None or not receiver.is_of(effect):
             if receiver is not None:
                 receiver.close()
                 del self._receiving[replica.partition]

@@ -1,27 +1,48 @@
-"""A replica of a stream partition: appends, reads by offset. Drives the stream machine."""
+"""A replica of a stream partition: appends, reads by offset, consumer groups. Drives the stream machine."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import structlog
 
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
-from storage_nodes.machines.stream.machine import Answer, Effect, Propose, ReadNow, StreamMachine
+from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse
+from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import (
-    ConfigureRequest,
-    Empty,
-    StreamReadReply,
-    StreamReadRequest,
-    encode_message,
+from storage_nodes.protocol.group_messages import (
+    GroupCommitRequest,
+    GroupCommittedRequest,
+    GroupDeleteRequest,
+    GroupFenceRequest,
+    GroupHeartbeatRequest,
+    GroupJoinRequest,
+    GroupLeaveRequest,
+    GroupReadRequest,
 )
+from storage_nodes.protocol.messages import ConfigureRequest, Opcode, StreamReadReply, StreamReadRequest, encode_message
 
 _read_request = msgspec.msgpack.Decoder(StreamReadRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
+_group_read_request = msgspec.msgpack.Decoder(GroupReadRequest)
+_GROUP_REQUESTS: dict[int, msgspec.msgpack.Decoder[Any]] = {
+    Opcode.GROUP_JOIN: msgspec.msgpack.Decoder(GroupJoinRequest),
+    Opcode.GROUP_HEARTBEAT: msgspec.msgpack.Decoder(GroupHeartbeatRequest),
+    Opcode.GROUP_LEAVE: msgspec.msgpack.Decoder(GroupLeaveRequest),
+    Opcode.GROUP_FENCE: msgspec.msgpack.Decoder(GroupFenceRequest),
+    Opcode.GROUP_COMMIT: msgspec.msgpack.Decoder(GroupCommitRequest),
+    Opcode.GROUP_COMMITTED: msgspec.msgpack.Decoder(GroupCommittedRequest),
+    Opcode.GROUP_DELETE: msgspec.msgpack.Decoder(GroupDeleteRequest),
+}
+Grant = tuple[bytes, int, int]  # group, generation, epoch
+
+_log = structlog.get_logger()
 
 
 class StreamReplica(Replica):
@@ -32,6 +53,8 @@ class StreamReplica(Replica):
         self._appends = Appends()
         # How much each waiting reader wants: token -> bytes.
         self._wanted_bytes: dict[Token, int] = {}
+        # By what grant a reader of a consumer group reads; made with the first one.
+        self._grants: dict[Token, Grant] | None = None
         super().__init__(host, log, meta)
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -42,8 +65,37 @@ class StreamReplica(Replica):
         self.propose_soon()
 
     def read(self, token: Token, payload: bytes) -> None:
-        request = _read_request.decode(payload)
         self.require_leader()
+        self._read(token, _read_request.decode(payload))
+
+    def group_read(self, token: Token, payload: bytes) -> None:
+        """A read that is answered only while its grant holds."""
+        self.require_leader()
+        request = _group_read_request.decode(payload)
+        grant = (request.group, request.generation, request.epoch)
+        self._require_grant(grant)
+        if self._grants is None:
+            self._grants = {}
+        self._grants[token] = grant
+        try:
+            self._read(token, request)
+        except StorageError:
+            del self._grants[token]
+            raise
+
+    def group_request(self, token: Token, payload: bytes) -> None:
+        self.require_leader()
+        request = _GROUP_REQUESTS[token.opcode].decode(payload)
+        self._do(self.machine.group_request(token, request, self.host.clock.wall_ms()))
+        self.schedule()
+
+    def _require_grant(self, grant: Grant) -> None:
+        """Raises FENCED or GRANT_UNKNOWN."""
+        code = self.machine.group_right(*grant)
+        if code is not ErrorCode.OK:
+            raise StorageError(code, "the partition is not, or no more, given out so")
+
+    def _read(self, token: Token, request: StreamReadRequest | GroupReadRequest) -> None:
         if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX or request.bytes_max < 1:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}, bytes_max 1 up")
         now_ms = self.host.clock.wall_ms()
@@ -102,17 +154,53 @@ class StreamReplica(Replica):
 
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Propose):
+            kind = type(effect)
+            if kind is ReadNow:
+                self._read_now(effect.token, effect.offset)  # type: ignore[union-attr, arg-type]
+            elif kind is Propose:
                 self.propose_soon()
-                continue
-            token: Token = effect.token  # type: ignore[assignment]
-            if isinstance(effect, ReadNow):
-                self._read_now(token, effect.offset)
-            elif isinstance(effect, Answer):
-                token.connection.answer(token, encode_message(Empty()))
+            elif kind is Answer:
+                token: Token = effect.token  # type: ignore[union-attr, assignment]
+                token.connection.answer(token, encode_message(effect.reply))  # type: ignore[union-attr]
+            elif kind is Refuse:
+                self._refuse(effect)  # type: ignore[arg-type]
+            elif kind is Fence:
+                self._fence(effect)  # type: ignore[arg-type]
             else:
-                self._wanted_bytes.pop(token, None)
-                token.connection.refuse(token, StorageError(effect.code, effect.text))
+                self._evict(effect.group)  # type: ignore[union-attr]
+
+    def _refuse(self, effect: Refuse) -> None:
+        token: Token = effect.token  # type: ignore[assignment]
+        self._wanted_bytes.pop(token, None)
+        if self._grants:
+            self._grants.pop(token, None)
+        token.connection.refuse(token, StorageError(effect.code, effect.text))
+
+    def _fence(self, asked: Fence) -> None:
+        """Tell the partition's leader who may read and commit there from now on."""
+        epoch = self.raft.epoch
+
+        def done(error: StorageError | None) -> None:
+            if error is not None:
+                _log.info("a partition is not fenced yet", partition=asked.partition, error=str(error))
+            if self.serving and self.raft.epoch == epoch:
+                self._do(self.machine.fenced(asked, error is None, self.host.clock.wall_ms()))
+                self.schedule()
+
+        self.host.forwards.fence(asked.partition, asked.group, asked.generation, asked.epoch, done)
+
+    def _evict(self, group: bytes) -> None:
+        """Refuse reads that wait with a grant that holds no more."""
+        grants = self._grants
+        if not grants:
+            return
+        mine = [(token, grant) for token, grant in grants.items() if grant[0] == group]
+        late = [token for token, grant in mine if self.machine.group_right(*grant) is not ErrorCode.OK]
+        for token in late:
+            if self.machine.cancel(token):
+                del self._wanted_bytes[token]
+                del grants[token]
+                token.connection.refuse(token, StorageError(ErrorCode.FENCED, "the partition has another owner"))
 
     def _read_now(self, token: Token, offset: int) -> None:
         bytes_max = self._wanted_bytes.pop(token)
@@ -127,8 +215,16 @@ class StreamReplica(Replica):
     def _hand_over(self, token: Token, offset: int, batches: list[bytes]) -> None:
         """Only data batches, only below what is folded (R9)."""
         if not self.serving:
+            if self._grants:
+                self._grants.pop(token, None)
             token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader))
             return
+        if self._grants and (grant := self._grants.pop(token, None)) is not None:
+            try:
+                self._require_grant(grant)
+            except StorageError as fenced:
+                token.connection.refuse(token, fenced)
+                return
         readable = []
         next_offset = offset
         for batch in batches:

@@ -33,6 +33,9 @@ class ErrorCode(enum.IntEnum):
     UNKNOWN_RECORD = 19
     UNAVAILABLE = 20
     RECEIPT_STALE = 21  # FIFO: the lease of this receipt ran out, or the message was handed out again since
+    FENCED = 22  # consumer groups: the session, or the grant of the partition, is not the one that holds
+    GRANT_UNKNOWN = 23  # this node does not know the grant (yet): it leads no more, or there is no such group
+    GROUP_NOT_EMPTY = 24
 
 
 class ErrorTraits(NamedTuple):
@@ -71,6 +74,10 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.UNKNOWN_RECORD: _FINAL,
     ErrorCode.UNAVAILABLE: _LATER,
     ErrorCode.RECEIPT_STALE: _FINAL,
+    # Whoever hears this joins again; the same call never succeeds.
+    ErrorCode.FENCED: _FINAL,
+    ErrorCode.GRANT_UNKNOWN: _ELSEWHERE,
+    ErrorCode.GROUP_NOT_EMPTY: _FINAL,
 }
 assert set(TRAITS) == set(ErrorCode)
 

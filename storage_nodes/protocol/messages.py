@@ -23,6 +23,14 @@ class Opcode(enum.IntEnum):
     QUEUE_BROWSE = 17
     STREAM_APPEND = 20
     STREAM_READ = 21
+    GROUP_JOIN = 22
+    GROUP_HEARTBEAT = 23
+    GROUP_LEAVE = 24
+    GROUP_FENCE = 25
+    GROUP_READ = 26
+    GROUP_COMMIT = 27
+    GROUP_COMMITTED = 28
+    GROUP_DELETE = 29
     CREATE_PARTITION = 30
     DELETE_PARTITION = 31
     DESCRIBE_CLUSTER = 32
@@ -36,6 +44,8 @@ class Opcode(enum.IntEnum):
     MANAGE = 43
     SCRUB = 50
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
+    PARKED_GROUPS = 80
+    UNPARK = 81
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -57,7 +67,7 @@ class Hello(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Give up a parked ACQUIRE or STREAM_READ; it is answered with CANCELLED if it was still parked."""
+    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked."""
 
     correlation_id: int
 
@@ -106,7 +116,8 @@ class AcquireRequest(Message, frozen=True):
 
 
 class AcquiredMessage(Message, frozen=True):
-    """`delivery` counts from 1 and is part of the receipt; first_received_ms and sent_ms are ms since the epoch."""
+    """`delivery` begins with 1 and is part of the receipt (how often the message was received is read off it:
+    deliveries.py); first_received_ms and sent_ms are ms since the epoch."""
 
     offset: int
     delivery: int
@@ -133,11 +144,20 @@ class CodesReply(Message, frozen=True):
     codes: list[int]
 
 
+class VisibilityMode(enum.IntEnum):
+    """What a change of visibility means. Numbers are on the wire."""
+
+    SET = 0  # visible when it says, 0 = at once
+    NACK = 1  # the receive failed: as if its lease had run out now; visibility_ms is 0, the retry policy says when
+    UNCOUNTED = 2  # as SET, and the receive does not count
+
+
 class ChangeVisibilityRequest(Message, frozen=True):
     """Changes are (offset, delivery, visibility_ms from now; 0 makes the message available at once)."""
 
     partition: int
     changes: list[tuple[int, int, int]]
+    mode: int = 0
 
 
 class PurgeRequest(Message, frozen=True):
@@ -148,6 +168,14 @@ class PurgeReply(Message, frozen=True):
     purged: int
 
 
+class RetryKind(enum.IntEnum):
+    """How the pause before another receive grows. Numbers are on disk; 0 = there is none."""
+
+    FIXED = 1
+    LINEAR = 2
+    EXPONENTIAL = 3
+
+
 class QueueConfig(Message, frozen=True):
     """The part of a queue's configuration that its partitions enforce.
 
@@ -155,6 +183,9 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms        how long a deduplication id is remembered
     max_receives           a message received so often and not deleted moves to the dead-letter queue; 0 = it has none
     dead_letter_partition  where it moves to
+    paused                 nothing is handed out; everything else goes on
+    park_groups            FIFO: a group whose message became a dead letter is held until it is unparked
+    retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
     closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id);
                            for good, whatever a later configuration says
     dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one
@@ -166,6 +197,12 @@ class QueueConfig(Message, frozen=True):
     dedup_window_ms: int = 300_000
     max_receives: int = 0
     dead_letter_partition: int = 0
+    paused: bool = False
+    retry_kind: int = 0
+    retry_delay_ms: int = 0
+    retry_max_ms: int = 0
+    retry_jitter_permille: int = 0
+    park_groups: bool = False
     closed: bool = False
     dead_letter_groups: tuple[int, ...] = ()
 
@@ -190,6 +227,7 @@ class QueueStats(Message, frozen=True):
 
     On FIFO queues `groups` are the message groups with messages in view of the leader, `locked_groups` those of them
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
+    `parked_groups` are held.
     """
 
     waiting: int
@@ -200,6 +238,40 @@ class QueueStats(Message, frozen=True):
     locked_groups: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+    parked_groups: int = 0
+
+
+class ParkedGroupsRequest(Message, frozen=True):
+    """Groups that are held, by name, from the first one behind `after` on."""
+
+    partition: int
+    after: bytes = b""
+    groups_max: int = 100
+
+
+class ParkedGroup(Message, frozen=True):
+    """Held since since_ms (ms since the epoch), when its message at `offset` became a dead letter. `messages` stand in
+    it, as far as the leader has looked ahead."""
+
+    group: bytes
+    since_ms: int
+    offset: int
+    messages: int
+
+
+class ParkedGroupsReply(Message, frozen=True):
+    """`total` counts all of the partition."""
+
+    groups: list[ParkedGroup]
+    total: int
+
+
+class UnparkRequest(Message, frozen=True):
+    """Hand these groups out again, in their order; none named = all. Answered with CodesReply after commit, one code a
+    group: UNKNOWN_RECORD for one that is not held."""
+
+    partition: int
+    groups: list[bytes]
 
 
 class MessageState(enum.IntEnum):
@@ -220,7 +292,8 @@ class QueueBrowseRequest(Message, frozen=True):
 
 
 class BrowsedMessage(Message, frozen=True):
-    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits."""
+    """`deadline_ms` is when an in-flight or delayed message is visible; 0 for one that waits. `delivery`: how often it
+    was received."""
 
     offset: int
     state: int
@@ -238,14 +311,26 @@ class QueueBrowseReply(Message, frozen=True):
     log_end: int
 
 
+class DeathReason(enum.IntEnum):
+    """Why a message became a dead letter. Numbers are in messages: never reuse one. 0 = it was not noted yet."""
+
+    MAX_RECEIVES = 1  # it was received as often as its queue allows, and not deleted
+
+
 class DeadSource(Message, frozen=True):
-    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch)."""
+    """Content of HEADER_DEAD_SOURCE: where a dead letter stood, and its life there (ms since the epoch).
+
+    It died when its last lease ended, at died_ms, for a `DeathReason`, in a queue that allowed receives_max receives.
+    """
 
     partition: int
     offset: int
     sent_ms: int
     first_received_ms: int
     receives: int
+    reason: int = 0
+    died_ms: int = 0
+    receives_max: int = 0
 
 
 # --- stream partitions --------------------------------------------------------------------------------------
@@ -528,7 +613,8 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
 
     Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
     that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
-    the epoch boundaries: epochs[i] starts at starts[i].
+    the epoch boundaries: epochs[i] starts at starts[i]. `serial` tells the snapshots of one sender apart, the later one
+    has the higher one: two up to the same offset are not cut into chunks at the same places.
     """
 
     partition: int
@@ -546,6 +632,7 @@ class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
     configuration: bytes = b""
     configuration_end: int = 0
+    serial: int = 0
 
 
 class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
@@ -555,6 +642,7 @@ class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=
     epoch: int
     end_offset: int
     number: int
+    serial: int = 0
 
 
 RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply

@@ -76,9 +76,7 @@ _ONE_BYTE = [bytes([n]) for n in range(128)]
 _KEYLESS = encode_varint(-1)
 
 
-def encode_body(
-    value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS
-) -> bytes:
+def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
     """Encode one message for `StorageClient.send`."""
     key_part = _KEYLESS if key is None else encode_varint(len(key)) + key
     if not headers:

@@ -9,7 +9,7 @@ from collections import Counter
 
 from benchmarks.storage_cluster import READY_TIMEOUT_S
 from storage_nodes.client import StorageClient
-from storage_nodes.model import PartitionKind
+from storage_nodes.model import NodeState, PartitionKind
 from storage_nodes.protocol.errors import StorageError
 from tests.blackbox.checkers import APPEND, SEND, check_replicas, sends_of
 from tests.blackbox.clusters import NodeCluster
@@ -21,6 +21,7 @@ RECOVERY_TIMEOUT_S = 30.0
 CATCH_UP_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_S = 60.0
 SCRUB_TIMEOUT_S = 120.0
+MOVE_TIMEOUT_S = 60.0
 
 
 class BenchError(Exception):
@@ -76,6 +77,10 @@ class Bench:
         partitions = (self.load.queue, self.load.stream)
         return [partition for partition in partitions if await self.leader(partition) == node]
 
+    async def holders(self, partition: int) -> list[int]:
+        """The nodes that are to hold a replica, by what any running node knows."""
+        return (await self.patient.describe([partition])).partitions[0].replicas
+
     def fault(self, name: str, partitions: list[int], note: str = "") -> None:
         self.recorder.mark(FAULT, name, partitions, note)
 
@@ -98,6 +103,52 @@ class Bench:
         for operation in (SEND, APPEND):
             if not await self.load.barrier(self.barriers, operation, CATCH_UP_TIMEOUT_S):
                 raise BenchError(f"{operation}: not all replicas caught up in {CATCH_UP_TIMEOUT_S:.0f} s")
+
+    async def settled(self) -> None:
+        """By what every node says, nothing moves, and whoever is to hold no replica has none any more."""
+        end = time.monotonic() + MOVE_TIMEOUT_S
+        while (unrest := await self._unrest()) is not None:
+            if time.monotonic() > end:
+                raise BenchError(f"membership is not at rest after {MOVE_TIMEOUT_S:.0f} s: {unrest}")
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def emptied(self, victim: int) -> None:
+        """The cluster no longer has this node among those that hold anything."""
+        end = time.monotonic() + MOVE_TIMEOUT_S
+        while victim in [*await self.holders(self.load.queue), *await self.holders(self.load.stream)]:
+            if time.monotonic() > end:
+                raise BenchError(f"node {victim} is not emptied after {MOVE_TIMEOUT_S:.0f} s")
+            await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def all_active(self) -> None:
+        """No node is being emptied any more."""
+        end = time.monotonic() + RECOVERY_TIMEOUT_S
+        for node in self.cluster.node_ids:
+            while True:
+                try:
+                    await self.patient.set_node_state(node, NodeState.ACTIVE)
+                    break
+                except StorageError as error:
+                    if time.monotonic() > end:
+                        raise BenchError(f"node {node} cannot be taken back: {error}") from error
+                    await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _unrest(self) -> str | None:
+        for node in self.cluster.node_ids:
+            try:
+                async with asyncio.timeout(ASK_TIMEOUT_S):
+                    info = await self.patient.describe_node(node, [self.load.queue, self.load.stream])
+            except (StorageError, TimeoutError):
+                return f"node {node} does not answer"
+            for row in info.partitions:
+                if row.move is not None:
+                    return f"node {node} knows of {row.move} of partition {row.partition}"
+                # 0 is what a node says that has no replica.
+                if node not in row.replicas and row.leader_since_ms:
+                    return f"node {node} still has a replica of partition {row.partition}"
+            if any(row.state != NodeState.ACTIVE for row in info.nodes):
+                return f"node {node} does not know all nodes as active"
+        return None
 
     async def scrubbed(self, nodes: list[int]) -> None:
         """These nodes read all their stored files, and whatever they found is repaired: damage to what nobody reads is
@@ -143,19 +194,21 @@ class Bench:
         self.cluster.heal()
         await self.recovered()
         await self.load.stop_writers()
+        await self.settled()
         await self.caught_up()
         await self._drain()
         await self.scrubbed(self.cluster.running())
         await self.caught_up()
         await self.load.stop_consumers()
         self.load.raise_failures()
+        queue_holders, stream_holders = await self.holders(self.load.queue), await self.holders(self.load.stream)
         await self.close()
         self._note_exits()
         self.cluster.stop()
-        copies = await asyncio.to_thread(self.cluster.copies, self.load.stream)
+        copies = await asyncio.to_thread(self.cluster.copies, self.load.stream, stream_holders)
         stream_events = (event for event in self.recorder.events if event.partition == self.load.stream)
         self.findings += [f"replica: {text}" for text in check_replicas(copies, sends_of(stream_events, APPEND).acked)]
-        states = await asyncio.to_thread(self.cluster.queue_states, self.load.queue)
+        states = await asyncio.to_thread(self.cluster.queue_states, self.load.queue, queue_holders)
         if len(set(states.values())) != 1:
             self.findings.append(f"replica: the queue's logs fold to different states: {states}")
         self.notes["deletes refused because the lease was lost"] = self.load.deletes_refused

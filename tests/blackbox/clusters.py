@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
@@ -28,16 +28,17 @@ from tests.blackbox.faults.network import Network
 from tests.blackbox.history import Value
 from tests.blackbox.payload import value_of
 
-NODES = (1, 2, 3)
+NODES_USUAL = 3
 COPY_READ_BYTES = 1024 * 1024
 NODE_PORT = 7101
 
 
 class NodeCluster(StorageCluster):
-    """Three nodes; knows which run, which stand still, and how the others ended."""
+    """Nodes, three where nobody says otherwise; knows which run, which stand still, and how the others ended."""
 
-    def __init__(self) -> None:
-        super().__init__(len(NODES), tempfile.mkdtemp(prefix="penstock-blackbox-"))
+    def __init__(self, nodes: int = NODES_USUAL) -> None:
+        super().__init__(nodes, tempfile.mkdtemp(prefix="penstock-blackbox-"))
+        self.node_ids = tuple(address.node_id for address in self.addresses)
         self.cluster_id = "blackbox"
         self.paused: set[int] = set()
         self.exits: list[tuple[int, int]] = []  # (node, exit code) of nodes that ended by themselves
@@ -120,7 +121,7 @@ class NodeCluster(StorageCluster):
         for node_id in list(self.paused):
             self.resume(node_id)
         self.reap()
-        for node_id in NODES:
+        for node_id in self.node_ids:
             if node_id not in self.processes:
                 self.start(node_id)
 
@@ -133,23 +134,25 @@ class NodeCluster(StorageCluster):
     def remove(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def copies(self, partition: int) -> dict[int, dict[int, Value]]:
-        """What each stopped node's own log holds of a partition, read from a copy of its files."""
-        return {node_id: read_copy(self.node_directory(node_id), partition) for node_id in NODES}
+    def copies(self, partition: int, holders: Sequence[int]) -> dict[int, dict[int, Value]]:
+        """What the own logs of these stopped nodes hold of a partition, read from a copy of their files."""
+        return {node_id: read_copy(self.node_directory(node_id), partition) for node_id in holders}
 
-    def queue_states(self, partition: int) -> dict[int, bytes]:
-        """What each stopped node's own log of a queue folds to, up to where all of them go."""
-        end = min(log_end_of(self.node_directory(node_id), partition) for node_id in NODES)
-        return {node_id: fold_copy(self.node_directory(node_id), partition, end) for node_id in NODES}
+    def queue_states(self, partition: int, holders: Sequence[int]) -> dict[int, bytes]:
+        """What the own logs of these stopped nodes, of a queue, fold to, up to where all of them go."""
+        end = min(log_end_of(self.node_directory(node_id), partition) for node_id in holders)
+        return {node_id: fold_copy(self.node_directory(node_id), partition, end) for node_id in holders}
 
 
 class NetworkCluster(NodeCluster):
     """Every node in a network namespace of its own, joined by a bridge; the clients are on the bridge."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = Network(NODES)
-        self.addresses = [NodeAddress(node, self.network.address(node), NODE_PORT, f"zone-{node}") for node in NODES]
+    def __init__(self, nodes: int = NODES_USUAL) -> None:
+        super().__init__(nodes)
+        self.network = Network(self.node_ids)
+        self.addresses = [
+            NodeAddress(node, self.network.address(node), NODE_PORT, f"zone-{node}") for node in self.node_ids
+        ]
 
     def command_prefix(self, node_id: int) -> list[str]:
         # `ip netns exec` would also give the node mounts of its own, which keep a disk image busy.
@@ -170,12 +173,12 @@ class ImageCluster(NodeCluster):
     image_mib = 768
     reserve_mib = 64
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, nodes: int = NODES_USUAL) -> None:
+        super().__init__(nodes)
         self.settings = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(self.reserve_mib * 1024 * 1024)}
         self.images: dict[int, DiskImage] = {}
         try:
-            for node_id in NODES:
+            for node_id in self.node_ids:
                 image_path = self.directory / f"node-{node_id}.img"
                 self.images[node_id] = DiskImage(image_path, self.node_directory(node_id), self.image_mib)
         except BaseException:

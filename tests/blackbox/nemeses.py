@@ -13,7 +13,7 @@ from storage_nodes.limits import PEER_TIMEOUT_MS
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, SEND
-from tests.blackbox.clusters import NODES, ImageCluster, NetworkCluster
+from tests.blackbox.clusters import ImageCluster, NetworkCluster
 from tests.blackbox.faults.files import Damage, damageable, flip_bit, truncate
 from tests.blackbox.history import OK
 
@@ -52,7 +52,7 @@ async def kill_leader(bench: Bench) -> None:
 
 async def kill_follower(bench: Bench) -> None:
     leader = await bench.leader(bench.load.queue)
-    victim = bench.rng.choice([node for node in NODES if node != leader])
+    victim = bench.rng.choice([node for node in await bench.holders(bench.load.queue) if node != leader])
     led = await bench.led_by(victim)
     bench.fault("kill", led, f"node {victim}")
     bench.cluster.kill(victim)
@@ -108,7 +108,7 @@ async def _ask_zombie(bench: Bench, zombies: StorageClient, node: int) -> None:
 
 async def pause_train(bench: Bench) -> None:
     """F3: short pauses, every node in turn."""
-    for node in NODES:
+    for node in bench.cluster.node_ids:
         led = await bench.led_by(node)
         bench.fault("short pause", led, f"node {node}")
         bench.cluster.pause(node)
@@ -122,7 +122,7 @@ async def pause_train(bench: Bench) -> None:
 async def restart_storm(bench: Bench) -> None:
     """F29: somebody is killed every one or two seconds, whether the last one has caught up or not; then quiet."""
     for _ in range(5):
-        victim = bench.rng.choice(NODES)
+        victim = bench.rng.choice(bench.cluster.node_ids)
         bench.fault("storm", [], f"node {victim}")
         bench.cluster.kill(victim)
         await asyncio.sleep(bench.rng.random())
@@ -133,10 +133,6 @@ async def restart_storm(bench: Bench) -> None:
     await bench.recovered()
     await bench.caught_up()
     bench.healed("storm")
-
-
-async def mix(bench: Bench) -> None:
-    await bench.rng.choice((kill_leader, kill_leader, kill_follower, kill_all, pause_train, quiet))(bench)
 
 
 # --- network ------------------------------------------------------------------------------------------------
@@ -156,9 +152,9 @@ async def _cut(bench: Bench, name: str, affected: list[int], drops: list[tuple[i
 
 
 async def isolate_leader(bench: Bench) -> None:
-    """F4: the leader is cut off from both others; clients reach all three."""
+    """F4: the leader is cut off from all others; clients reach all of them."""
     victim = await bench.leader(bench.load.queue)
-    others = [node for node in NODES if node != victim]
+    others = [node for node in bench.cluster.node_ids if node != victim]
     drops = [pair for node in others for pair in ((victim, node), (node, victim))]
     await _cut(bench, "leader isolated", await bench.led_by(victim), drops)
 
@@ -166,21 +162,22 @@ async def isolate_leader(bench: Bench) -> None:
 async def leader_not_heard(bench: Bench) -> None:
     """F5: the leader hears the others, and is not heard."""
     victim = await bench.leader(bench.load.queue)
-    drops = [(victim, node) for node in NODES if node != victim]
+    drops = [(victim, node) for node in bench.cluster.node_ids if node != victim]
     await _cut(bench, "leader not heard", await bench.led_by(victim), drops)
 
 
 async def leader_deaf(bench: Bench) -> None:
     """F5, the other way: the leader is heard, and hears nothing."""
     victim = await bench.leader(bench.load.queue)
-    drops = [(node, victim) for node in NODES if node != victim]
+    drops = [(node, victim) for node in bench.cluster.node_ids if node != victim]
     await _cut(bench, "leader deaf", await bench.led_by(victim), drops)
 
 
 async def bridge(bench: Bench) -> None:
-    """F6: two nodes do not see each other, the third sees both."""
-    middle = bench.rng.choice(NODES)
-    one, other = (node for node in NODES if node != middle)
+    """F6: two of the three replicas' nodes do not see each other, the third sees both."""
+    holders = await bench.holders(bench.load.queue)
+    middle = bench.rng.choice(holders)
+    one, other = (node for node in holders if node != middle)
     await _cut(bench, f"bridge over {middle}", [], [(one, other), (other, one)])
 
 
@@ -265,7 +262,7 @@ async def _damage_one(bench: Bench, flipped: bool) -> None:
     holds what they do; what it did not find changed nothing that it needs (read back at the end)."""
     cluster = bench.cluster
     leader = await bench.leader(bench.load.stream)
-    victim = bench.rng.choice([node for node in NODES if node != leader])
+    victim = bench.rng.choice([node for node in await bench.holders(bench.load.stream) if node != leader])
     led = await bench.led_by(victim)
     bench.fault("damaged files", led, f"node {victim}")
     cluster.kill(victim)
@@ -297,24 +294,3 @@ async def _repaired(bench: Bench, victim: int) -> None:
         if time.monotonic() > end:
             raise BenchError(f"node {victim} is not repaired after {REPAIR_TIMEOUT_S:.0f} s")
         await asyncio.sleep(QUIET_S)
-
-
-# --- everything ---------------------------------------------------------------------------------------------
-
-SOAK_QUIET_SHARE = 0.25
-SOAK_QUIET_S = 5.0
-
-
-async def soak(bench: Bench) -> None:
-    """One fault of all there are; after one in four a while without any. For long runs on an `EverythingCluster`."""
-    fault = bench.rng.choice(SOAK_FAULTS)
-    bench.notes[f"soak: {fault.__name__}"] += 1
-    await fault(bench)
-    if bench.rng.random() < SOAK_QUIET_SHARE:
-        await asyncio.sleep(SOAK_QUIET_S)
-
-
-SOAK_FAULTS = (
-    kill_leader, kill_leader, kill_follower, kill_all, pause_leader, pause_train, restart_storm,
-    isolate_leader, leader_not_heard, leader_deaf, bridge, power_one, power_one, power_all, flip_bits, truncate_files,
-)  # fmt: skip

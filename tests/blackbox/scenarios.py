@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.protocol.errors import StorageError
-from tests.blackbox import nemeses
+from tests.blackbox import mixes, nemeses
 from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, Verdict, availability, check_queue, check_stream, failover_times_s
 from tests.blackbox.clusters import EverythingCluster, ImageCluster, LargeImageCluster, NetworkCluster, NodeCluster
 from tests.blackbox.faults import disks, network
 from tests.blackbox.history import Event, Recorder
+from tests.blackbox.membership import NODES_TO_MOVE
 
 BODY_BYTES = 120
 # Fills write-ahead log files fast enough for a disk to become full within a cycle.
@@ -38,6 +39,14 @@ class Scenario(NamedTuple):
     pause_s: float = SEND_PAUSE_S
 
 
+def _room_to_move() -> NodeCluster:
+    return NodeCluster(NODES_TO_MOVE)
+
+
+def _everything() -> NodeCluster:
+    return EverythingCluster(NODES_TO_MOVE)
+
+
 def _everything_missing() -> str:
     return network.missing() or disks.missing()
 
@@ -50,7 +59,8 @@ SCENARIOS: dict[str, Scenario] = {
     "pause-leader": Scenario(nemeses.pause_leader),
     "pause-train": Scenario(nemeses.pause_train),
     "restart-storm": Scenario(nemeses.restart_storm),
-    "mix": Scenario(nemeses.mix),
+    "moves": Scenario(mixes.moves, _room_to_move),
+    "mix": Scenario(mixes.mix, _room_to_move),
     "isolate-leader": Scenario(nemeses.isolate_leader, NetworkCluster, network.missing),
     "leader-not-heard": Scenario(nemeses.leader_not_heard, NetworkCluster, network.missing),
     "leader-deaf": Scenario(nemeses.leader_deaf, NetworkCluster, network.missing),
@@ -60,7 +70,7 @@ SCENARIOS: dict[str, Scenario] = {
     "disk-full": Scenario(nemeses.disk_full, LargeImageCluster, disks.missing, LARGE_BODY_BYTES),
     "flip-bits": Scenario(nemeses.flip_bits),
     "truncate-files": Scenario(nemeses.truncate_files),
-    "soak": Scenario(nemeses.soak, EverythingCluster, _everything_missing, pause_s=SOAK_SEND_PAUSE_S),
+    "soak": Scenario(mixes.soak, _everything, _everything_missing, pause_s=SOAK_SEND_PAUSE_S),
 }
 
 

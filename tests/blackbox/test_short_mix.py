@@ -8,10 +8,9 @@ import time
 import pytest
 
 from storage_nodes.model import Acks
-from tests.blackbox import nemeses
+from tests.blackbox import membership, nemeses
 from tests.blackbox.bench import Bench
 from tests.blackbox.checkers import SEND
-from tests.blackbox.clusters import NODES
 from tests.blackbox.scenarios import SCENARIOS, Scenario, run_scenario
 from tests.blackbox.workload import RETRY_PAUSE_S
 
@@ -30,11 +29,21 @@ async def one_of_each(bench: Bench) -> None:
     await nemeses.kill_leader(bench)
 
 
+async def every_change_beside_a_kill(bench: Bench) -> None:
+    for change in (membership.move_replica, membership.take_move_back, membership.drain_node):
+        await membership.together(bench, nemeses.kill_leader, change)
+    # Whatever became of these beside the kills: alone they must happen.
+    before = bench.notes["replicas moved"], bench.notes["nodes drained"]
+    await membership.together(bench, nemeses.quiet, membership.move_replica)
+    await membership.together(bench, nemeses.quiet, membership.drain_node)
+    assert (bench.notes["replicas moved"], bench.notes["nodes drained"]) == (before[0] + 1, before[1] + 1)
+
+
 async def lose_what_only_the_leader_has(bench: Bench) -> None:
     """Writes that are acknowledged by the leader's disk alone, on a leader that never comes back in time."""
     bench.load.acks = Acks.LEADER
     leader = await bench.leader(bench.load.queue)
-    followers = [node for node in NODES if node != leader]
+    followers = [node for node in bench.cluster.node_ids if node != leader]
     for node in followers:
         bench.cluster.kill(node)
     since_s = time.monotonic()
@@ -64,6 +73,16 @@ def test_kills_and_a_paused_leader_lose_nothing_and_repeat_nothing(monkeypatch: 
     outcome = run_scenario("short-mix", SECONDS_MAX, seed=1, cycles_max=1)
     assert outcome.passed, (outcome.failure, outcome.findings, outcome.verdicts)
     assert outcome.cycles == 1
+    for verdict in outcome.verdicts.values():
+        assert verdict.counts["acked"] > 100, "too little load to mean anything"
+    assert len(outcome.failovers_s) >= 3
+
+
+def test_moves_and_drains_beside_kills_lose_nothing_and_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    room_to_move = SCENARIOS["moves"].cluster
+    monkeypatch.setitem(SCENARIOS, "short-moves", Scenario(every_change_beside_a_kill, room_to_move))
+    outcome = run_scenario("short-moves", SECONDS_MAX, seed=1, cycles_max=1)
+    assert outcome.passed, (outcome.failure, outcome.findings, outcome.verdicts)
     for verdict in outcome.verdicts.values():
         assert verdict.counts["acked"] > 100, "too little load to mean anything"
     assert len(outcome.failovers_s) >= 3

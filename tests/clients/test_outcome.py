@@ -92,7 +92,7 @@ def test_table_shows_failures_and_counts() -> None:
 def test_lock_is_hashed_and_names_no_registry(lock: Path) -> None:
     blocks = re.split(r"\n(?=[A-Za-z0-9])", lock.read_text())
     bare = [block.split()[0] for block in blocks if "==" in block.split("\n")[0] and "--hash=sha256:" not in block]
-    options = "--generate-hashes --no-header --no-emit-index-url --python-version 3.11"
+    options = "--generate-hashes --no-header --python-version 3.11"
     advice = f"uv pip compile {options} tests/clients/locks/{lock.stem}.in -o tests/clients/locks/{lock.name}"
     assert not bare, f"{bare} have no hash: {advice}"
     assert not re.search(r"https?://|--index|--find|--extra", lock.read_text()), advice

@@ -14,6 +14,7 @@ import msgspec
 
 from storage_nodes.protocol.errors import TRAITS, ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, encode_frame
+from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommittedReply, GroupMembership
 from storage_nodes.protocol.messages import (
     AcquireReply,
     CodesReply,
@@ -44,6 +45,12 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.SET_NODE_STATE: Empty,
     Opcode.STREAM_APPEND: SendReply,
     Opcode.STREAM_READ: StreamReadReply,
+    Opcode.GROUP_JOIN: GroupMembership,
+    Opcode.GROUP_HEARTBEAT: GroupMembership,
+    Opcode.GROUP_LEAVE: Empty,
+    Opcode.GROUP_READ: StreamReadReply,
+    Opcode.GROUP_COMMIT: GroupCommitReply,
+    Opcode.GROUP_COMMITTED: GroupCommittedReply,
 }
 
 

@@ -29,6 +29,30 @@ TINY = {
     "storage_nodes.node.dead_letters.DEAD_LETTERS_PER_MOVE_BYTES_MAX": 1_000,
     "storage_nodes.node.replica.LAGGARD_BYTES_MAX": 4_000,
     "storage_nodes.machines.raft.progress.APPEND_IN_FLIGHT_BYTES_MAX": 1_500,
+    "storage_nodes.node.snapshots.SNAPSHOT_CHUNK_BYTES_MAX": 300,
+}
+
+# How much is done in one turn, or at a time, for thousands of partitions; the handful of a seed never comes near.
+ONE_BY_ONE = {
+    "storage_nodes.node.inbox.INBOX_SLICE_MESSAGES": 2,
+    "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
+    "storage_nodes.node.node.PEER_UP_SLICE_PARTITIONS": 1,
+    "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
+    "storage_nodes.node.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,
+    "storage_nodes.node.balance.BALANCE_TRANSFERS_MAX": 1,
+    "storage_nodes.node.snapshots.SNAPSHOTS_SENDING_MAX": 1,
+    "storage_nodes.node.feeding.FEED_BYTES_PER_S_MIN": 20_000,
+    "storage_nodes.node.replica.LAGGARD_MS_MAX": 1_000,
+    "storage_nodes.node.cluster_replica.CREATING_AT_ONCE_MAX": 1,
+    "storage_nodes.machines.cluster.planner.MOVES_PER_NODE_MAX": 1,
+    "storage_nodes.machines.cluster.planner.PLAN_PARTITIONS_MAX": 1,
+    "storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
+    "storage_nodes.machines.queue.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
+    "storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX": 2,
+    "storage_nodes.machines.queue.state.DEAD_LETTERS_BY_AGE_MAX": 2,
+    "storage_nodes.node.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 500,
+    "storage_nodes.node.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,
+    "storage_nodes.node.bodies.BODY_CACHE_BYTES_MAX": 2_000,
 }
 
 
@@ -48,9 +72,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "managers": ("managers",),
     "movers": ("movers",),
     "dead-letters": ("receives_max",),
+    "consumers": ("consumers",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
+    "one-by-one": ("one_by_one",),
     "slow-disk": ("disk_us",),
     "loss": ("links.loss",),
     "client-loss": ("links.client_loss",),
@@ -59,7 +85,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "late": ("links.late",),
     "stall": ("links.stall",),
 }
-_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False}
+_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False, "one_by_one": False}
 
 
 @dataclass
@@ -84,11 +110,13 @@ class Faults:
     fifo: bool = False  # the queue keeps order in groups, and senders name their messages
     managers: int = 0  # clients that create and delete partitions
     receives_max: int = 0  # what was received so often becomes a dead letter; 0 = there are none
+    consumers: int = 0  # members of the groups of a stream
     movers: int = 0  # clients that move replicas and empty nodes
     wipe_rate: float = 0.0  # a node comes back with an empty disk
     stop_rate: float = 0.0  # a node is told to stop
     full_rate: float = 0.0  # a disk has no room left, for a while
     segment_rot_rate: float = 0.0  # a byte in a segment changes
+    one_by_one: bool = False
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
 
     def switch_off(self, kinds: Iterable[str]) -> None:
@@ -128,7 +156,8 @@ def draw_faults(chance: random.Random) -> Faults:
         open_segment_files_max=chance.choice([1, 4]),
         checkpoint_inline_bytes_max=chance.choice([64, 512]),
         flush_run_bytes=chance.choice([100, 1_000, 10_000]),
-        flush_revisits_max=chance.choice([1, 16]),
+        flush_revisits_max=(flush_partitions := chance.choice([1, 16])),
+        flush_slice_partitions=flush_partitions,
     )
     return Faults(
         crash_rate=rate(0.03), power_share=chance.choice([0.0, 0.5, 1.0]), power_failure_rate=rate(0.004),
@@ -140,13 +169,15 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
+        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
     )  # fmt: skip
 
 
 @contextmanager
-def tiny_bounds(tiny: bool) -> Iterator[None]:
+def tiny_bounds(faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
-        for name, value in TINY.items() if tiny else ():
+        chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {})
+        for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         yield
 

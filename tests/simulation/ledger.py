@@ -48,9 +48,10 @@ from storage_nodes.protocol.records import (
     HEADER_GROUP,
     decode_body,
 )
+from tests.simulation.group_book import GroupBook
 
 _CREATE, _DELETE = 2, 3  # commands of the cluster's log
-_TRIMMED = 1  # command of a stream's log
+_TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
 def is_configuration(batch: bytes) -> bool:
@@ -426,6 +427,7 @@ class StreamBook:
         self.bodies: dict[int, bytes] = {}
         self.data: list[bytes] = []  # its batches, without those of its own commands
         self.log_start = 0
+        self.groups = GroupBook()
 
     def fold(self, batch: bytes, _epoch: int) -> None:
         header = read_header(batch)
@@ -439,3 +441,5 @@ class StreamBook:
                 kind, _time_ms, *fields = msgspec.msgpack.decode(record.value)
                 if kind == _TRIMMED:
                     self.log_start = max(self.log_start, fields[0])
+                elif kind >= _FIRST_OF_GROUPS:
+                    self.groups.fold(kind, fields[0], fields[1:], header.base_offset, header.end_offset)

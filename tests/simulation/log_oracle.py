@@ -6,6 +6,7 @@ The oracle (`oracle.py`) hears of all of it through wrapped calls of the node's 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -50,7 +51,9 @@ class Seen:
         self.voters: tuple[int, ...] = ()  # in force at the end of its last turn
 
 
-class LogOracle:
+class LogOracle(ABC):
+    """The half of the oracle that knows logs; the other half, `Oracle`, knows replicas."""
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.ledgers: dict[int, NodeLedger] = {}
@@ -120,11 +123,7 @@ class LogOracle:
             ) <= set(mirrors):
                 for partition, mirror in mirrors.items():
                     if partition in log.partitions:
-                        try:
-                            self.check_content(node_id, log, partition, mirror)
-                        except CorruptionError:
-                            if not self._world.processes[node_id].rotted:
-                                raise
+                        self.check_readable(node_id, log, partition, mirror)
                 return mirrors
         return None
 
@@ -161,22 +160,35 @@ class LogOracle:
             self.check_content(node_id, log, partition, mirror)
         return kept
 
+    def check_readable(self, node_id: int, log: NodeLog, partition: int, mirror: Mirror) -> None:
+        """As `check_content`, where damage may be in the way."""
+        try:
+            self.check_content(node_id, log, partition, mirror)
+        except CorruptionError:
+            if not self._world.processes[node_id].rotted:
+                raise
+
     def check_content(self, node_id: int, log: NodeLog, partition: int, mirror: Mirror) -> None:
-        """I7: what is read back is, byte for byte, what was written; only flushed entries may be gone."""
+        """I7: what is read back is, byte for byte, what was written; only flushed entries may be gone, of them
+        only such that hold nothing any more, by what is committed (R18, R22)."""
         part = log.partitions[partition]
         expected = {read_header(batch).base_offset: batch for batch in mirror.batches}
+        kept = {base for base, batch in expected.items() if self.is_needed(partition, batch)}
         offset = part.log_start
         while batches := part.read_cold(offset, _READ_ALL):
             for batch in batches:
                 base = read_header(batch).base_offset
                 if expected.get(base) != batch:
                     self.fail("I7 bytes as written", f"node {node_id}, partition {partition}, offset {base}")
+                kept.discard(base)
                 missing = [o for o in expected if max(offset, part.flushed_end) <= o < base]
                 if missing:
                     self.fail("I7 entries lost", f"node {node_id}, partition {partition}, offsets {missing}")
                 offset = read_header(batch).end_offset
         if offset < part.log_end and part.log_end > part.flushed_end:
             self.fail("I7 entries lost", f"node {node_id}, partition {partition}: {offset} to {part.log_end}")
+        if kept:
+            self.fail("I7 needed entries lost", f"node {node_id}, partition {partition}, offsets {sorted(kept)}")
 
     def _follow(self, node_id: int, log: NodeLog, ledger: NodeLedger) -> None:
         """Hear of everything that is staged, taken and confirmed."""
@@ -254,9 +266,10 @@ class LogOracle:
                 ledger.installing[partition].suspect = True
             return plan
 
-        def flush_done(plan: Any) -> None:
-            self.flushes += 1
-            real_done(plan)
+        def flush_done(plan: Any) -> bool:
+            is_done = real_done(plan)
+            self.flushes += is_done
+            return is_done
 
         def plan_install(partition: int, image: Any, *more: Any) -> Any:
             plan = real_plan(partition, image, *more)
@@ -268,7 +281,10 @@ class LogOracle:
 
         def install_done(plan: Any) -> None:
             real_installed(plan)
-            ledger.installed(plan.log.partition)
+            partition = plan.log.partition
+            ledger.installed(partition)
+            if partition in ledger.staged:
+                self.check_readable(node_id, log, partition, ledger.staged[partition])
 
         followed: dict[str, Callable[..., Any]] = {
             "flush_done": flush_done, "plan_install": plan_install, "install_done": install_done, "drop": drop,
@@ -277,9 +293,13 @@ class LogOracle:
         for name, call in followed.items():
             setattr(log, name, call)
 
+    @abstractmethod
+    def is_needed(self, partition: int, batch: bytes) -> bool:
+        """Does the entry hold a message that is not gone, by what is committed?"""
+
+    @abstractmethod
     def dropping(self, node_id: int, partition: int) -> None:
         """A replica goes, in the middle of a turn: look at it for the last time."""
-        raise NotImplementedError
 
     def check_drops(self, node_id: int) -> None:
         """I13: data goes only by a committed deletion, or the committed end of a move, that names it (R23). Checked at

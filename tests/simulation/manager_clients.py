@@ -6,6 +6,7 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import CreatePartitionRequest, DeletePartitionRequest, Opcode, QueueConfig
 from tests.simulation.clients import RETRY_US, Client, Operation
 
+TOPIC_PARTITIONS = 3
 # Of each manager. One partition more is there from the beginning.
 PARTITIONS_AT_ONCE_MAX = 3
 PARTITIONS_MAX = 8
@@ -14,7 +15,8 @@ RETENTIONS_MS = (3_000, 20_000, 345_600_000)
 
 
 class Creator(Client):
-    """Creates the queue, trying until it is there; before it, where it has one, its dead-letter queue."""
+    """Creates the queue, trying until it is there; before it, where it has one, its dead-letter queue. Then, where
+    there are consumer groups, the partitions of their stream, the last one later."""
 
     def start(self) -> None:
         faults, dead = self.world.faults, self.world.dead_partition
@@ -28,15 +30,32 @@ class Creator(Client):
         self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, self._done)
 
     def _done(self, operation: Operation) -> None:
+        faults = self.world.faults
         if operation.outcome == "ok":
             if operation.reply.tag.endswith(":dead"):
                 self.world.dead_letter_queue_created(operation.reply)
                 self.start()
             else:
                 self.world.queue_created(operation.reply)
+                if faults.consumers:
+                    self._create_topic()
         else:
             self.elsewhere(operation.reply)
             self.later(RETRY_US, self.start)
+
+    def _create_topic(self) -> None:
+        def created(operation: Operation) -> None:
+            count = len(self.world.topic)
+            if operation.outcome != "ok":
+                self.elsewhere(operation.reply)
+                self.later(RETRY_US, self._create_topic)
+                return
+            self.world.topic_created(operation.reply)
+            if count + 1 < TOPIC_PARTITIONS:
+                self.later(self.random.randrange(3_000_000) if count else 0, self._create_topic)
+
+        request = CreatePartitionRequest(PartitionKind.STREAM, f"stream:topic:{len(self.world.topic)}")
+        self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, created)
 
 
 class Manager(Client):
@@ -52,7 +71,7 @@ class Manager(Client):
         if self.world.draining:
             self.is_idle = True
             return
-        kept = (self.world.partition, self.world.dead_partition)
+        kept = (self.world.partition, self.world.dead_partition, *self.world.topic)
         present = [info for info in self.world.partitions.values() if info.partition not in kept]
         full = len(present) >= PARTITIONS_AT_ONCE_MAX
         if present and (full or self.random.random() < 0.4):

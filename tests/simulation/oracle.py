@@ -16,6 +16,7 @@ from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
+from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
@@ -89,6 +90,21 @@ class Oracle(LogOracle):
             if incarnation < newest:
                 text = f"node {process.process_id} takes a message of {incarnation}, node {sender} is {newest}"
                 self.fail("R4 older incarnations are fenced", text)
+
+    def is_needed(self, partition: int, batch: bytes) -> bool:
+        book, header = self.books.get(partition), read_header(batch)
+        if book is None or header.is_control:
+            return False
+        if isinstance(book, StreamBook):
+            return header.end_offset > book.log_start
+        return any(offset not in book.gone for offset in range(header.base_offset, header.end_offset))
+
+    def check_kept(self) -> None:
+        """At the end: what every node holds is whole."""
+        for process in self._world.processes.values():
+            if process.is_up and process.node is not None:
+                for partition, mirror in self.ledgers[process.process_id].staged.items():
+                    self.check_readable(process.process_id, process.log, partition, mirror)
 
     def dropping(self, node_id: int, partition: int) -> None:
         seen = self._seen.get((node_id, partition))
@@ -170,6 +186,8 @@ class Oracle(LogOracle):
                     self.check_change(partition, replica.meta.replicas, batch)
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
+            elif isinstance(book, StreamBook):
+                self._world.group_referee.folded(partition, book)
             if partition == CLUSTER_PARTITION:
                 self._cluster_changed()
         seen.commit, seen.counted = raft.commit, count
@@ -274,6 +292,8 @@ class Oracle(LogOracle):
             for replica in getattr(node, "replicas", {}).values():
                 if isinstance(replica, QueueReplica):
                     self.check_conservation(process.process_id, replica)
+                elif isinstance(replica, StreamReplica):
+                    self._world.group_referee.check_fold(process.process_id, replica)
                 self.check_same_fold(process.process_id, replica)
         for partition in list(self.committed):
             self.check_log_matching(partition)

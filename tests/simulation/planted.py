@@ -38,6 +38,7 @@ from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
+from tests.simulation import planted_groups
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -221,8 +222,9 @@ def flushes_what_is_not_committed() -> Iterator[None]:
     """B28: the flush takes everything durable for committed."""
     real = NodeLog.plan_flush
 
-    def plan_flush(self: NodeLog, facts: Any) -> Any:
-        return real(self, lambda partition: facts(partition)._replace(commit=self.partitions[partition].durable_end))
+    def plan_flush(self: NodeLog, plan: Any, facts: Any) -> Any:
+        logs = self.partitions
+        return real(self, plan, lambda partition: facts(partition)._replace(commit=logs[partition].durable_end))
 
     with mock.patch.object(NodeLog, "plan_flush", plan_flush):
         yield
@@ -499,6 +501,10 @@ def _dead_letters(faults: Faults) -> None:
     faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
 
 
+def _consumers(faults: Faults) -> None:
+    faults.consumers, faults.leisure = 4, 30
+
+
 def _moves(faults: Faults) -> None:
     faults.movers, faults.leisure = 2, 1
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
@@ -537,6 +543,7 @@ PLANTED = [
     Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
     Planted("B20", "R28", remembers_ids_before_commit, _fifo),
     Planted("B21", "R14", counts_late_votes, _late_votes),
+    Planted("B22", "R31", planted_groups.takes_commits_of_zombies, _consumers),
     Planted("B23", "R30", dead_letters_twice, _dead_letters),
     Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
     Planted("B25", "R15", changes_two_at_once, _moves),
@@ -546,4 +553,7 @@ PLANTED = [
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
     Planted("B31", "R23", makes_what_was_deleted, _restless_managers),
+    Planted("B32", "R31", planted_groups.grants_before_fenced, _consumers),
+    Planted("B33", "R31", planted_groups.takes_without_asking, _consumers),
+    Planted("B34", "R31", planted_groups.answers_commits_before_commit, _consumers),
 ]

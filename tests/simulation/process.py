@@ -22,6 +22,7 @@ from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
+from storage_nodes.node import flushing as flushing_module
 from storage_nodes.node import node as node_module
 from storage_nodes.node import replica as replica_module
 from storage_nodes.node.clock import NodeClock
@@ -378,6 +379,7 @@ def node_in(world: World) -> Iterator[None]:
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
         (node_module, "disk_failed", _raise),
+        (flushing_module, "disk_failed", _raise),
         (node_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
         (replica_module, "random", CurrentRandom()),
     ]

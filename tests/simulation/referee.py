@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     CodesReply,
@@ -22,6 +23,7 @@ from storage_nodes.protocol.messages import (
     StreamReadRequest,
 )
 from storage_nodes.protocol.records import decode_body
+from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
 from tests.simulation.ledger import FifoBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class Referee:
             if request.acks >= Acks.QUORUM:
                 oracle.check_not_stale(process, request.partition)
                 self.check_send_committed(request, reply)
-        elif operation.opcode == Opcode.STREAM_READ:
+        elif operation.opcode in (Opcode.STREAM_READ, Opcode.GROUP_READ):
             oracle.check_not_stale(process, request.partition)
             self.check_stream_read(request, reply)
         elif operation.opcode == Opcode.CREATE_PARTITION:
@@ -98,6 +100,8 @@ class Referee:
             self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
+        if operation.opcode in GROUP_OPCODES:
+            self._world.group_referee.answered(operation, reply)
 
     def check_send_committed(self, request: SendRequest, reply: SendReply) -> None:
         """I2: an acknowledged message is committed at the offset that was told."""
@@ -131,7 +135,7 @@ class Referee:
                 self._world.oracle.fail("I9 order in groups", f"offset {message.offset} before {sorted(passed)}")
             before.add(message.offset)
 
-    def check_stream_read(self, request: StreamReadRequest, reply: StreamReadReply) -> None:
+    def check_stream_read(self, request: StreamReadRequest | GroupReadRequest, reply: StreamReadReply) -> None:
         """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""
         oracle, book = self._world.oracle, self._world.oracle.books.get(request.partition)
         fail = oracle.fail

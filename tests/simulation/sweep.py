@@ -103,7 +103,7 @@ def describe(found: Sweep) -> Iterator[tuple[str, float, str]]:
     yield "steps, one core", found.steps_per_core_s, "1/s"
     yield "simulated time", totals["simulated_s"] / 3_600, "h"
     names = ("acked", "delivered", "read", "elections", "recoveries", "flushes", "installs", "resets", "drops", "wipes")
-    for name in (*names, "stops", "duplicates", "moves", "dead_letters"):
+    for name in (*names, "stops", "duplicates", "moves", "dead_letters", "grants", "commits"):
         yield name, totals[name], ""
 
 

@@ -50,9 +50,18 @@ REGRESSIONS = [
     71018,
     72035,
     72146,
+    1000112,
+    1001976,
+    1002187,
+    1002495,
+    2000420,
+    2003252,
+    3000645,
+    4000105,
+    6200095,
 ]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
-QUICK = ("B1", "B3", "B5", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B26", "B27", "B29")
+QUICK = ("B1", "B3", "B5", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B22", "B26", "B27", "B29")
 QUICK_SEEDS_FROM = 50_000
 QUICK_SEEDS_MAX = 20
 

@@ -17,10 +17,12 @@ from storage_nodes.protocol.messages import PartitionInfo
 from tests.simulation.clients import Client
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, tiny_bounds
+from tests.simulation.group_clients import GroupMember
+from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
-from tests.simulation.manager_clients import Creator, Manager
+from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
@@ -30,6 +32,7 @@ from tests.simulation.referee import Referee
 from tests.simulation.stream_clients import Appender, Reader
 
 STEPS_DEFAULT = 4_000
+CONSUMERS_PER_GROUP = 3
 LEADERS_WITHIN_US = 10_000_000
 MOVED_WITHIN_US = 2_000_000
 DRAINED_WITHIN_US = 90_000_000
@@ -58,6 +61,8 @@ class Outcome(NamedTuple):
     duplicates: int
     moves: int
     dead_letters: int
+    grants: int
+    commits: int
 
 
 class World:
@@ -83,12 +88,15 @@ class World:
         self.draining = False
         self.partition = -1
         self.dead_partition = -1  # where dead letters of that one go; -1 = they stay
+        self.topic: list[int] = []  # the stream that consumer groups read
+        self.groups: list[bytes] = []
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
         self.wipes = self.stops = 0
         self._dropped: set[int] = set()
         self._led_us: dict[int, int] = {}  # when each partition was last seen led, after everything healed
         self.oracle = Oracle(self)
         self.referee = Referee(self)
+        self.group_referee = GroupReferee(self)
         self.clients: list[Client] = []
         self.processes = {node_id: SimProcess(self, node_id, self.faults.bounds) for node_id in self.node_ids}
         self.current = self.processes[1]
@@ -103,7 +111,7 @@ class World:
     def run(self, steps: int = STEPS_DEFAULT) -> Outcome:
         with ExitStack() as stack:
             stack.enter_context(node_in(self))
-            stack.enter_context(tiny_bounds(self.faults.tiny))
+            stack.enter_context(tiny_bounds(self.faults))
             stack.enter_context(guarded())
             stack.callback(self._end)
             self._start()
@@ -111,6 +119,7 @@ class World:
                 self.scheduler.step()
             self._heal()
             self._demand_liveness()
+            self.oracle.check_kept()
         self.oracle.check_everything()
         self.referee.check_outcomes()
         self.referee.check_promises()
@@ -144,6 +153,21 @@ class World:
         self.partitions[info.partition] = info
         for _ in range(2):
             self._let_loose(Receiver, info.partition)
+
+    def topic_created(self, info: PartitionInfo) -> None:
+        """One partition more of the stream that consumer groups read; they come with the second one."""
+        self.topic.append(info.partition)
+        self.partitions[info.partition] = info
+        self._let_loose(Appender, info.partition)
+        if len(self.topic) != 2:
+            return
+        for number in range(self.faults.consumers):
+            group = GROUPS[number // CONSUMERS_PER_GROUP]
+            if group not in self.groups:
+                self.groups.append(group)
+            member = GroupMember(self, len(self.clients), group)
+            self.clients.append(member)
+            self.scheduler.after(self._chance.randrange(1_000_000), member.start)
 
     def partition_created(self, info: PartitionInfo) -> None:
         """Another partition is there, perhaps not for the first time, perhaps not any more."""
@@ -268,7 +292,9 @@ class World:
         for client in self.clients:
             if isinstance(client, Reader) and client.partition in self.partitions and not client.is_level():
                 return f"a reader of stream {client.partition} has come to {client.offset}"
-        return self._not_level()
+        if self.faults.consumers and len(self.topic) < TOPIC_PARTITIONS:
+            return "the stream of the consumer groups is not created"
+        return self.group_referee.unsettled() or self._not_level()
 
     def _not_level(self) -> str:
         """L3: every replica that can be there is there, holds the same, and what was deleted is gone."""
@@ -325,7 +351,7 @@ class World:
             int(self.seed), scheduler.steps, scheduler.digest, scheduler.now_us / 1e6, len(self.node_ids), acked,
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
             oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
-            oracle.cluster.moves_done, oracle.dead_letters,
+            oracle.cluster.moves_done, oracle.dead_letters, self.group_referee.grants, self.group_referee.commits,
         )  # fmt: skip
 
 

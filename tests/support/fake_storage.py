@@ -14,15 +14,20 @@ from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, PartitionRecord, QueueRecord
 from storage_nodes.model import Acks
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     NOT_TAKEN,
     AcquiredMessage,
     AcquireReply,
     DeadSource,
+    DeathReason,
+    ParkedGroup,
+    ParkedGroupsReply,
     QueueConfig,
     QueueStats,
     SendReply,
+    VisibilityMode,
     encode_message,
 )
 from storage_nodes.protocol.records import (
@@ -58,6 +63,9 @@ class FakeStorage:
         self.attempts: dict[tuple[int, bytes], tuple[int, list[AcquiredMessage]]] = {}
         self.calls: list[tuple[str, int]] = []
         self.plain: list[bool] = []
+        self.acks: list[Acks] = []
+        self.modes: list[VisibilityMode] = []
+        self.parked: list[ParkedGroup] = []  # of any partition, by name
         self.fail_with: ErrorCode | None = None
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
@@ -69,6 +77,7 @@ class FakeStorage:
     ) -> SendReply:
         log = self._log("send", partition)
         self.plain.append(plain)
+        self.acks.append(acks)
         first, now_ms = len(log), self._now_ms()
         config = self.configs.get(partition, QueueConfig())
         fifo = config.fifo
@@ -135,8 +144,11 @@ class FakeStorage:
         self._arrived.set()
         return codes
 
-    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]:
+    async def change_visibility(
+        self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
+    ) -> list[ErrorCode]:
         log = self._log("change_visibility", partition)
+        self.modes.append(mode)
         if self.codes is not None:
             return self.codes
         codes = []
@@ -145,6 +157,8 @@ class FakeStorage:
             held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
             if held and stored is not None:
                 stored.visible_ms = self._now_ms() + visibility_ms
+                if mode == VisibilityMode.UNCOUNTED:
+                    stored.delivery = released(stored.delivery)
             fifo = stored is not None and stored.group is not None
             codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
         self._arrived.set()
@@ -155,6 +169,18 @@ class FakeStorage:
         count = sum(stored is not None for stored in log)
         log[:] = [None] * len(log)
         return count
+
+    async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
+        self._log("parked_groups", partition)
+        page = [one for one in self.parked if one.group > after][:groups_max]
+        return ParkedGroupsReply(page, len(self.parked))
+
+    async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
+        self._log("unpark", partition)
+        held = {one.group for one in self.parked}
+        codes = [ErrorCode.OK if group in held else ErrorCode.UNKNOWN_RECORD for group in groups or held]
+        self.parked = [one for one in self.parked if groups and one.group not in groups]
+        return codes
 
     async def stats(self, partition: int) -> QueueStats:
         now_ms = self._now_ms()
@@ -214,7 +240,10 @@ class FakeStorage:
                 continue
             record = decode_body(stored.body)
             source = encode_message(
-                DeadSource(partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery)
+                DeadSource(
+                    partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery,
+                    DeathReason.MAX_RECEIVES, stored.visible_ms, config.max_receives,
+                )
             )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
             log[offset] = None
@@ -239,6 +268,7 @@ class FakeMetadata:
     def __init__(self) -> None:
         self.keys: dict[str, KeyRecord] = {}
         self.queues: dict[tuple[str, str], QueueRecord] = {}
+        self.accounts: dict[str, AccountRecord] = {}
         self.cold = False
         self.down = False
         self.lookups: list[tuple[str, ...]] = []
@@ -259,7 +289,7 @@ class FakeMetadata:
 
     async def get_account(self, account_id: str) -> AccountRecord | None:
         self._look("account", account_id)
-        return None
+        return self.accounts.get(account_id)
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         self._look("refresh", account_id, name)

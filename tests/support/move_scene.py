@@ -26,38 +26,28 @@ from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
 from tests.support.control_plane import Caller
 from tests.support.fake_storage import FakeMetadata, FakeStorage
 from tests.support.frontend_plane import Clock
+from tests.support.scripted_storage import PartitionsByTag
 
 
-class StorageCluster(FakeStorage):
+class StorageCluster(PartitionsByTag, FakeStorage):
     """The fake storage with the calls of the lifecycle."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(clock, ())
-        self.tags: dict[str, int] = {}
-        self._created = 0
+        PartitionsByTag.__init__(self)
+        FakeStorage.__init__(self, clock, ())
         # Called before each step of a worker with its name; may raise.
         self.before: Callable[[str, int], None] = lambda call, partition: None
-
-    def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any:
-        async def bounded() -> Any:
-            async with asyncio.timeout(timeout_s):
-                return await work(self)
-
-        return asyncio.run(bounded())
 
     async def create_partition(
         self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
     ) -> PartitionInfo:
         assert kind == PartitionKind.QUEUE
-        if tag not in self.tags:
-            self._created += 1
-            self.tags[tag] = self._created
-            self.logs[self.tags[tag]] = []
-            self.configs[self.tags[tag]] = config or QueueConfig()
-        return PartitionInfo(self.tags[tag], kind, [1, 2, 3], tag, 1, 1)
+        info = self.made(kind, tag, config)
+        self.logs.setdefault(info.partition, [])
+        return info
 
     async def delete_partition(self, partition: int, tag: str) -> None:
-        if self.tags.pop(tag, None) is not None:
+        if self.partitions.pop(tag, None) is not None:
             del self.logs[partition]
 
     async def configure(self, partition: int, config: QueueConfig) -> int:

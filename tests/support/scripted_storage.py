@@ -16,15 +16,14 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
 
 
-class ScriptedStorage:
+class PartitionsByTag:
+    """Partitions 1, 2, ... as they are asked for; one of each tag."""
+
     def __init__(self) -> None:
         self.partitions: dict[str, int] = {}
         self.configs: dict[int, QueueConfig] = {}
-        self.calls: list[str] = []
         # Messages that a partition holds, where it is not 0.
         self.held: dict[int, int] = {}
-        # Called before each step with its name; may raise, or do something in between.
-        self.before: Callable[[str], None] = lambda call: None
         self._created = 0
 
     def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any:
@@ -34,15 +33,26 @@ class ScriptedStorage:
 
         return asyncio.run(bounded())
 
-    async def create_partition(
-        self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
-    ) -> PartitionInfo:
-        self._step("create")
+    def made(self, kind: int, tag: str, config: QueueConfig | None) -> PartitionInfo:
         if tag not in self.partitions:
             self._created += 1
             self.partitions[tag] = self._created
             self.configs[self._created] = config or QueueConfig()
         return PartitionInfo(self.partitions[tag], kind, [1, 2, 3], tag, 1, 1)
+
+
+class ScriptedStorage(PartitionsByTag):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        # Called before each step with its name; may raise, or do something in between.
+        self.before: Callable[[str], None] = lambda call: None
+
+    async def create_partition(
+        self, kind: int, tag: str, config: QueueConfig | None = None, replication_factor: int = 3
+    ) -> PartitionInfo:
+        self._step("create")
+        return self.made(kind, tag, config)
 
     async def delete_partition(self, partition: int, tag: str) -> None:
         self._step("delete")

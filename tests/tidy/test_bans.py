@@ -101,10 +101,22 @@ def test_ban_finds_its_example(ban: Ban) -> None:
     assert re.search(ban.pattern, ban.example, re.MULTILINE)
 
 
+# An option for a registry, with its value or the rest of its name.
+PLACE = re.escape(str(ROOT)) + r"\b|/(home|Users)/\w+/\w*/?penstock\b|--(extra-)?index[-= ]|find-links"
+
+
+@pytest.mark.parametrize(
+    "example",
+    [f"{ROOT}/x", "/home/ann/penstock", "--index https://r", "--index=r", "pip -i x --extra-index=r", "--find-links=x"],
+)
+def test_place_of_one_machine_is_known_as_one(example: str) -> None:
+    assert re.search(PLACE, example)
+    assert re.search(PLACE, example.replace("--index ", "--index" + "-url "))
+
+
 def test_files_name_no_place_of_one_machine() -> None:
     """Somebody else's clone lies elsewhere; no registry's address belongs in the repository."""
-    here = re.escape(str(ROOT))
-    home = re.compile(here + r"\b|/(home|Users)/\w+/\w*/?penstock\b|--(extra-)?index-url|find-links")
+    home = re.compile(PLACE)
     found = [
         f"{name}:{number}"
         for name in files()

@@ -65,7 +65,9 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
         headers += ((HEADER_GROUP, letter.group.encode()),)
     if target.fifo is None:
         message_id = ids.moved_from(leased.partition, offset)
-        return encode_body(seal_as(target.sealing_key, message_id, sender, letter.opened.content), None, headers)
+        # Without the deduplication id it was sent with, if any: that would have its id made from where it lies.
+        content = msgspec.structs.replace(letter.opened.content, dedup_id="")
+        return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
     dead = letter.dead
     old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)

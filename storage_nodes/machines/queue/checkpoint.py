@@ -1,10 +1,9 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, scalars, runs, ahead, dedup, groups, routes]
+    [version, scalars, runs, ahead, dedup, groups, config]
 
-    scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms, retention_ms, in_flight_max,
-              sent, received, deleted, expired, purged, fifo, dedup_window_ms, max_receives, dead_letter_partition,
-              duplicates, dead_lettered]
+    scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
+              sent, received, deleted, expired, purged, duplicates, dead_lettered]
     runs     `live` by offset, flat (gap, count, deadline_ms - sent_ms, delivery, first_received_ms - sent_ms,
              sent_ms - previous sent_ms)...; a run is a stretch of neighbouring offsets with equal entries, gap = its
              first offset less the end of the run before. Messages that were acquired together share a run, and the
@@ -12,10 +11,13 @@
     ahead    `deleted_ahead`, flat (gap, length)...
     dedup    see dedup.py
     groups   see fifo_state.py; empty for a standard queue
-    routes   [closed, partitions of dead_letter_groups...]; missing in older ones of this version: [0]
+    config   the fields of a QueueConfig, by position
 
-Version 1 had the first twelve scalars in place of the second field, and ended with `ahead` as single offsets, each less
-the one before. Equal states give equal bytes: replicas can be compared by their checkpoints.
+Version 2 had no last field, but retention_ms and in_flight_max before `sent` among the scalars, and fifo,
+dedup_window_ms, max_receives and dead_letter_partition after `purged`. Version 1 had the first twelve of these scalars
+in place of the second field, and ended with `ahead` as single offsets, each less the one before.
+
+Equal states give equal bytes: replicas can be compared by their checkpoints.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ import msgspec
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 
-VERSION = 2
-SCALARS = 18
+VERSION = 3
+SCALARS = 12
+_VERSION_2_SCALARS = 18
 _VERSION_1_SCALARS = 12
 _VERSION_1_REST = [0, DEDUP_WINDOW_MS_DEFAULT, 0, 0, 0, 0]
-_NO_ROUTES = [0]
+_FIFO = 2  # of the config
 
 # (deadline_ms, delivery, first_received_ms, sent_ms) of a message that is delivered or delayed.
 #   delivery 0: delayed, deadline_ms = when it is due; first_received_ms is 0
@@ -55,17 +58,17 @@ class Checkpoint(NamedTuple):
     ahead: OffsetRanges
     dedup: list[Any]
     groups: list[Any]
-    routes: list[int]
+    config: list[Any]
 
     @property
     def is_fifo(self) -> bool:
-        return bool(self.scalars[12])
+        return bool(self.config[_FIFO])
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups, routes = checkpoint
+    scalars, live, ahead, dedup, groups, config = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, routes])
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config])
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -74,11 +77,12 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
         fields = _decode(blob)
         if fields and fields[0] == 1 and len(fields) == _VERSION_1_SCALARS + 3:
             return _read_version_1(fields)
-        if not fields or fields[0] != VERSION or len(fields) not in (6, 7) or len(fields[1]) != SCALARS:
+        if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
+            return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
+        if not fields or fields[0] != VERSION or len(fields) != 7 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
-        _, scalars, runs, ahead, dedup, groups, *last = fields
-        routes = last[0] if last else _NO_ROUTES
-        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, routes)
+        _, scalars, runs, ahead, dedup, groups, config = fields
+        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config)
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -89,7 +93,14 @@ def _read_version_1(fields: list[Any]) -> Checkpoint:
     ahead = OffsetRanges()
     for offset in accumulate(fields[-1]):
         ahead.add(offset, offset + 1)
-    return Checkpoint([*fields[1:-2], *_VERSION_1_REST], _unpack_runs(fields[-2]), ahead, [], [], _NO_ROUTES)
+    return _of_version_2([*fields[1:-2], *_VERSION_1_REST], _unpack_runs(fields[-2]), ahead, [], [])
+
+
+def _of_version_2(
+    scalars: list[int], live: Live, ahead: OffsetRanges, dedup: list[Any], groups: list[Any]
+) -> Checkpoint:
+    config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
+    return Checkpoint([*scalars[:5], *scalars[7:12], *scalars[16:]], live, ahead, dedup, groups, config)
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -13,7 +13,9 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
                              again  offsets delivered before, or delayed ones that are due
     2 DELETED              flat (offset, delivery)...
-    3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms
+    3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
+                           NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
+                           not count
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed
     5 PURGED               -
@@ -23,6 +25,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              again  offsets delivered before, or delayed ones that are due
                              fresh  flat (offset, sent_ms)..., messages never delivered before
     8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
+   20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
 and walking a flat list of integers costs a third of a list of pairs.
@@ -44,6 +47,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     RECEIPTS_PER_CALL_MAX,
     RECORD_BYTES_MAX,
+    UNPARK_GROUPS_MAX,
 )
 from storage_nodes.protocol.records import decode_body, encode_body
 
@@ -55,6 +59,10 @@ PURGED = 5
 CONFIGURED = 6
 LEASED = 7
 DEAD_LETTERED = 8
+UNPARKED = 20
+
+# In the place of a visibility.
+NACKED = -1
 
 # Positions of the fields that all kinds have.
 KIND, TERM, SEQUENCE, TIME_MS, FIRST_FIELD = range(5)
@@ -65,7 +73,7 @@ COMMAND_ITEMS_MAX = 10_000
 LEASED_ITEMS_MAX = 2_000
 # Messages that one batch may expire; what is left is expired by the batches that follow.
 EXPIRED_PER_COMMAND_MAX = 10_000
-# Purges and configurations in one control batch.
+# Purges, configurations and the like in one control batch.
 SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
 # Largest msgpack forms: an integer takes 9 bytes, a small array's header 1. The last call or range may overshoot the
@@ -77,6 +85,7 @@ _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX
 _DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * 9
 _DELETED_BYTES_MAX = _ITEMS_MAX * 18
 _CHANGED_BYTES_MAX = _ITEMS_MAX * 27
+_SINGLE_BYTES_MAX = 200 + UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3)
 _EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
 _BATCH_BYTES_MAX = (
     max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX)
@@ -84,7 +93,7 @@ _BATCH_BYTES_MAX = (
     + _DELETED_BYTES_MAX
     + _CHANGED_BYTES_MAX
     + _EXPIRED_BYTES_MAX
-    + 100 * SINGLE_COMMANDS_PER_BATCH_MAX
+    + _SINGLE_BYTES_MAX * SINGLE_COMMANDS_PER_BATCH_MAX
 )
 assert max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX, _CHANGED_BYTES_MAX, _EXPIRED_BYTES_MAX) < RECORD_BYTES_MAX - 1_000
 assert _BATCH_BYTES_MAX < BATCH_BYTES_MAX - 1_000, "one control batch holds all that is taken at once"
@@ -95,6 +104,11 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 
 Command = list[Any]
+
+
+def uncounted(visibility_ms: int) -> int:
+    """What stands in the place of a visibility when the receive is not to count. Its own inverse."""
+    return NACKED - 1 - visibility_ms
 
 
 def encode_command(command: Command) -> bytes:

@@ -72,6 +72,8 @@ class Letter(NamedTuple):
     receives: int
     first_received_ms: int
     sent_ms: int
+    died_ms: int
+    receives_max: int
 
 
 class DeadLetter(NamedTuple):

@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage_nodes.limits import ATTEMPT_MS_MAX, FIFO_READ_AHEAD_MESSAGES_MAX, READ_AHEAD_MESSAGES_MAX
-from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, LEASED, Command
-from storage_nodes.machines.queue.effects import Deliver, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.limits import (
+    ATTEMPT_MS_MAX,
+    FIFO_READ_AHEAD_MESSAGES_MAX,
+    PARKED_GROUPS_MAX,
+    READ_AHEAD_MESSAGES_MAX,
+)
+from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, LEASED, UNPARKED, Command
+from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Groups, Refuse, Token
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader, answers_of, overloaded
@@ -52,7 +57,7 @@ class FifoLeader(Leader):
         if attempt and attempt in self._attempts_under_way:
             return [Refuse(token, ErrorCode.OVERLOADED, "this attempt is on its way")]
         effects: list[Effect] = []
-        if attempt and self._renew(token, attempt, visibility_ms, time_ms):
+        if attempt and not self._is_paused and self._renew(token, attempt, visibility_ms, time_ms):
             return self._settle(effects, time_ms)
         if not messages_max:
             return self._settle([Deliver(token, [])], time_ms)  # it was only asked whether the attempt is known here
@@ -68,6 +73,13 @@ class FifoLeader(Leader):
         self._staging.receipts(receipts, token)
         return self._settle([], self._time_ms)
 
+    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
+        """Hand these groups out again; none named = all. Answered with a code each."""
+        return self._single([UNPARKED, groups], token, self._advance(now_ms))
+
+    def known_count(self, group: bytes) -> int:
+        return self._window.known_count(group)
+
     def take_commands(self, now_ms: int) -> list[bytes]:
         return self._staging.take(self._advance(now_ms), 0)  # the fold of a FIFO queue moves the cursor by itself
 
@@ -82,6 +94,8 @@ class FifoLeader(Leader):
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
         """Stage a lease on as many messages of as few groups as there are free; False if there is nothing."""
+        if self._is_paused:
+            return False
         window, staging = self._window, self._staging
         room = min(messages_max, self._state.config.in_flight_max - self.in_flight_count, staging.leased_room)
         parts: list[bytes | Sequence[int]] = []
@@ -158,8 +172,22 @@ class FifoLeader(Leader):
             keys = self._keys(offsets)
             super()._fold_rare(command, offset, taken, effects)
             self._follow_gone(offsets, keys)
+        elif kind == UNPARKED:
+            parked = list(self._state.parked)
+            codes = self._state.fold_unparked(command)
+            self._window.unparked(parked)
+            effects += [Answer(asker.token, codes) for asker in taken.askers]
         else:
+            parked = list(self._state.parked)
             super()._fold_rare(command, offset, taken, effects)
+            self._window.unparked(parked)
+
+    def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
+        state = self._state
+        if state.config.park_groups and len(state.parked) >= PARKED_GROUPS_MAX:
+            self._move_again_ms = 0  # looked at again when groups are unparked
+            return
+        super()._move_dead(effects, time_ms)
 
     def _fold_leased(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
         state, leases, window = self._state, self._leases, self._window
@@ -231,7 +259,7 @@ class FifoLeader(Leader):
 
     @property
     def _fetch_may_help(self) -> bool:
-        return self._may_read_on and not self._window.has_offers
+        return self._may_read_on and not self._window.has_offers and not self._is_paused
 
     @property
     def _may_read_on(self) -> bool:

@@ -7,12 +7,14 @@ messages, so there are never more of them than messages wait.
 
     group_of   message group of every message in `live`. A group with a message in flight is locked (R26), so who leads
                next knows every lock by the fold alone.
+    parked     groups that are held because a message of theirs became a dead letter (parking.py)
     attempts   receives that may be asked for again: attempt id -> (time_ms, deadline_ms, flat (offset, delivery)...)
 
 Leases are folded before anything is delivered, so a receipt always names a message in `live`, or one that is gone.
 
 In the checkpoint: [flat (group, offsets, each less the one before)...,
-                    flat (attempt, time_ms, deadline_ms, receipts)...]
+                    flat (attempt, time_ms, deadline_ms, receipts)...,
+                    see parking.py]
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
 from storage_nodes.machines.queue.checkpoint import Entry
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
+from storage_nodes.machines.queue.parking import ParkedGroups
 from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
@@ -36,12 +39,13 @@ class Attempt(NamedTuple):
 
 
 class FifoState(QueueState):
-    __slots__ = ("attempts", "group_of")
+    __slots__ = ("attempts", "group_of", "parked")
 
     def __init__(self, config: QueueConfig) -> None:
         super().__init__(config)
         self.group_of: dict[int, bytes] = {}
         self.attempts: OrderedDict[bytes, Attempt] = OrderedDict()
+        self.parked = ParkedGroups()
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -157,14 +161,29 @@ class FifoState(QueueState):
     def fold_dead_lettered(self, command: Command) -> list[int]:
         moved = super().fold_dead_lettered(command)
         for offset in moved:
-            del self.group_of[offset]
+            group = self.group_of.pop(offset)
+            if self.config.park_groups:
+                self.parked.park(group, command[TIME_MS], offset)
         return moved
+
+    def fold_unparked(self, command: Command) -> list[ErrorCode]:
+        return self.parked.unpark(command[FIRST_FIELD])
+
+    def fold_configured(self, command: Command) -> None:
+        super().fold_configured(command)
+        if not self.config.park_groups:
+            self.parked.clear()
+
+    @property
+    def parked_count(self) -> int:
+        return len(self.parked)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
         result = super().fold_purged(command, offset)
         if result[0] is ErrorCode.OK:
             self.group_of.clear()
             self.attempts.clear()
+            self.parked.clear()
         return result
 
     # --- inside -----------------------------------------------------------------------------------------------
@@ -190,10 +209,11 @@ class FifoState(QueueState):
             last_of[group] = offset
         groups = [field for group in sorted(offsets_of) for field in (group, offsets_of[group])]
         attempts = [field for attempt, known in self.attempts.items() for field in (attempt, *known)]
-        return [groups, attempts]
+        return [groups, attempts, self.parked.pack()]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
-        groups, attempts = packed
+        groups, attempts, *later = packed  # a checkpoint of an earlier version has nothing parked
+        self.parked = ParkedGroups.unpack(later[0]) if later else ParkedGroups()
         self.group_of = {}
         fields = iter(groups)
         for group, gaps in zip(fields, fields, strict=True):

@@ -18,7 +18,7 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from storage_nodes.limits import FIFO_READ_AHEAD_MESSAGES_MAX
 from storage_nodes.machines.queue.effects import FreshRange, Groups
@@ -176,8 +176,10 @@ class GroupWindow:
     def run(self, group: Group, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
 
-        None while any of its messages is in flight (R26) or dead; none from a delayed one on.
+        None while any of its messages is in flight (R26) or dead, or it is parked; none from a delayed one on.
         """
+        if group.key in self._state.parked:
+            return _NOTHING
         assert not group.leases_under_way, "locked groups are not offered"
         live, leases = self._state.live, self._leases
         again = 0
@@ -216,6 +218,18 @@ class GroupWindow:
             group.offered = first
             heapq.heappush(self._offers, (first, group.key))
 
+    def unparked(self, keys: Iterable[bytes]) -> None:
+        """These are held no more."""
+        for key in keys:
+            group = self.groups.get(key)
+            if group is not None:
+                self.offer(group)
+
+    def known_count(self, key: bytes) -> int:
+        """Messages of a group, as far as the window reaches."""
+        group = self.groups.get(key)
+        return 0 if group is None else len(group.back) + len(group.fresh) - group.head
+
     def became_ready(self, offsets: list[int]) -> None:
         for offset in offsets:
             self.offer(self.groups[self._state.group_of[offset]])
@@ -238,9 +252,7 @@ class GroupWindow:
         return group
 
     def _add_fresh(self, offset: int, key: bytes) -> None:
-        group = self.groups.get(key)
-        if group is None:
-            group = self.groups[key] = Group(key)
+        group = self.groups.get(key) or self._group(key)
         group.fresh.append(offset)
         self.count += 1
         if len(group.fresh) - group.head == 1:

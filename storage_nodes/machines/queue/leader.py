@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
-import msgspec
-
 from storage_nodes.limits import (
     DEAD_LETTER_PAUSE_MS_MAX,
     DEAD_LETTER_PAUSE_MS_MIN,
@@ -53,8 +51,9 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.staging import Staging, Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
+from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
 
@@ -77,6 +76,7 @@ class Leader:
         "_move_again_ms",
         "_move_pause_ms",
         "_moving",
+        "_pauses_staged",
         "_probes",
         "_retention_check_ms",
         "_staging",
@@ -89,8 +89,7 @@ class Leader:
     def __init__(self, state: QueueState, term: int) -> None:
         self._state = state
         self._time_ms = state.last_ms
-        config = state.config
-        self._leases = Leases(state.live, config.max_receives if config.dead_letter_partition else 0)
+        self._leases = Leases(state.live, state.receives_max, state.retry)
         self._window = Window(state.cursor)
         self._staging = Staging(term)
         self._waiters = Waiters()
@@ -101,6 +100,7 @@ class Leader:
         self._moving: list[int] = []  # dead letters whose move is under way
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        self._pauses_staged = 0  # configurations on their way that pause the queue
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -121,7 +121,11 @@ class Leader:
         picks = self._pick(messages_max, visibility_ms, time_ms)
         if picks:
             effects.append(Deliver(token, picks))
-        elif wait_until_ms == 0 and self.in_flight_count >= self._state.config.in_flight_max:
+        elif (
+            wait_until_ms == 0
+            and self.in_flight_count >= self._state.config.in_flight_max
+            and not self._is_paused
+        ):
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
         else:
             effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
@@ -159,7 +163,9 @@ class Leader:
         return self._single([PURGED], token, self._advance(now_ms))
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
-        return self._single([CONFIGURED, *msgspec.structs.astuple(config)], token, self._time_ms)
+        # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
+        self._pauses_staged += config.paused and not self._is_overloaded
+        return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
@@ -243,6 +249,7 @@ class Leader:
             *self._count_groups(),
             state.duplicates,
             state.dead_lettered,
+            state.parked_count,
         )
 
     def start(self, now_ms: int) -> list[Effect]:
@@ -304,9 +311,8 @@ class Leader:
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
-            config = state.config
-            receives_max = config.max_receives if config.dead_letter_partition else 0
-            self._became_ready(self._leases.set_receives_max(receives_max))
+            self._pauses_staged -= state.config.paused
+            self._became_ready(self._leases.configure(state.receives_max, state.retry))
             effects += [Answer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
@@ -337,7 +343,12 @@ class Leader:
 
     @property
     def _fetch_may_help(self) -> bool:
-        return not self._window.ranges and self._window.end < self._state.log_end and self._state.fresh_count > 0
+        state, window = self._state, self._window
+        return not window.ranges and window.end < state.log_end and state.fresh_count > 0 and not self._is_paused
+
+    @property
+    def _is_paused(self) -> bool:
+        return self._state.config.paused or self._pauses_staged > 0
 
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
@@ -381,7 +392,7 @@ class Leader:
         state, staging, window = self._state, self._staging, self._window
         room = min(messages_max, state.config.in_flight_max - self.in_flight_count, staging.picks_room)
         picks: list[Pick] = []
-        if room <= 0:
+        if room <= 0 or state.config.paused or self._pauses_staged:
             return picks
         deadline_ms = time_ms + visibility_ms
         if self._leases.ready_count:
@@ -460,8 +471,11 @@ class Leader:
         self._moving = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
         letters = []
         for offset in self._moving:
-            _, receives, first_received_ms, sent_ms = self._state.live[offset]
-            letters.append(Letter(offset, receives, first_received_ms, sent_ms))
+            died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
+            receives_max = self._leases.receives_max
+            letters.append(
+                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max)
+            )
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:

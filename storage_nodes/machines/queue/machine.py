@@ -42,17 +42,20 @@ from storage_nodes.machines.queue.commands import (
     LEASED,
     PURGED,
     TIME_MS,
+    UNPARKED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
+    uncounted,
 )
 from storage_nodes.machines.queue.effects import BatchFacts, Duplicated, Effect, FreshRange, Groups, Refuse, Token
 from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import MessageState, QueueConfig, QueueStats
+from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
@@ -156,7 +159,8 @@ class QueueMachine:
         return self._desk().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
-        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once)."""
+        """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
+        visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
         return self._desk().change_visibility(token, changes, now_ms)
@@ -165,7 +169,8 @@ class QueueMachine:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
         if self._term < 0:
             return []
-        return self._desk().change_visibility(None, [(offset, delivery, 0) for offset, delivery in picks], now_ms)
+        back = uncounted(0)
+        return self._desk().change_visibility(None, [(offset, delivery, back) for offset, delivery in picks], now_ms)
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
@@ -181,6 +186,11 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dedup_window_ms is out of range")]
         if not 0 <= config.max_receives <= RECEIVES_MAX or config.dead_letter_partition < 0:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "max_receives or dead_letter_partition is out of range")]
+        problem = policy_problem(config)
+        if problem is not None:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, problem)]
+        if config.park_groups and not config.fifo:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
         if not config.fifo and (config.closed or config.dead_letter_groups):
@@ -188,6 +198,15 @@ class QueueMachine:
         if len(config.dead_letter_groups) > DEAD_LETTER_GROUPS_MAX or min(config.dead_letter_groups, default=1) < 1:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
         return self._desk().configure(token, config)
+
+    def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
+        """Hand parked groups out again; none named = all of them."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        desk = self._desk()
+        if not isinstance(desk, FifoLeader):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
+        return desk.unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -245,21 +264,32 @@ class QueueMachine:
             waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
             return (MessageState.WAITING, 0, 0, 0) if waits else None
         deadline_ms, delivery, _, sent_ms = entry
-        if deadline_ms <= now_ms:
+        due_ms = state.due_ms(offset, entry)
+        if due_ms <= now_ms:
             return MessageState.WAITING, delivery, 0, sent_ms
-        return MessageState.IN_FLIGHT if delivery else MessageState.DELAYED, delivery, deadline_ms, sent_ms
+        is_leased = delivery and deadline_ms > now_ms
+        return MessageState.IN_FLIGHT if is_leased else MessageState.DELAYED, delivery, due_ms, sent_ms
 
     def stats(self, now_ms: int) -> QueueStats:
         if self._leader is not None:
             return self._leader.stats(now_ms)
         state = self.state
-        ready = [entry[3] for entry in state.live.values() if entry[0] <= now_ms]
+        ready = [entry[3] for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms]
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
-        return QueueStats(
-            state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, state.duplicates, state.dead_lettered
-        )
+        totals = (state.duplicates, state.dead_lettered, state.parked_count)
+        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
+
+    def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
+        """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""
+        state = self.state
+        if not isinstance(state, FifoState) or not state.parked:
+            return []
+        desk = self._desk()
+        assert isinstance(desk, FifoLeader)
+        page = state.parked.page(after, groups_max)
+        return [ParkedGroup(group, *parked, desk.known_count(group)) for group, parked in page]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -310,6 +340,9 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == UNPARKED:
+        assert isinstance(state, FifoState), "groups of a standard queue"
+        state.fold_unparked(command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)

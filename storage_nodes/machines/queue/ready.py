@@ -10,6 +10,7 @@ Leases. Timers are per range of messages acquired together, not per message. A t
 it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not become
 ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were received
 `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but *dead*.
+With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from storage_nodes.limits import READ_AHEAD_MESSAGES_MAX
-from storage_nodes.machines.queue.checkpoint import Live
+from storage_nodes.machines.queue.checkpoint import Entry, Live
 from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.protocol.deliveries import RECEIVES_MASK
 
 # Garbage that a heap with lazy deletion may hold beside as many valid entries again.
 _GARBAGE_MAX = 1_024
@@ -105,11 +108,12 @@ class Window:
 class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
-    __slots__ = ("_held", "_live", "_order", "_ready", "_timers", "dead", "delayed", "receives_max")
+    __slots__ = ("_held", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max")
 
-    def __init__(self, live: Live, receives_max: int) -> None:
+    def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
         self._live = live
         self.receives_max = receives_max  # 0 = messages may be received for ever
+        self._retry = retry
         self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
         self._order: list[int] = []  # heap over _ready, may hold offsets that left it
@@ -134,27 +138,35 @@ class Leases:
             deadline_ms, first, last = timers[0]
             for offset in range(first, last + 1):
                 entry = live.get(offset)
-                if entry is not None and entry[0] == deadline_ms and not self._is_due(offset):
+                if entry is not None and self._due_ms(offset, entry) == deadline_ms and not self._is_due(offset):
                     return deadline_ms
             heapq.heappop(timers)
         return 0
 
     def set_timer(self, deadline_ms: int, first: int, last: int) -> None:
-        heapq.heappush(self._timers, (deadline_ms, first, last))
+        if self._retry is None:
+            heapq.heappush(self._timers, (deadline_ms, first, last))
+        else:
+            for offset in range(first, last + 1):
+                entry = self._live.get(offset)
+                if entry is not None:
+                    heapq.heappush(self._timers, (self._due_ms(offset, entry), offset, offset))
         if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
             self._rebuild()
 
     def advance(self, now_ms: int) -> list[int]:
         """Make ready what is due; what that is."""
-        timers, live, ready = self._timers, self._live, self._ready
+        timers, live, ready, retry = self._timers, self._live, self._ready, self._retry
         due: list[int] = []
         while timers and timers[0][0] <= now_ms:
             deadline_ms, first, last = heapq.heappop(timers)
             for offset in range(first, last + 1):
                 entry = live.get(offset)
-                if entry is None or entry[0] != deadline_ms or offset in ready or offset in self._held:
+                if entry is None or offset in ready or offset in self._held:
                     continue
-                if self.receives_max and entry[1] >= self.receives_max:
+                if (entry[0] if retry is None else self._due_ms(offset, entry)) != deadline_ms:
+                    continue
+                if self.receives_max and entry[1] & RECEIVES_MASK >= self.receives_max:
                     self.dead.add(offset)
                     continue
                 due.append(offset)
@@ -173,15 +185,18 @@ class Leases:
             heapq.heappush(self._order, offset)
         return revived
 
-    def set_receives_max(self, receives_max: int) -> list[int]:
-        """The configuration changed; what is ready now and was not."""
+    def configure(self, receives_max: int, retry: RetryPolicy | None) -> list[int]:
+        """The configuration changed; what is ready now and was not. What is ready stays so."""
         self.receives_max = receives_max
         live = self._live
-        revived = self.revive([o for o in self.dead if not receives_max or live[o][1] < receives_max])
+        revived = self.revive([o for o in self.dead if not receives_max or live[o][1] & RECEIVES_MASK < receives_max])
         if receives_max:
-            died = {offset for offset in self._ready if live[offset][1] >= receives_max}
+            died = {offset for offset in self._ready if live[offset][1] & RECEIVES_MASK >= receives_max}
             self._ready -= died
             self.dead |= died
+        if retry is not None or self._retry is not None:
+            self._retry = retry
+            self._rebuild()
         return revived
 
     def is_ready(self, offset: int) -> bool:
@@ -259,8 +274,16 @@ class Leases:
     def _is_due(self, offset: int) -> bool:
         return offset in self._ready or offset in self.dead
 
+    def _due_ms(self, offset: int, entry: Entry) -> int:
+        return entry[0] if self._retry is None else self._retry.due_ms(offset, entry, self.receives_max)
+
     def _rebuild(self) -> None:
-        """Timers from `live`: neighbours that share a deadline share a timer."""
+        """Timers from `live`: neighbours that share a deadline share a timer, where nothing is due later than that."""
+        if self._retry is not None:
+            due = [(self._due_ms(o, entry), o, o) for o, entry in self._live.items() if not self._is_due(o)]
+            heapq.heapify(due)
+            self._timers = due
+            return
         timers: list[tuple[int, int, int]] = []
         first = end = deadline_ms = -1
         for offset, entry in self._live.items():

@@ -27,9 +27,11 @@ import msgspec
 
 from storage_nodes.limits import DEAD_LETTERS_BY_AGE_MAX, DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
-from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
+from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 from storage_nodes.protocol.records import (
@@ -43,6 +45,18 @@ from storage_nodes.protocol.records import (
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
+
+
+def config_fields(config: QueueConfig) -> list[Any]:
+    """As commands and checkpoints hold a configuration: its fields by position."""
+    return list(msgspec.structs.astuple(config))
+
+
+def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
+    """The inverse; what an earlier version did not write yet is as in `rest`."""
+    config = QueueConfig(*fields, *config_fields(rest)[len(fields) :])
+    # It came as a list; configurations are shared by what they are, and a list is nothing to go by.
+    return msgspec.structs.replace(config, dead_letter_groups=tuple(config.dead_letter_groups))
 
 
 class Noted:
@@ -78,11 +92,13 @@ class QueueState:
         "log_end",
         "purged",
         "received",
+        "retry",
         "sent",
     )
 
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
+        self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
@@ -225,9 +241,23 @@ class QueueState:
             if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
             else:
-                live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                if visibility_ms > 0:
+                    live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                else:
+                    live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
+        if visibility_ms == NACKED:
+            return (now_ms, *entry[1:])
+        delivery = entry[1]
+        if visibility_ms < NACKED:
+            delivery, visibility_ms = released(delivery), uncounted(visibility_ms)
+        end_ms = now_ms + visibility_ms
+        # Due when the caller said: the pause that follows a lease is set back.
+        pause_ms = self.due_ms(offset, (end_ms, delivery, 0, 0)) - end_ms
+        return (end_ms - pause_ms, delivery, entry[2], entry[3])
 
     def fold_expired(self, command: Command) -> None:
         cursor, ranges, offsets = command[FIRST_FIELD : FIRST_FIELD + 3]
@@ -260,15 +290,11 @@ class QueueState:
 
     def fold_configured(self, command: Command) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
-        fields = command[FIRST_FIELD:]
-        config = QueueConfig(*fields, *msgspec.structs.astuple(self.config)[len(fields) :])
-        self.config = msgspec.structs.replace(
-            config,
-            fifo=self.config.fifo,
-            # Others take its messages by then: a configuration that comes late must not open it again.
-            closed=self.config.closed or config.closed,
-            dead_letter_groups=tuple(config.dead_letter_groups),
-        )
+        config = config_of(command[FIRST_FIELD:], self.config)
+        # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
+        closed = self.config.closed or config.closed
+        self.config = msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed)
+        self.retry = RetryPolicy.of(config)
         self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -295,39 +321,53 @@ class QueueState:
                 return True
         return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
 
+    def due_ms(self, offset: int, entry: Entry) -> int:
+        """When a message in `live` is available: at the end of its lease, or a pause later."""
+        if self.retry is None:
+            return entry[0]
+        return self.retry.due_ms(offset, entry, self.receives_max)
+
+    @property
+    def receives_max(self) -> int:
+        """So many receives make a message a dead letter; 0 = none do."""
+        return self.config.max_receives if self.config.dead_letter_partition else 0
+
+    @property
+    def parked_count(self) -> int:
+        """Groups that are held; only FIFO queues have any."""
+        return 0
+
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
         return min(self.cursor, min(self.live)) if self.live else self.cursor
 
     def checkpoint(self) -> bytes:
-        config = self.config
         scalars = [
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            config.retention_ms, config.in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            int(config.fifo), config.dedup_window_ms, config.max_receives, config.dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ]  # fmt: skip
-        routes = [int(config.closed), *config.dead_letter_groups]
         return encode_checkpoint(
-            Checkpoint(scalars, self.live, self.deleted_ahead, self.dedup.pack(), self._pack_groups(), routes)
+            Checkpoint(
+                scalars,
+                self.live,
+                self.deleted_ahead,
+                self.dedup.pack(),
+                self._pack_groups(),
+                config_fields(self.config),
+            )
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
         self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
-            retention_ms, in_flight_max,
             self.sent, self.received, self.deleted, self.expired, self.purged,
-            fifo, dedup_window_ms, max_receives, dead_letter_partition,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
-        closed, *dead_letter_groups = checkpoint.routes
-        self.config = QueueConfig(
-            retention_ms, in_flight_max, bool(fifo), dedup_window_ms, max_receives, dead_letter_partition,
-            bool(closed), tuple(dead_letter_groups),
-        )  # fmt: skip
-        self.dedup.window_ms = dedup_window_ms
+        self.config = config_of(checkpoint.config, QueueConfig())
+        self.retry = RetryPolicy.of(self.config)
+        self.dedup.window_ms = self.config.dedup_window_ms
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
 

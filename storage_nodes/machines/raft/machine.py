@@ -151,6 +151,12 @@ class RaftMachine(Elections):
 
     # --- inputs: the configuration --------------------------------------------------------------------------
 
+    def was_made_voter(self) -> None:
+        """It is known from elsewhere that the change which brought this replica is done. If it knows nothing of that it
+        has lost its log: it is no blank learner, but a voter that may lack what it acknowledged (R12)."""
+        if self.suspect:
+            self.members.lost_log = True
+
     def refusal_of(self, change: Change) -> Refusal | None:
         """Why `change` cannot be begun now; None where `change_configuration` begins it, or it is so already."""
         lead = self._lead

@@ -25,9 +25,19 @@ the *boot* configuration, with which the replica was created.
 votes and acknowledgements it knows nothing of. Given a second time, in an old epoch, they could elect a second leader
 of that epoch, or commit what a later one overwrote. So until it has an epoch it hears nothing but appends and snapshots
 that say that they are for a learner, and its vote in the first epoch it enters belongs to the leader of that epoch.
-That leader has the entry that made it a learner, and wins no epoch without the removal before it; nobody without that
-removal can win a later epoch; and in earlier ones this replica promises nothing. Promotion asks for an acknowledgement
-beyond the entry that added it, which the earlier replica cannot have given.
+That leader has the entry that made it a learner, and wins no epoch without the removal before it; and in earlier ones
+this replica promises nothing. Promotion asks for an acknowledgement beyond the entry that added it, which the earlier
+replica cannot have given.
+
+In later epochs that is not enough. A candidate that missed the removal and what was committed since asks the voters of
+long ago; the earlier replica, which held what it lacks, would have refused it, and the new one, still empty, does not
+(seed 3000645 of the simulation). So a replica that comes by a move is suspect (R12) until it holds what is committed:
+until then its vote counts where all voters gave theirs, and only there.
+
+**A voter that is blank again** has lost its whole log, and its vote with it. Its leader knows it as a voter, so nothing
+it sends is for a learner. That the change which brought it is done, and with it that it was made a voter, the cluster
+log proves (`node/holdings.py`): from then on it hears whoever speaks, like any voter that lost its disk, and is suspect
+like one (`was_made_voter`).
 
 **A leader that is removed** leads until the entry is committed, without counting itself, then hands over.
 """
@@ -108,13 +118,15 @@ class Membership:
     """The configuration in force at one replica, and what follows from it. Read anew whenever the log's changed."""
 
     __slots__ = (
-        "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "quorum", "settled",
-        "voters",
+        "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "lost_log", "quorum",
+        "settled", "voters",
     )  # fmt: skip
 
     def __init__(self, node_id: int, boot: Configuration, history: Sequence[ConfigurationEntry], commit: int) -> None:
         self._node_id = node_id
         self._boot = boot
+        # Made as a learner and a voter since, whatever its log knows of that.
+        self.lost_log = False
         # The one before the configuration in force: in force again if that one is cut off.
         self.before = boot
         self.configuration = boot
@@ -147,13 +159,14 @@ class Membership:
 
     def blank(self, epoch: int) -> bool:
         """Created as a learner, and nobody has led it in any epoch yet."""
-        return epoch == 0 and self._node_id in self._boot.learners
+        return epoch == 0 and not self.lost_log and self._node_id in self._boot.learners
 
 
 class Grouped:
     """What others may ask a machine about its group."""
 
     __slots__ = ()
+    epoch: int
     members: Membership
 
     @property
@@ -165,6 +178,10 @@ class Grouped:
     def configuration_pending(self) -> bool:
         """Is it not known to be committed?"""
         return not self.members.settled
+
+    def waits_to_be_added(self) -> bool:
+        """Has no leader made this learner's acquaintance yet? It has no say, and its group none without it."""
+        return not self.members.is_voter and self.members.blank(self.epoch)
 
     @property
     def history(self) -> Sequence[ConfigurationEntry]:

@@ -7,19 +7,21 @@ Commands are msgpack arrays in control records whose key is (int16 0, int16 20):
 
     1 TRIMMED      time_ms, log_start            the log start only moves forward
     2 CONFIGURED   time_ms, retention_ms, retention_bytes (0 = no limit)
+    3 to 10        of consumer groups            `consumers.py`
 
-The checkpoint is a msgpack array, version first:
+The checkpoint is a msgpack array, version first; it is of version 1 as long as there was no group:
 
-    [version, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
+    [1, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
      [[first_offset, last_offset, oldest_ms, newest_ms, bytes]...]]
+    [2, what version 1 has, consumers]
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -28,14 +30,20 @@ from storage_nodes.limits import (
     RETENTION_MS_DEFAULT,
     RETENTION_MS_MAX,
     RETENTION_MS_MIN,
+    STREAM_COMMANDS_LEFT_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.stream.consumers import Consumers
+from storage_nodes.machines.stream.desk import GroupDesk, GroupRequest, View
+from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse, Token, not_leader
 from storage_nodes.machines.stream.readers import Readers
 from storage_nodes.machines.stream.retention import Mark, Marks
 from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import Empty
 from storage_nodes.protocol.records import decode_body, encode_body
 
 CHECKPOINT_VERSION = 1
+CHECKPOINT_VERSION_GROUPS = 2
 CONTROL_STREAM_KEY = struct.pack(">hh", 0, 20)
 TRIMMED = 1
 CONFIGURED = 2
@@ -43,7 +51,6 @@ RETENTION_CHECK_MS_MIN = 1_000
 RETENTION_CHECKS_PER_RETENTION = 100
 CONFIGURES_PER_BATCH_MAX = 64
 
-Token = Hashable
 Records = Callable[[], Iterable[tuple[int, bytes]]]
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -65,31 +72,6 @@ class StreamBatchFacts(Protocol):
     def is_control(self) -> bool: ...
 
 
-class ReadNow(NamedTuple):
-    """Read the log from `offset` up to the high watermark and answer (with nothing, if the wait ran out)."""
-
-    token: Token
-    offset: int
-
-
-class Answer(NamedTuple):
-    token: Token
-    result: list[ErrorCode]
-
-
-class Refuse(NamedTuple):
-    token: Token
-    code: ErrorCode
-    text: str
-
-
-class Propose(NamedTuple):
-    """Commands are staged: call `take_commands()` for the next group commit."""
-
-
-Effect = ReadNow | Answer | Refuse | Propose
-
-
 class CheckpointError(ValueError):
     """Bytes that are no checkpoint of a version this code reads."""
 
@@ -99,6 +81,8 @@ class StreamMachine:
         "_announced",
         "_check_ms",
         "_configures",
+        "_consumers",
+        "_desk",
         "_is_leading",
         "_last_ms",
         "_marks",
@@ -122,7 +106,10 @@ class StreamMachine:
         self._readers: Readers | None = None  # made with the first reader that waits
         self._trim_to = 0  # staged or taken TRIMMED, 0 = none
         self._configures: deque[tuple[Token, int, int]] = deque()
-        self._taken: deque[Token] = deque()  # configures on their way through the log
+        # Commands on their way through the log, and who waits for them; of groups, those that nobody waits for too.
+        self._taken: deque[Token | None] = deque()
+        self._consumers: Consumers | None = None  # made with the first command of a group
+        self._desk: GroupDesk | None = None  # made with the first request of a group
         self._announced = False
         self._check_ms = 0  # next look at retention, 0 = nothing held
 
@@ -138,7 +125,7 @@ class StreamMachine:
             for _, body in records():
                 record = decode_body(body)
                 if record.key == CONTROL_STREAM_KEY:
-                    self._fold(_decode(record.value), effects)
+                    self._fold(_decode(record.value), header.base_offset, effects, now_ms)
         else:
             base, last, size_bytes = header.base_offset, header.last_offset, header.length_bytes
             self._marks.add(base, last, header.timestamp_ms, size_bytes, self.retention_ms)
@@ -153,20 +140,24 @@ class StreamMachine:
         return self.log_start
 
     def checkpoint(self) -> bytes:
-        marks = self._marks
-        return _encode(
-            [
-                CHECKPOINT_VERSION, self.log_start, self.log_end, self._last_ms, self.retention_ms,
-                self.retention_bytes, marks.mark_bytes, marks.marks,
-            ]
-        )  # fmt: skip
+        marks, consumers = self._marks, self._consumers
+        fields = [
+            CHECKPOINT_VERSION, self.log_start, self.log_end, self._last_ms, self.retention_ms,
+            self.retention_bytes, marks.mark_bytes, marks.marks,
+        ]  # fmt: skip
+        if consumers is not None and not consumers.is_blank:
+            fields[0] = CHECKPOINT_VERSION_GROUPS
+            fields.append(consumers.pack())
+        return _encode(fields)
 
     def restore(self, blob: bytes) -> None:
         """Raises CheckpointError."""
         try:
-            version, *fields, mark_bytes, marks = _decode(blob)
-            if version != CHECKPOINT_VERSION:
-                raise CheckpointError(f"stream checkpoint of version {version}, {CHECKPOINT_VERSION} is read here")
+            version, *fields = _decode(blob)
+            if version not in (CHECKPOINT_VERSION, CHECKPOINT_VERSION_GROUPS):
+                raise CheckpointError(f"stream checkpoint of version {version}, 1 and 2 are read here")
+            self._consumers = Consumers.unpack(fields.pop()) if version == CHECKPOINT_VERSION_GROUPS else None
+            *fields, mark_bytes, marks = fields
             self.log_start, self.log_end, self._last_ms, self.retention_ms, self.retention_bytes = fields
             self._marks = Marks([Mark(*mark) for mark in marks], mark_bytes)
         except (TypeError, ValueError, msgspec.DecodeError) as error:
@@ -176,13 +167,19 @@ class StreamMachine:
 
     def lead(self, now_ms: int) -> list[Effect]:
         self._is_leading = True
+        if self._consumers is not None:
+            self._desk = GroupDesk(self._consumers, now_ms)
         return self._settle([], now_ms)
 
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused."""
         waiting = [token for token, _ in self._readers.remove_all()] if self._readers else []
         effects: list[Effect] = [Refuse(t, ErrorCode.NOT_LEADER, "another node leads now") for t in waiting]
-        tokens = [*self._taken, *(token for token, _, _ in self._configures)]
+        tokens = [token for token in self._taken if token is not None]
+        tokens += [token for token, _, _ in self._configures]
+        if self._desk is not None:
+            tokens += self._desk.tokens()
+            self._desk = None
         effects += [Refuse(t, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for t in tokens]
         self._is_leading = self._announced = False
         self._trim_to = self._check_ms = 0
@@ -193,7 +190,7 @@ class StreamMachine:
     def read(self, token: Token, offset: int, wait_until_ms: int, now_ms: int) -> list[Effect]:
         """ReadNow at once where there is something, or when not waiting; parked at the end of the log otherwise."""
         if not self._is_leading:
-            return [_not_leader(token)]
+            return [not_leader(token)]
         if not self.log_start <= offset <= self.log_end:
             text = f"the log holds {self.log_start} to {self.log_end}"
             return [Refuse(token, ErrorCode.OFFSET_OUT_OF_RANGE, text)]
@@ -213,12 +210,34 @@ class StreamMachine:
 
     def configure(self, token: Token, retention_ms: int, retention_bytes: int = 0) -> list[Effect]:
         if not self._is_leading:
-            return [_not_leader(token)]
+            return [not_leader(token)]
         if not RETENTION_MS_MIN <= retention_ms <= RETENTION_MS_MAX or retention_bytes < 0:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "retention is out of range")]
         if len(self._configures) + len(self._taken) >= PROPOSALS_PENDING_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")]
         self._configures.append((token, retention_ms, retention_bytes))
+        return self._announce([])
+
+    # --- consumer groups, at the leader -----------------------------------------------------------------------
+
+    def group_request(self, token: Token, request: GroupRequest, now_ms: int) -> list[Effect]:
+        if not self._is_leading:
+            return [not_leader(token)]
+        if self._desk is None:
+            self._consumers = self._consumers or Consumers()
+            self._desk = GroupDesk(self._consumers, now_ms)
+        return self._announce(self._desk.request(token, request, View(now_ms, self.log_start, self.log_end)))
+
+    def group_right(self, group: bytes, generation: int, epoch: int) -> ErrorCode:
+        """May this grant read here?"""
+        consumers = self._consumers
+        return consumers.right(group, generation, epoch) if consumers is not None else ErrorCode.GRANT_UNKNOWN
+
+    def fenced(self, asked: Fence, is_done: bool, now_ms: int) -> list[Effect]:
+        """What became of a `Fence`."""
+        if self._desk is None:
+            return []
+        self._desk.fenced(asked, is_done, now_ms)
         return self._announce([])
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -228,11 +247,17 @@ class StreamMachine:
         if self._check_ms and now_ms >= self._check_ms:
             self._check_ms = 0
             self._trim(max(now_ms, self._last_ms))
+        if self._desk is not None:
+            self._desk.tick(now_ms)
         return self._settle(effects, now_ms)
 
     def next_tick_ms(self) -> int:
         """When to call `tick`; 0 = never."""
-        due_ms = (self._check_ms, self._readers.next_deadline_ms() if self._readers else 0)
+        due_ms = (
+            self._check_ms,
+            self._readers.next_deadline_ms() if self._readers else 0,
+            self._desk.next_tick_ms() if self._desk else 0,
+        )
         return min((ms for ms in due_ms if ms), default=0)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
@@ -247,11 +272,15 @@ class StreamMachine:
             token, *retention = self._configures.popleft()
             self._taken.append(token)
             bodies.append(encode_body(_encode([CONFIGURED, time_ms, *retention]), CONTROL_STREAM_KEY))
+        if self._desk is not None:
+            for waiting, command in self._desk.take(time_ms):
+                self._taken.append(waiting)
+                bodies.append(encode_body(command, CONTROL_STREAM_KEY))
         return bodies
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _fold(self, command: list[Any], effects: list[Effect]) -> None:
+    def _fold(self, command: list[Any], base_offset: int, effects: list[Effect], now_ms: int) -> None:
         kind, time_ms, *fields = command
         self._last_ms = max(self._last_ms, time_ms)
         if kind == TRIMMED:
@@ -259,28 +288,46 @@ class StreamMachine:
             assert self.log_start <= self.log_end, "trimmed beyond the log end"
             self._marks.trim(self.log_start)
             self._trim_to = 0
-        else:
-            assert kind == CONFIGURED, f"command kind {kind}"
+        elif kind == CONFIGURED:
             self.retention_ms, self.retention_bytes = fields
-            if self._taken:
-                effects.append(Answer(self._taken.popleft(), [ErrorCode.OK]))
+            token = self._taken.popleft() if self._taken else None
+            if token is not None:
+                effects.append(Answer(token, Empty()))
+        else:
+            self._fold_of_group(kind, fields, base_offset, effects, now_ms)
+
+    def _fold_of_group(
+        self, kind: int, fields: list[Any], base_offset: int, effects: list[Effect], now_ms: int
+    ) -> None:
+        if self._consumers is None:
+            self._consumers = Consumers()
+        group, *fields = fields
+        result = self._consumers.fold(kind, group, fields, base_offset)
+        if self._taken:
+            assert self._desk is not None, "a command of ours without the desk that it lay on"
+            effects += self._desk.folded(self._taken.popleft(), kind, group, fields, result, now_ms)
 
     def _trim(self, time_ms: int) -> None:
         if self._trim_to == 0:
             self._trim_to = self._marks.start_after(time_ms - self.retention_ms, self.retention_bytes)
+            if self._holds_commands_only():
+                self._trim_to = self.log_end
+
+    def _holds_commands_only(self) -> bool:
+        """Nothing else would ever trim commands that no messages follow."""
+        return not self._marks.marks and self.log_end - self.log_start > STREAM_COMMANDS_LEFT_MAX
 
     def _settle(self, effects: list[Effect], now_ms: int) -> list[Effect]:
-        if not self._check_ms and self._marks.marks:
+        if not self._check_ms and (self._marks.marks or self._holds_commands_only()):
             every_ms = self.retention_ms // RETENTION_CHECKS_PER_RETENTION
             self._check_ms = now_ms + max(RETENTION_CHECK_MS_MIN, every_ms)
         return self._announce(effects)
 
     def _announce(self, effects: list[Effect]) -> list[Effect]:
-        if not self._announced and (self._trim_to > 0 or self._configures):
+        desk = self._desk
+        if desk is not None:
+            effects += desk.ask_for_fences()
+        if not self._announced and (self._trim_to > 0 or self._configures or (desk is not None and desk.has_staged)):
             self._announced = True
             effects.append(Propose())
         return effects
-
-
-def _not_leader(token: Token) -> Refuse:
-    return Refuse(token, ErrorCode.NOT_LEADER, "this node does not lead the partition")

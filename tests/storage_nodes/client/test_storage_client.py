@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from storage_nodes.client import StorageClient, storage_client
-from storage_nodes.model import NodeAddress
+from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
@@ -107,6 +107,31 @@ def test_sends_to_other_partitions_or_with_other_acks_do_not_share() -> None:
         assert len(nodes[0].frames) == 3
 
     run([accept], scenario)
+
+
+@pytest.mark.parametrize(("acks", "frames"), [(Acks.NONE, 1), (Acks.LEADER, 2)])
+def test_send_that_may_have_arrived_is_sent_again_unless_no_acks_were_asked_for(acks: Acks, frames: int) -> None:
+    outcomes = [StorageError(ErrorCode.OUTCOME_UNKNOWN), None]
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        send = client.send(3, [b"x"], acks=acks)
+        if acks is Acks.NONE:
+            with pytest.raises(StorageError):
+                await send
+        else:
+            await send
+        assert len(nodes[0].frames) == frames
+
+    run([lambda frame: outcomes.pop(0) or accept(frame)], scenario)
+
+
+def test_send_without_acks_goes_where_the_leader_is() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        await client.send(2, [b"x"], acks=Acks.NONE)
+        assert len(nodes[1].frames) == 1
+
+    redirect = StorageError(ErrorCode.NOT_LEADER, "", leader=2)
+    run([accept, accept, lambda frame: redirect], scenario)
 
 
 def test_not_leader_with_a_hint_is_followed_and_remembered() -> None:

@@ -10,10 +10,12 @@ from tests.storage_nodes.log.test_install import END, assert_installed, image_of
 from tests.storage_nodes.log.writing import (
     SMALL,
     append,
+    carry_out,
     commit,
     facts_of,
     fill_until_flush_due,
     flush,
+    planned_flush,
     read_all,
 )
 
@@ -64,11 +66,9 @@ def test_forgetting_waits_for_the_tombstone_and_for_a_flush() -> None:
     assert log.plan_forget(1) is None, "the tombstone is not durable"
     commit(log)
     fill_until_flush_due(log, 2)
-    plan = log.plan_flush(facts_of(log))  # type: ignore[arg-type]
-    assert plan is not None
+    plan = planned_flush(log, facts_of(log))
     assert not log.is_dropping(1), "the flush under way forgets it"
-    log.run_flush(plan)
-    log.flush_done(plan)
+    carry_out(log, plan)
     log.create(1, 1, AGAIN)
 
 

@@ -13,11 +13,13 @@ from tests.storage_nodes.log.writing import (
     SMALL,
     all_live,
     append,
+    carry_out,
     commit,
     facts_of,
     fill_until_flush_due,
     flush,
     none_live,
+    planned_flush,
     read_all,
 )
 
@@ -93,11 +95,9 @@ def test_install_waits_for_staged_entries_and_for_a_flush() -> None:
     assert log.plan_install(1, image_of(log)) is None
     commit(log)
     fill_until_flush_due(log, 2)
-    plan = log.plan_flush(facts_of(log))  # type: ignore[arg-type]
-    assert plan is not None
+    plan = planned_flush(log, facts_of(log))
     assert log.plan_install(1, image_of(log)) is None
-    log.run_flush(plan)
-    log.flush_done(plan)
+    carry_out(log, plan)
     install(log)
 
 

@@ -12,7 +12,15 @@ from storage_nodes.log.node_log import FlushFacts, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.log.rewrite import RewritePlan
 from tests.storage_nodes.log.faulty_disk import FaultyDisk, PowerLost
-from tests.storage_nodes.log.writing import SMALL, facts_of, fill_until_flush_due, flush, read_all
+from tests.storage_nodes.log.writing import (
+    SMALL,
+    carry_out,
+    facts_of,
+    fill_until_flush_due,
+    flush,
+    planned_flush,
+    read_all,
+)
 
 BOUNDS = replace(
     SMALL, segment_bytes_max=100_000, segment_small_bytes=1, segment_index_interval_bytes=1, merge_segments_min=3
@@ -107,10 +115,9 @@ def test_nothing_is_rewritten_beside_a_flush() -> None:
     store = Store()
     store.live = set()
     store.batches += fill_until_flush_due(store.log, 1)
-    flush_plan = store.log.plan_flush(facts_of(store.log))  # type: ignore[arg-type]
-    assert flush_plan is not None and store.plan() is None
-    store.log.run_flush(flush_plan)
-    store.log.flush_done(flush_plan)
+    flush_plan = planned_flush(store.log, facts_of(store.log))
+    assert store.plan() is None
+    carry_out(store.log, flush_plan)
     plan = store.plan()
     assert plan is not None and not store.log.flush_due() and store.log.plan_install(1, None) is None  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage_nodes.log.bounds import LogBounds
-from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
+from storage_nodes.log.node_log import FlushFacts, FlushPlan, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import build_batch, read_header
 
 SMALL = LogBounds(
@@ -15,6 +15,7 @@ SMALL = LogBounds(
     open_segment_files_max=2,
     checkpoint_inline_bytes_max=20,
     flush_run_bytes=1,
+    flush_slice_partitions=1,
 )
 
 
@@ -49,11 +50,23 @@ def facts_of(log: NodeLog, live: object = all_live, checkpoint: bytes = b"state"
     return facts
 
 
-def flush(log: NodeLog, facts: object) -> None:
-    plan = log.plan_flush(facts)  # type: ignore[arg-type]
+def planned_flush(log: NodeLog, facts: object) -> FlushPlan:
+    """All slices planned."""
+    plan = log.begin_flush()
     assert plan is not None
+    while not log.plan_flush(plan, facts):  # type: ignore[arg-type]
+        pass
+    return plan
+
+
+def carry_out(log: NodeLog, plan: FlushPlan) -> None:
     log.run_flush(plan)
-    log.flush_done(plan)
+    while not log.flush_done(plan):
+        pass
+
+
+def flush(log: NodeLog, facts: object) -> None:
+    carry_out(log, planned_flush(log, facts))
 
 
 def fill_until_flush_due(log: NodeLog, partition: int, epoch: int = 1) -> list[bytes]:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.model import PartitionKind
 from storage_nodes.node.committer import Committer
+from storage_nodes.node.replica import PartitionMeta, Replica
 from storage_nodes.protocol.messages import AppendReply
+from tests.storage_nodes.log.faulty_disk import FaultyDisk
+from tests.storage_nodes.log.writing import SMALL
 
 
 class Log:
@@ -24,14 +30,18 @@ class Log:
         return []
 
 
+def idle_committer(log: Any, sent: list[tuple[int, int]], soon: list[Callable[[], None]]) -> Committer:
+    """Never started: the test says when a group is written."""
+    loop: Any = SimpleNamespace(call_soon=soon.append, time=lambda: 0.0)
+    return Committer(loop, log, lambda _: None, lambda peer, m: sent.append((peer, m.partition)), lambda _: None)
+
+
 def test_answer_of_a_replica_that_was_closed_meanwhile_is_not_sent() -> None:
     """Its log may be empty by then (damage), and the leader would count what is not there any more (R5)."""
     soon: list[Callable[[], None]] = []
     sent: list[tuple[int, int]] = []
-    loop: Any = SimpleNamespace(call_soon=soon.append, time=lambda: 0.0)
     log: Any = Log()
-    # Never started: the test says when a group is written.
-    committer = Committer(loop, log, lambda _: None, lambda peer, m: sent.append((peer, m.partition)), lambda _: None)
+    committer = idle_committer(log, sent, soon)
     for partition in (1, 2):  # of the group that is being written from here on
         committer.send_after_sync(9, AppendReply(partition, 1, True, 5))
     soon.pop()()
@@ -42,3 +52,34 @@ def test_answer_of_a_replica_that_was_closed_meanwhile_is_not_sent() -> None:
     committer._written(SimpleNamespace(length_bytes=1), 0.0)  # type: ignore[arg-type]
     committer._written(SimpleNamespace(length_bytes=1), 0.0)  # type: ignore[arg-type]
     assert sent == [(9, 2), (8, 2)]
+
+
+def test_replica_that_tries_to_hand_over_during_a_group_waits_for_the_next_one_once() -> None:
+    """Its place in the committer's list is not taken once more by each attempt (I14, seed 6200095)."""
+    soon: list[Callable[[], None]] = []
+    log: Any = Log()
+    committer = idle_committer(log, [], soon)
+    committer.wake()
+    soon.pop()()  # a group is on its way to the disk from here on
+    stored = NodeLog.open("/node", SMALL, FaultyDisk(Random(1)))
+    host: Any = SimpleNamespace(
+        node_id=1, committer=committer, clock=SimpleNamespace(mono_ms=lambda: 1_000),
+        timers=SimpleNamespace(wake=lambda partition, due_ms: None),
+    )  # fmt: skip
+    replica = Replica(host, stored.create(7, PartitionKind.QUEUE, ""), PartitionMeta("t", (1, 2, 3)))
+    replica.serving = True
+    replica.raft = _NobodyTakesOver()  # type: ignore[assignment]
+    for _ in range(3):
+        replica.propose_soon()
+        replica.hand_over(2)
+    assert committer._proposers == [replica]
+
+
+class _NobodyTakesOver:
+    transferee = leader = timer_ms = 0
+
+    def transfer(self, _target: int, _now_ms: int) -> list[Any]:
+        return []
+
+    def next_tick_ms(self) -> int:
+        return 0

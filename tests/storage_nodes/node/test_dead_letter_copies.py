@@ -6,7 +6,7 @@ import msgspec
 
 from storage_nodes.machines.queue.effects import Letter
 from storage_nodes.node.dead_letters import dead_letter_copy, dead_letter_id
-from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
@@ -16,7 +16,7 @@ from storage_nodes.protocol.records import (
     encode_body,
 )
 
-LETTER = Letter(70, 4, 2_000, 1_000)
+LETTER = Letter(70, 4, 2_000, 1_000, 9_000, 4)
 
 
 def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
@@ -29,7 +29,7 @@ def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
     }  # fmt: skip
     assert named[HEADER_DEDUP] == dead_letter_id(3, 70)
     source = msgspec.msgpack.decode(named[HEADER_DEAD_SOURCE], type=DeadSource)
-    assert source == DeadSource(3, 70, 1_000, 2_000, 4)
+    assert source == DeadSource(3, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4)
 
 
 def test_second_copy_of_a_message_has_the_id_of_the_first_and_no_other_message_has_it() -> None:

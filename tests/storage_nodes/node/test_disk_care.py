@@ -9,6 +9,8 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,10 +24,13 @@ from storage_nodes.limits import (
     SLOW_SYNC_US_MAX,
     SLOW_SYNC_US_MIN,
 )
+from storage_nodes.log.record_batch import build_batch
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
+from storage_nodes.node.node import StorageNode
 from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
 from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import AppendEntries, RaftFrame, RaftMessage
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 
@@ -238,3 +243,17 @@ def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: S
         await client.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 150))
+
+
+def test_full_node_takes_commands_of_other_leaders_and_leaves_what_is_damaged_to_its_replica() -> None:
+    """Nothing is read from an entry before its checksum is: a damaged header would end the connection of the peer."""
+    command = build_batch(0, 1, 5, [b"c"], control=True)
+    messages = [build_batch(0, 1, 5, [b"m"]), b"short", command[:-1], command]
+    taken: list[RaftMessage] = []
+    node: Any = StorageNode.__new__(StorageNode)
+    node.links = SimpleNamespace(is_newest=lambda _sender, _incarnation: True)
+    node.care = SimpleNamespace(closed=True)
+    node._inbox = SimpleNamespace(take=lambda _sender, _incarnation, kept: taken.extend(kept))
+    frame = RaftFrame(9, [AppendEntries(number, 1, 0, 0, 0, [entry]) for number, entry in enumerate(messages)])
+    node.raft_frame(2, frame)
+    assert [message.partition for message in taken] == [1, 2, 3]

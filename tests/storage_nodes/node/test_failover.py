@@ -18,6 +18,7 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.failover import GATHER_MS, LASTS_MS, REMIND_MS, Failover
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.storage_nodes.machines.raft.raft_bench import Bench, log_of
 from tests.storage_nodes.node.test_cluster_of_nodes import run
@@ -63,7 +64,9 @@ class Rig:
         self.histories = {2: PeerHistory(), 3: PeerHistory()}
         for history in self.histories.values():
             history.changed(True, 5_000)
-        self.failover = Failover(cast(asyncio.AbstractEventLoop, self.loop), self.clock, 1, self)
+        self.preferred = 1
+        loop = cast(asyncio.AbstractEventLoop, self.loop)
+        self.failover = Failover(loop, self.clock, 1, self, lambda _partition: self.preferred)
 
     def history_of(self, peer: int) -> PeerHistory | None:
         return self.histories.get(peer)
@@ -148,6 +151,38 @@ def test_hand_over_says_whether_the_old_leader_stops_or_the_new_one_is_home(rig:
     assert rig.failover.reason(raft, 3).startswith("node 2 handed over (home again);")
     rig.histories[2].retiring(rig.clock.now_ms - 100)
     assert rig.failover.reason(raft, 3).startswith("node 2 handed over (it is stopping);")
+
+
+@pytest.mark.parametrize(("preferred", "home"), [(3, True), (1, False)])
+def test_hand_over_is_home_where_the_cluster_log_says_so_not_the_order_of_the_voters(
+    rig: Rig, preferred: int, home: bool
+) -> None:
+    """A move puts its target in the place of the preferred replica, at the end of the group's voters."""
+    group = Group(7, handed_over(1, rig.clock.now_ms))
+    assert group.raft.voters[0] == 1
+    group.raft.leader, rig.preferred = 3, preferred
+    rig.failover.changed(group)
+    (line,) = rig.look(GATHER_MS)
+    assert ("home again" in line["reason"]) is home
+
+
+def test_hand_over_that_nobody_took_up_yet_leads_nobody_home(rig: Rig) -> None:
+    groups = [Group(number, handed_over(0, rig.clock.now_ms)) for number in range(1, 10)]
+    for group in groups:
+        rig.failover.changed(group)
+    rig.look(GATHER_MS)
+    (line,) = rig.look(LASTS_MS)
+    assert "9 of 9 partitions have no leader" in line["reason"] and "home" not in line["reason"]
+
+
+def test_learner_that_waits_to_be_added_is_not_without_a_leader(rig: Rig) -> None:
+    waiting = Group(7, Bench(log_of(), boot=Configuration((2, 3), (1,))).machine)
+    rig.failover.changed(waiting)
+    assert rig.loop.booked is None
+    waiting.raft.leader = 2
+    rig.failover.changed(waiting)
+    (line,) = rig.look(GATHER_MS)
+    assert (line["log_level"], line["event"]) == ("info", "leader changed")
 
 
 def test_node_lost_with_thousands_of_leaders_is_one_line(rig: Rig) -> None:

@@ -22,10 +22,10 @@ from storage_nodes.machines.cluster.commands import (
     encode_command,
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
-from storage_nodes.model import NodeState
+from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.holdings import Holdings
-from storage_nodes.node.replica import PartitionMeta
+from storage_nodes.node.replica import PartitionMeta, shared_meta
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit
@@ -43,7 +43,11 @@ class FakeNode:
         self.disk = disk
         self.made: list[int] = []
         self.replicas: dict[int, Any] = {}
-        self.cluster = SimpleNamespace(machine=ClusterMachine(), log=SimpleNamespace(suspect=False), refolding=False)
+        self.made_voters: list[int] = []
+        self.cluster = SimpleNamespace(
+            machine=ClusterMachine(), log=SimpleNamespace(suspect=False), refolding=False,
+            was_made_voter=lambda: self.made_voters.append(CLUSTER_PARTITION),
+        )  # fmt: skip
         self.admitted: set[int] = set()
         self.links = SimpleNamespace(
             admit=lambda address: self.admitted.add(address.node_id), expel=self.admitted.discard
@@ -53,11 +57,14 @@ class FakeNode:
         self.moves = SimpleNamespace(poke=lambda: None)
         self.committer = SimpleNamespace(wake=lambda: None)
         self.loop = SimpleNamespace(call_later=lambda delay, call, *args: None)
-        self.holdings = Holdings(self, EarlyMessages())  # type: ignore[arg-type]
+        self.holdings = Holdings(self, EarlyMessages(lambda _sender: 1))  # type: ignore[arg-type]
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
         self.made.append(log.partition)
-        replica = SimpleNamespace(start=lambda campaign: None, receive=None, close=lambda: None)
+        replica = SimpleNamespace(
+            start=lambda campaign: None, receive=None, close=lambda: None, meta=meta or shared_meta(log.tag),
+            was_made_voter=lambda: self.made_voters.append(log.partition),
+        )  # fmt: skip
         self.replicas[log.partition] = replica
         return replica
 
@@ -112,6 +119,26 @@ def test_move_that_was_undone_takes_the_learner_away_again(node: FakeNode) -> No
     node.fold([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)])
     node.fold([EndMove(1, 2, False)])
     assert 1 not in node.log.partitions
+
+
+def test_replica_is_told_that_it_is_a_voter_when_its_move_is_done_and_after_every_restart(node: FakeNode) -> None:
+    """It may have lost its log since, and its group takes it for a learner no more."""
+    came: list[Command] = [*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)]
+    node.fold(came)
+    assert node.made_voters == []
+    pending = node.restarted(came)
+    assert set(pending.made_voters) == {CLUSTER_PARTITION}
+    pending.fold([EndMove(1, 2, True)])
+    assert pending.made_voters[-1] == 1
+    again = pending.restarted([*came, EndMove(1, 2, True)])
+    assert 1 in again.made_voters
+
+
+def test_state_from_before_the_move_that_brought_a_replica_does_not_call_it_a_voter(node: FakeNode) -> None:
+    """The replica that it names was another one."""
+    node.fold([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)])
+    stale = node.restarted(CREATED)
+    assert 1 in stale.cluster.machine.partitions[1].replicas and 1 not in stale.made_voters
 
 
 def test_restart_makes_nothing_that_was_moved_away(node: FakeNode) -> None:

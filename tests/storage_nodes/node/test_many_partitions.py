@@ -116,6 +116,20 @@ class Hearing:
         self.heard.append((peer, up))
 
 
+def test_replica_that_was_closed_while_others_heard_of_a_peer_hears_no_more(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        node = await lone_node(tmp_path)
+        replica = node.cluster
+        alive = replica.raft.alive
+        replica.close()
+        replica.peer_changed(2, True)
+        replica.peer_changed(2, False)
+        assert replica.raft.alive is alive
+        await node.close()
+
+    asyncio.run(scenario())
+
+
 def test_peer_up_is_told_in_slices_and_peer_down_to_all_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = await lone_node(tmp_path)

@@ -339,7 +339,10 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         log = node.log.partitions[CLUSTER_PARTITION]
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         assert meta.learner and log.suspect
-        node.open_replica(log)
+        raft = node.open_replica(log).raft
+        assert raft.members.blank(raft.epoch)
+        node.holdings.catch_up()
+        assert not raft.members.blank(raft.epoch), "it may have been a voter, whose leader does not call it a learner"
         plan = nodes.nodes[1].cluster.machine.partitions[nodes.partition]
         node.holdings.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
         held = node.log.partitions[nodes.partition]

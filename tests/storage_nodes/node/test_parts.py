@@ -16,8 +16,8 @@ from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMER
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
+from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.inbox import Inbox
-from storage_nodes.node.node import StorageNode
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, RaftMessage, SendRequest, VoteRequest, encode_message
@@ -101,7 +101,7 @@ def test_forgotten_partition_does_not_ring() -> None:
 
 
 def test_early_messages_are_replayed_to_their_partition_once() -> None:
-    early = EarlyMessages()
+    early = EarlyMessages(lambda _sender: 1)
     mine, other = VoteRequest(5, 1, 0, 0), VoteRequest(6, 1, 0, 0)
     early.keep(1, mine, 0)
     early.keep(2, other, 0)
@@ -111,13 +111,25 @@ def test_early_messages_are_replayed_to_their_partition_once() -> None:
 
 
 def test_early_messages_are_bounded_in_age_and_count() -> None:
-    early = EarlyMessages()
+    early = EarlyMessages(lambda _sender: 1)
     early.keep(1, VoteRequest(5, 1, 0, 0), 0)
     early.keep(1, VoteRequest(6, 1, 0, 0), EARLY_MESSAGE_AGE_MS_MAX + 1)
     assert early.take(5) == []
     for number in range(EARLY_MESSAGES_MAX * 2):
         early.keep(1, VoteRequest(7, number, 0, 0), 0)
     assert len(early.take(7)) == EARLY_MESSAGES_MAX
+
+
+def test_early_messages_of_an_older_incarnation_are_not_replayed() -> None:
+    """R4: its sender was restarted, perhaps with another disk, before the partition was made here."""
+    incarnations = {1: 10, 2: 20}
+    early = EarlyMessages(incarnations.__getitem__)
+    old, kept, new = (VoteRequest(5, epoch, 0, 0) for epoch in (1, 2, 3))
+    early.keep(1, old, 0)
+    early.keep(2, kept, 0)
+    incarnations[1] = 11
+    early.keep(1, new, 0)
+    assert early.take(5) == [(2, kept), (1, new)]
 
 
 @pytest.mark.parametrize("partition", [0, 1, 127, 128, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63])
@@ -196,12 +208,12 @@ def test_flush_that_meets_a_failed_disk_ends_the_process_as_a_failed_group_does(
         raise Ended
 
     monkeypatch.setattr(os, "_exit", end)
-    node = StorageNode.__new__(StorageNode)
+    flushing = Flushing.__new__(Flushing)
     with pytest.raises(Ended):
-        node._flushed(None, error)  # type: ignore[arg-type]
+        flushing._written(None, error)  # type: ignore[arg-type]
     assert ended == [EXIT_DISK_FAILED]
     with pytest.raises(KeyError):
-        node._flushed(None, KeyError("bug"))  # type: ignore[arg-type]
+        flushing._written(None, KeyError("bug"))  # type: ignore[arg-type]
 
 
 class InboxRig:

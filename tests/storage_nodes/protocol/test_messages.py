@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from storage_nodes.model import Acks, PartitionKind
+from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
@@ -29,20 +30,26 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.AcquireReply(3, [m.AcquiredMessage(5, 1, 6, 7, b"b")]), "9203919505010607c40162"),
     (m.DeleteRequest(7, [(5, 1), (2**33, 300)]), "92079292050192cf0000000200000000cd012c"),
     (m.CodesReply([0, 10, 19]), "9193000a13"),
-    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)]), "92079293050100930602ce02932e00"),
+    (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
     (m.PurgeRequest(7), "9107"),
     (m.PurgeReply(12_345), "91cd3039"),
-    (m.QueueConfig(), "98ce14997000ce0001d4c0c2ce000493e00000c290"),
+    (m.QueueConfig(), "9ece14997000ce0001d4c0c2ce000493e00000c200000000c2c290"),
     (
-        m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, (9, 10))),
-        "920798cdea60cd4e20c3cd03e80509c392090a",
+        m.ConfigureRequest(
+            7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, 3, 500, 9_000, 250, True, True, (9, 10))
+        ),
+        "92079ecdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3c392090a",
     ),
     (m.ConfigureReply(3), "9103"),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7), "98010203cf0000018bcfe5680004050607"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8), "99010203cf0000018bcfe568000405060708"),
+    (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
+    (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
+    (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
+    (m.UnparkRequest(7, [b"g", b"h"]), "920792c40167c40168"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5),
-        "9503cf0000000200000000cf0000018bcfe56800cf0000018bcfe5686405",
+        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5),
+        "9803cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005",
     ),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
     (
@@ -52,6 +59,17 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
+    (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
+    (g.GroupMembership(5, 6, [(7, 3)], [(8, 4)], 1), "950506919207039192080401"),
+    (g.GroupHeartbeatRequest(7, b"g", 5, 6, [(7, 3)]), "9507c40167050691920703"),
+    (g.GroupLeaveRequest(7, b"g", 5), "9307c4016705"),
+    (g.GroupFenceRequest(8, b"g", 6, 5), "9408c401670605"),
+    (g.GroupReadRequest(8, 100, 65_536, 500, b"g", 6, 5), "970864ce00010000cd01f4c401670605"),
+    (g.GroupCommitRequest(8, b"g", 6, 5, 120), "9508c40167060578"),
+    (g.GroupCommitReply(120), "9178"),
+    (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
+    (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
+    (g.GroupDeleteRequest(7, b"g"), "9207c40167"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12),
         "9a01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010c",
@@ -61,7 +79,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.PartitionInfo(7, 1, [1, 2, 3], "queue:x:0", 2, 9, 1_000, "won", m.MoveInfo(3, 1, 4)),
         "99070193010203a971756575653a783a300209cd03e8a3776f6e96030104c20000",
     ),
-    (m.CreatePartitionRequest(1, "queue:x:0"), "9401a971756575653a783a3098ce14997000ce0001d4c0c2ce000493e00000c29003"),
+    (
+        m.CreatePartitionRequest(1, "queue:x:0"),
+        "9401a971756575653a783a309ece14997000ce0001d4c0c2ce000493e00000c200000000c2c29003",
+    ),
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
@@ -87,10 +108,10 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.VoteReply(7, 4, True), "96040704c3c2c2"),
     (m.TimeoutNow(7, 4), "93050704"),
     (
-        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40),
-        "9e060704640300c405737461746591c405656e747279c3920103920040c3c406766f7465727328",
+        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40, 9),
+        "9f060704640300c405737461746591c405656e747279c3920103920040c3c406766f746572732809",
     ),
-    (m.SnapshotReply(7, 4, 100, 2), "950707046402"),
+    (m.SnapshotReply(7, 4, 100, 2, 9), "96070704640209"),
     (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059196040704c2c3c2"),
 ]
 NAMES = [type(message).__name__ for message, _ in GOLDEN]
@@ -105,7 +126,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in vars(m).items()
+        for name, value in (vars(m) | vars(g)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)
@@ -155,6 +176,14 @@ def test_opcodes_are_frozen() -> None:
         "QUEUE_BROWSE": 17,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
+        "GROUP_JOIN": 22,
+        "GROUP_HEARTBEAT": 23,
+        "GROUP_LEAVE": 24,
+        "GROUP_FENCE": 25,
+        "GROUP_READ": 26,
+        "GROUP_COMMIT": 27,
+        "GROUP_COMMITTED": 28,
+        "GROUP_DELETE": 29,
         "CREATE_PARTITION": 30,
         "DELETE_PARTITION": 31,
         "DESCRIBE_CLUSTER": 32,
@@ -167,6 +196,8 @@ def test_opcodes_are_frozen() -> None:
         "HEARTBEAT": 42,
         "MANAGE": 43,
         "SCRUB": 50,
+        "PARKED_GROUPS": 80,
+        "UNPARK": 81,
     }
 
 
@@ -195,6 +226,9 @@ def test_error_numbers_are_frozen() -> None:
         "UNKNOWN_RECORD",
         "UNAVAILABLE",
         "RECEIPT_STALE",
+        "FENCED",
+        "GRANT_UNKNOWN",
+        "GROUP_NOT_EMPTY",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 
@@ -202,6 +236,9 @@ def test_error_numbers_are_frozen() -> None:
 def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {kind.name: int(kind) for kind in PartitionKind} == {"CLUSTER": 0, "QUEUE": 1, "STREAM": 2}
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
+    assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
+    assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2}
+    assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1}
 
 
 def test_error_whose_outcome_is_unknown_may_be_retried_and_looked_up_again() -> None:

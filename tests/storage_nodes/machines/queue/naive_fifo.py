@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from storage_nodes.limits import PURGE_INTERVAL_MS
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies
 from storage_nodes.machines.queue import commands
+from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, decode_body
@@ -28,6 +29,10 @@ class Message:
     def is_in_flight(self, now_ms: int) -> bool:
         return self.delivery > 0 and self.deadline_ms > now_ms
 
+    @property
+    def receives(self) -> int:
+        return self.delivery % 2**20
+
 
 class NaiveFifo:
     def __init__(self, config: QueueConfig) -> None:
@@ -38,6 +43,7 @@ class NaiveFifo:
         self.arrived: set[int] = set()
         self.delete_codes: list[ErrorCode | None] = []  # of the last command that deleted
         self.spared: set[int] = set()  # dead letters that could not be moved: may be received again
+        self.parked: set[bytes] = set()
         self.last_ms = 0
         self.last_purge_ms = -PURGE_INTERVAL_MS
 
@@ -82,7 +88,7 @@ class NaiveFifo:
             for at in range(0, len(first), 3):
                 message = self.messages.get(first[at])
                 if message and message.delivery == first[at + 1] and message.is_in_flight(now_ms):
-                    message.deadline_ms = now_ms + first[at + 2]
+                    self._change(first[at], message, now_ms, first[at + 2])
         elif kind == commands.EXPIRED:
             ranges = command[commands.FIRST_FIELD + 1]
             for at in range(0, len(ranges), 2):
@@ -94,12 +100,34 @@ class NaiveFifo:
         elif kind == commands.DEAD_LETTERED:
             for moved in first:
                 message = self.messages.pop(moved, None)
-                assert message is None or message.delivery >= self.config.max_receives > 0
+                assert message is None or message.receives >= self.config.max_receives > 0
+                if message is not None and self.config.park_groups:
+                    self.parked.add(message.group)
+        elif kind == commands.UNPARKED:
+            self.parked -= set(first or self.parked)
         else:
             assert kind == commands.PURGED, f"kind {kind}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:
                 self.last_purge_ms = now_ms
+                self.parked.clear()
                 self.messages = {o: message for o, message in self.messages.items() if o > offset}
+
+    def _change(self, offset: int, message: Message, now_ms: int, visibility_ms: int) -> None:
+        if visibility_ms == commands.NACKED:
+            message.deadline_ms = now_ms
+            return
+        if visibility_ms < commands.NACKED:
+            message.delivery += 2**20 - 1
+            visibility_ms = commands.NACKED - 1 - visibility_ms
+            message.deadline_ms = now_ms + visibility_ms - self.pause_ms(offset, message)
+        else:
+            pause_ms = 0 if visibility_ms else self.pause_ms(offset, message)
+            message.deadline_ms = now_ms + visibility_ms - pause_ms
+
+    def pause_ms(self, offset: int, message: Message) -> int:
+        policy = RetryPolicy.of(self.config)
+        is_dead = 0 < self.config.max_receives <= message.receives
+        return 0 if policy is None or is_dead else policy.pause_ms(offset, message.delivery)
 
     def _delete(self, offset: int, delivery: int, now_ms: int) -> ErrorCode | None:
         message = self.messages.get(offset)
@@ -133,10 +161,12 @@ class NaiveFifo:
 
     def _check_lock_and_order(self, group: bytes, offsets: list[int], time_ms: int) -> None:
         """I9: no open lease in the group, and the lease takes what stands first in it."""
+        assert group not in self.parked, f"group {group!r} is parked"
         standing = self.group_of(group)
         assert not any(self.messages[offset].is_in_flight(time_ms) for offset in standing), f"group {group!r} is locked"
         assert standing[: len(offsets)] == offsets, f"group {group!r}: {offsets} leased, {standing} stand"
         for offset in offsets:
             message = self.messages[offset]
-            assert message.deadline_ms <= time_ms, "delayed, and handed out too early"
-            assert not self.config.max_receives or message.delivery < self.config.max_receives or offset in self.spared
+            is_dead = 0 < self.config.max_receives <= message.receives
+            assert not is_dead or offset in self.spared
+            assert message.deadline_ms + self.pause_ms(offset, message) <= time_ms, "delayed, and handed out too early"

@@ -30,11 +30,13 @@ from storage_nodes.machines.queue.effects import (
 )
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import group_of
-from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.messages import QueueConfig, RetryKind
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, encode_body
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
+# Of retry policies: kind, delay_ms, max_ms, jitter_permille.
+RETRY_FIELDS = ((), (RetryKind.FIXED, 700, 700, 0), (RetryKind.EXPONENTIAL, 500, 3_000, 500))
 
 
 class Partition:

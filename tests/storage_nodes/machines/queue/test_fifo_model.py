@@ -12,14 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT
+from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import Deliver
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.naive_fifo import NaiveFifo
-from tests.storage_nodes.machines.queue.partition import Partition
+from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 WINDOW_MS = 8_000
 GROUPS = st.sampled_from([b"a", b"b", b"c", b"d"])
+RETRIES = st.sampled_from(RETRY_FIELDS)
 IDS = st.one_of(st.just(b""), st.integers(0, 12).map(lambda number: b"id-%d" % number))
 
 
@@ -27,9 +29,15 @@ class FifoAgainstModel(RuleBasedStateMachine):
     @initialize(
         in_flight_max=st.sampled_from([4, 1_000]), fetch_batches_max=st.integers(1, 4),
         retention_ms=st.sampled_from([5_000, RETENTION_MS_DEFAULT]), max_receives=st.sampled_from([0, 0, 1, 3]),
+        retry=RETRIES, parks=st.booleans(),
     )  # fmt: skip
-    def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, max_receives: int) -> None:
-        self.config = QueueConfig(retention_ms, in_flight_max, True, WINDOW_MS, max_receives, 7 if max_receives else 0)
+    def start(
+        self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, max_receives: int, retry: tuple[int, ...],
+        parks: bool,
+    ) -> None:  # fmt: skip
+        target = 7 if max_receives else 0
+        policies = (False, *(retry or (0, 0, 0, 0)), parks)
+        self.config = QueueConfig(retention_ms, in_flight_max, True, WINDOW_MS, max_receives, target, *policies)
         self.partition = Partition(self.config, fetch_batches_max)
         self.naive = NaiveFifo(self.config)
         self.folded = 0
@@ -80,7 +88,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
         done = {offset for (offset, _), code in zip(receipts, codes, strict=True) if code is ErrorCode.OK}
         assert not done & self.naive.messages.keys(), "acknowledged, and still there"
 
-    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000]))
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, uncounted(0), uncounted(10)]))
     def change(self, data: st.DataObject, visibility_ms: int) -> None:
         if self.receipts:
             offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))
@@ -111,6 +119,11 @@ class FifoAgainstModel(RuleBasedStateMachine):
             self.naive.spared |= {letter.offset for letter in letters} if is_final else set()
             self.partition.perform(self.partition.leader.move_failed(is_final, self.partition.now_ms))
 
+    @rule(groups=st.lists(GROUPS, max_size=2))
+    def unpark(self, groups: list[bytes]) -> None:
+        partition = self.partition
+        partition.perform(partition.leader.unpark(next(self.numbers), groups, partition.now_ms))
+
     @rule()
     def fail_over(self) -> None:
         self.partition.fail_over()
@@ -132,6 +145,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
             partition.commit()
             if partition.moves:
                 self.move(100)
+            self.unpark([])
             token = next(self.numbers)
             partition.acquire(token, 10, 30_000)
             partition.commit()
@@ -169,6 +183,7 @@ class FifoAgainstModel(RuleBasedStateMachine):
         assert state.fresh_count == len(waiting)
         assert all(offset >= state.cursor and offset not in state.deleted_ahead for offset in waiting)
         assert len(state.deleted_ahead) <= len(waiting)
+        assert set(state.parked) == self.naive.parked  # type: ignore[attr-defined]
         assert all(state.is_live(offset, offset) for offset in messages)
         waiting_count, in_flight, delayed = self.partition.counts()
         expiring = self.partition.leader._leader._staging.fresh_expired if self.partition.leader._leader else 0  # type: ignore[union-attr]

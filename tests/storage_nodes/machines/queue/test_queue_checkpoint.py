@@ -27,6 +27,19 @@ def test_checkpoint_of_version_1_is_read() -> None:
     assert again.checkpoint() == machine.checkpoint()
 
 
+def test_checkpoint_of_version_2_is_read() -> None:
+    scalars = [10, 20, 8, 1_000, -60_000, 345_600_000, 500, 13, 2, 3, 0, 0, 1, 7_000, 4, 9, 5, 6]
+    groups = msgspec.msgpack.decode(QueueMachine(QueueConfig(fifo=True)).checkpoint())[5]
+    machine = QueueMachine()
+    machine.restore(msgspec.msgpack.encode([2, scalars, [7, 2, 30_000, 1, 5, 900], [12, 1], [], groups]))
+    state = machine.state
+    assert state.config == QueueConfig(
+        in_flight_max=500, fifo=True, dedup_window_ms=7_000, max_receives=4, dead_letter_partition=9
+    )
+    assert (state.sent, state.received, state.duplicates, state.dead_lettered) == (13, 2, 5, 6)
+    assert state.dedup.window_ms == 7_000
+
+
 def test_fifo_checkpoint_makes_a_fifo_machine_whatever_it_was() -> None:
     checkpoint = QueueMachine(QueueConfig(fifo=True, max_receives=3, dead_letter_partition=4)).checkpoint()
     machine = QueueMachine()

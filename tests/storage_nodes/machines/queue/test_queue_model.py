@@ -12,18 +12,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from storage_nodes.limits import RETENTION_MS_DEFAULT, RETENTION_MS_MIN
+from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
-from tests.storage_nodes.machines.queue.partition import Partition
+from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS, Partition
 
 
 class QueueAgainstModel(RuleBasedStateMachine):
     @initialize(
         in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4),
         retention_ms=st.sampled_from([4_000, RETENTION_MS_MIN, RETENTION_MS_DEFAULT]),
+        retry=st.sampled_from(RETRY_FIELDS),
     )  # fmt: skip
-    def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int) -> None:
-        config = QueueConfig(retention_ms, in_flight_max)
+    def start(self, in_flight_max: int, fetch_batches_max: int, retention_ms: int, retry: tuple[int, ...]) -> None:
+        config = QueueConfig(retention_ms, in_flight_max, False, 300_000, 0, 0, False, *retry)
+        self.retry = RetryPolicy.of(config)
         self.partition = Partition(config, fetch_batches_max)
         self.in_flight_max = in_flight_max
         self.sent: dict[int, tuple[int, int]] = {}  # offset -> (sent_ms, due_ms)
@@ -33,6 +38,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.receipts: list[tuple[int, int]] = []  # every receipt ever handed out
         # Leases that nothing but this leader's own commands touch: offset -> (delivery, deadline_ms).
         self.leases: dict[int, tuple[int, int]] = {}
+        self.given_back: set[int] = set()  # by a caller who said when: no pause
         self.staged: list[tuple[str, object, list[tuple[int, ...]]]] = []
         self.numbers = iter(range(1_000_000))
         self.seen_effects = 0
@@ -82,7 +88,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.partition.delete(token, receipts)
         self.observe()
 
-    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000]))
+    @rule(data=st.data(), visibility_ms=st.sampled_from([0, 10, 20_000, NACKED, uncounted(0), uncounted(10)]))
     def change(self, data: st.DataObject, visibility_ms: int) -> None:
         if self.receipts:
             offset, delivery = data.draw(st.sampled_from(self.receipts[-20:]))
@@ -152,6 +158,10 @@ class QueueAgainstModel(RuleBasedStateMachine):
         if before is not None:
             assert before[1] <= now_ms, "delivered while another lease holds"
             assert delivery > before[0], "the delivery number must grow under one leader"
+            if self.retry is not None and offset not in self.given_back:
+                pause_ms = self.retry.pause_ms(offset, before[0])
+                assert before[1] + pause_ms <= now_ms, "delivered before the pause of its failed receive was over"
+        self.given_back.discard(offset)
         self.leases[offset] = (delivery, now_ms + visibility_ms)
         self.receipts.append((offset, delivery))
 
@@ -184,7 +194,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
         elif code == ErrorCode.OK:
             lease = self.leases.get(offset)
             if lease is not None and lease[0] == delivery:
-                self.leases[offset] = (delivery, self.effect_ms + item[2])
+                visibility_ms = max(0, item[2])
+                if item[2] < NACKED:
+                    delivery, visibility_ms = released(delivery), uncounted(item[2])
+                self.leases[offset] = (delivery, self.effect_ms + visibility_ms)
+                if item[2] != NACKED and item[2] <= 0:
+                    self.given_back.add(offset)
         else:
             assert code == ErrorCode.NOT_IN_FLIGHT
 
@@ -200,7 +215,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
             return
         state, now_ms = partition.leader.state, partition.now_ms
         stats = partition.leader.stats(now_ms)
-        available = sum(entry[0] <= now_ms for entry in state.live.values())
+        available = sum(state.due_ms(offset, entry) <= now_ms for offset, entry in state.live.items())
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         assert stats.waiting == state.fresh_count + available
         assert stats.delayed == delayed
@@ -225,7 +240,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         partition.commit()
         self.observe()
         expected = set(self.sent) - self.gone
-        partition.pass_ms(31_000)  # every lease and delay is over
+        partition.pass_ms(34_000)  # every lease, delay and pause is over
         partition.commit()
         self.observe()
         drained: set[int] = set()

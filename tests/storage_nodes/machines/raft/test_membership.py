@@ -266,6 +266,25 @@ def test_blank_replica_gives_no_second_vote_in_the_epoch_it_enters() -> None:
     assert reply_in(bench.ask(3, 6)).message.granted  # type: ignore[union-attr]
 
 
+def test_voter_that_came_as_a_learner_and_lost_its_log_hears_its_leader_and_votes_as_a_suspect() -> None:
+    """Its leader knows it as a voter: nothing that it is sent is for a learner."""
+    bench = learner_bench()
+    bench.machine.suspect = True
+    bench.machine.was_made_voter()
+    vote = reply_in(bench.ask(3, 5)).message
+    assert vote == VoteReply(PARTITION, 5, True, suspect=True)
+    entry = make_entry(0, 1, 6, "start")
+    effects = bench.append(2, 6, (0, 0), [entry])
+    assert effects[0] == SaveVote(6, 0), "it may have voted for another one in that epoch"
+    assert reply_in(effects).message.ok and bench.log.log_end == 1  # type: ignore[union-attr]
+
+
+def test_learner_that_lost_nothing_stays_deaf_whatever_becomes_of_its_move() -> None:
+    bench = learner_bench()
+    bench.machine.was_made_voter()
+    assert bench.ask(2, 5) == [] and bench.append(2, 5, (0, 0), [make_entry(0, 1, 5, "start")]) == []
+
+
 def test_vote_is_given_to_a_candidate_that_the_own_configuration_does_not_name() -> None:
     """It may know a later one, in which this replica counts."""
     bench = Bench(log_of(1), boot=THREE)

@@ -1,0 +1,85 @@
+"""Planted bugs of consumer groups; what they are for says `planted.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from storage_nodes.machines.stream import consumers, desk
+from storage_nodes.machines.stream.consumers import GRANTED, Consumers, Group
+from storage_nodes.machines.stream.desk import GroupDesk
+from storage_nodes.machines.stream.effects import Answer
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommitRequest
+
+
+@contextmanager
+def takes_commits_of_zombies() -> Iterator[None]:
+    """B22: a partition takes commits of members that own it no more; reads are still refused."""
+    real = Consumers.right
+
+    def right(self: Consumers, group: bytes, generation: int, epoch: int) -> ErrorCode:
+        code = real(self, group, generation, epoch)
+        return ErrorCode.OK if code is ErrorCode.FENCED else code
+
+    def trusting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def commit(*arguments: Any) -> Any:
+            with mock.patch.object(Consumers, "right", right):
+                return call(*arguments)
+
+        return commit
+
+    folds, requests = consumers._FOLDS, desk._REQUESTS
+    with (
+        mock.patch.dict(folds, {consumers.COMMITTED: trusting(folds[consumers.COMMITTED])}),
+        mock.patch.dict(requests, {GroupCommitRequest: trusting(requests[GroupCommitRequest])}),
+    ):
+        yield
+
+
+@contextmanager
+def grants_before_fenced() -> Iterator[None]:
+    """B32: a partition is granted before its log refuses everybody else."""
+    real = GroupDesk.ask_for_fences
+
+    def ask_for_fences(self: GroupDesk) -> list[Any]:
+        asked = real(self)
+        for group, partition, generation, epoch in asked:
+            self._stage(None, [GRANTED, group, partition, generation, epoch])
+        return asked
+
+    with mock.patch.object(GroupDesk, "ask_for_fences", ask_for_fences):
+        yield
+
+
+@contextmanager
+def takes_without_asking() -> Iterator[None]:
+    """B33: a rebalance takes a partition from its owner, which has not let go of it."""
+    real = Group.rebalance
+
+    def rebalance(self: Group, generation: int) -> None:
+        real(self, generation)
+        for share in self.shares.values():
+            share.owner = share.owner if share.owner == share.target else 0
+
+    with mock.patch.object(Group, "rebalance", rebalance):
+        yield
+
+
+@contextmanager
+def answers_commits_before_commit() -> Iterator[None]:
+    """B34: an offset counts as committed when it is staged."""
+    real = GroupDesk._commit
+
+    def commit(self: GroupDesk, token: Any, request: GroupCommitRequest, view: Any) -> list[Any]:
+        staged = len(self._staged)
+        effects = real(self, token, request, view)
+        if len(self._staged) > staged:
+            self._staged[-1] = (None, self._staged[-1][1])
+            effects.append(Answer(token, GroupCommitReply(request.offset)))
+        return effects
+
+    with mock.patch.dict(desk._REQUESTS, {GroupCommitRequest: commit}):
+        yield
