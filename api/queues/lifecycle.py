@@ -139,11 +139,14 @@ def settle_queue(claim: Claim, done: Fulfilled) -> bool:
     queue.next_attempt_at = timezone.now() + timedelta(milliseconds=done.again_ms or 0)
     queue.failures = 0
     queue.last_error = ""
-    if done.again_ms is None:
-        queue.settled_generation = claim.generation
-    elif (done.rows, done.retired) == (claim.rows, claim.retired):
-        queue.save(update_fields=["claim", "next_attempt_at", "failures", "last_error"])
-        return True  # nothing that anybody has to hear of
+    queue.settled_generation = claim.generation
+    if done.again_ms is not None:
+        # The configuration is in force, the rounds of the partitions go on: that is owed anew.
+        queue.generation = max(queue.generation, claim.generation + 1)
+        if (done.rows, done.retired) == (claim.rows, claim.retired):
+            settled = ["claim", "next_attempt_at", "failures", "last_error", "settled_generation", "generation"]
+            queue.save(update_fields=settled)
+            return True  # nothing that anybody has to hear of
     _note(queue, claim, done)
     before = queue.state
     if claim.state == QueueState.CREATING and before == QueueState.CREATING:

@@ -183,9 +183,10 @@ def test_fifo_queue_changes_over_in_rounds(caller: Caller, later: Any) -> None:
     assert (first.closed, first.drained, first.generation) == (True, False, 0)
     assert {(one.closed, one.generation, one.per_group) for one in fresh} == {(False, 1, True)}
     assert [line.storage.configs[one].closed for one in line.queue.partitions] == [True, False, False, False, False]
-    version = line.queue.version
+    version, generation = line.queue.version, line.queue.generation
     assert line.settle() == limits.DRAIN_CHECK_MS
     assert line.queue.version == version, "nothing that a front end would have to hear"
+    assert line.queue.settled_generation >= generation, "who waits for a configuration does not wait for the rounds"
     later(600_000)
     assert line.settle() == limits.DRAIN_CHECK_MS, "however long it takes"
     line.storage.held[1] = 0
