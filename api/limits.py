@@ -13,6 +13,7 @@ from frontend.limits import (
     PARTITIONS_PER_QUEUE_MAX,
     PRIORITY_LEVELS_MAX,
 )
+from storage_nodes.limits import BROWSE_MESSAGES_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, REMOVES_PER_CALL_MAX
 
 __all__ = [
     "FIFO_GENERATIONS_MAX",
@@ -100,6 +101,10 @@ MOVE_VISIBILITY_MS = 30_000
 MOVE_CLAIM_LEASE_MS = 40_000
 # While messages of a dead worker are still invisible, and after storage did not answer.
 MOVE_RETRY_MS = 2_000
+# What a task that looks for its messages reads of a queue at a time, and sends together.
+MOVE_PAGE_MESSAGES_MAX = 200
+MOVE_BATCH_BYTES_MAX = 1024 * 1024
+MOVE_RETURNED_MAX = 1_000_000_000
 MOVE_FAILURES_MAX = 60
 
 # --- connections --------------------------------------------------------------------------------------------
@@ -123,6 +128,9 @@ LISTEN_KEEPALIVES: dict[str, Any] = {"keepalives_idle": 5, "keepalives_interval"
 
 assert LIFECYCLE_STEP_MS_MAX * 2 <= CLAIM_LEASE_MS, "a claim must outlive the work done under it"
 assert MOVE_BATCH_MESSAGES_MAX <= MOVE_MESSAGES_PER_S_MAX
+assert MOVE_BATCH_MESSAGES_MAX <= REMOVES_PER_CALL_MAX
+assert MOVE_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
+assert MOVE_BATCH_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one batch must fit one frame"
 assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
 assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX

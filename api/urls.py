@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.urls import include, path
 
 from api.health import healthz, metrics
+from api.internal.audit import note_action
 from api.internal.sqs import run_action
 from api.schema import openapi_document
 
 urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),
+    path("internal/audit", note_action),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),

@@ -101,7 +101,13 @@ class ControlPlane:
         body = msgspec.json.encode(
             {"account_id": principal.account_id, "access_key_id": principal.access_key_id, "params": params}
         )
-        path = f"/internal/sqs/{action}"
+        return await self._ask(f"/internal/sqs/{action}", principal, request_id, body)
+
+    async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
+        """Write an action of the message desk to the audit trail. Raises Refusal where that cannot be done."""
+        await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
+
+    async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)
         headers.append((b"content-type", b"application/json"))
         with self._calls:

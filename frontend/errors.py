@@ -27,6 +27,7 @@ KINDS: dict[str, RefusalKind] = {
     # what is named does not exist, or does already
     "QueueDoesNotExist": RefusalKind(_SIMPLE + "NonExistentQueue", 400, 404),
     "QueueNameExists": RefusalKind("QueueAlreadyExists", 400, 409),
+    "MessageDoesNotExist": RefusalKind("MessageDoesNotExist", 404, 404),
     "QueueDeletedRecently": RefusalKind(_SIMPLE + "QueueDeletedRecently", 400, 409),
     "ResourceNotFoundException": RefusalKind("ResourceNotFoundException", 404, 404),
     # batches

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
+from frontend.crypto.message_ids import MessageIds
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import DeadSource
 from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_GROUP, RecordError, decode_body
@@ -53,6 +54,17 @@ def open_record(queue: QueueView, body: bytes) -> Letter:
         return Letter(opened, group, _decode_source(raw_source), lender)
     except msgspec.DecodeError:
         raise RecordError("the source of a dead letter does not parse") from None
+
+
+def message_id_of(ids: MessageIds, queue: QueueView, partition: int, offset: int, letter: Letter) -> str:
+    """The id that a message is known by: the envelope's, or one made from where it was sent to."""
+    content = letter.opened.content
+    if content.history is not None and content.history.keeps_id:
+        return content.history.message_id
+    if queue.fifo is None and not content.dedup_id:
+        return letter.opened.message_id
+    dead = letter.dead
+    return ids.of(partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
 
 
 def _open_own(queue: QueueView, envelope: bytes) -> Opened:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from frontend.authn.authenticator import Authenticator
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.message_ids import MessageIds
+from frontend.crypto.places import Places
 from frontend.crypto.receipts import ReceiptMaker
-from frontend.limits import POLLS_PARKED_MAX, SOCKETS_MAX, STORAGE_CALLS_IN_FLIGHT_MAX
+from frontend.limits import DESK_CALLS_MAX, POLLS_PARKED_MAX, SOCKETS_MAX, STORAGE_CALLS_IN_FLIGHT_MAX
 from frontend.limits.gcra import RateTree
 from frontend.metadata.interface import MetadataService
 from frontend.metering.meters import Meters
@@ -49,11 +50,13 @@ class Plane:
         self.queues = QueueViews(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)
+        self.places = Places(receipt_key)
         self.rates = rates if rates is not None else RateTree()
         self.meters = Meters()
         self.now_s = now_s
         self.metadata_is_up = trust_metadata
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
+        self.desk_calls = Bulkhead("message desk", DESK_CALLS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
         self.parked: set[asyncio.Task[list[Lease]]] = set()

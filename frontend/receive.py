@@ -23,12 +23,13 @@ from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError
 from frontend.errors import Refusal, receipt_is_invalid
-from frontend.opening import KeyNotLent, open_record
+from frontend.opening import KeyNotLent, message_id_of, open_record
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_connected
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import check_attempt
+from frontend.sqs.tags import check_filter
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, VisibilityMode
@@ -52,7 +53,7 @@ class Received(NamedTuple):
     delivery: int
     group: str | None
     sequence_number: str | None
-    # ARN of the queue that it was sent to, if it was moved here as a dead letter.
+    # ARN of the queue that it was sent to, if it was moved here as a dead letter; and why, if somebody did it.
     dead_letter_source: str | None
     # How it died there.
     death: DeadSource | None
@@ -65,6 +66,7 @@ class ReceiveAsk(NamedTuple):
     visibility_s: int | None
     wait_s: int | None
     attempt: str | None = None
+    tags: Sequence[str] | None = None
 
 
 async def receive_messages(
@@ -138,7 +140,8 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
     if plane.stopping.is_set():
         wait_ms = 0
     attempt = check_attempt(ask.attempt, queue.fifo is not None)
-    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms, attempt)
+    tags = check_filter(ask.tags, queue.fifo is not None) if ask.tags else ()
+    poll = PollAsk(ask.messages_max, visibility_ms, wait_ms, attempt, tags)
     try:
         if not wait_ms:
             with plane.storage_calls:
@@ -148,6 +151,8 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
                 plane.storage, queue.partitions, poll, receive, plane.parked, queue.routes
             )
     except StorageError as error:
+        if error.code == ErrorCode.OVER_LIMIT and tags:
+            raise Refusal("OverLimit", f"The filter finds nothing now: {error.message}.") from None
         if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
             return []  # a long poll does not tell, nor does a FIFO queue
         raise await storage_refusal(plane, queue, error) from None
@@ -180,22 +185,19 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
     message = found.message
     letter = open_record(queue, message.body)
     opened, dead = letter.opened, letter.dead
-    message_id, sequence, source = opened.message_id, None, None
+    sequence, source = None, None
     sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.
-        first_received_ms, delivery = dead.first_received_ms, dead.receives + delivery
+        first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
         record = queue.record
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)
-    if queue.fifo is not None or opened.content.dedup_id:
-        at, offset = (found.partition, message.offset) if dead is None else (dead.partition, dead.offset)
-        message_id = plane.message_ids.of(at, offset)
     if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
     return Received(
-        message_id,
+        message_id_of(plane.message_ids, queue, found.partition, message.offset, letter),
         plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch),
         opened.content,
         opened.sender,

@@ -91,7 +91,9 @@ PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
-PEER_UP_SLICE_PARTITIONS = 256
+PEER_UP_SLICE_PARTITIONS = 64
+# While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
+TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
 FLUSH_SLICE_PARTITIONS = 64
 # How many groups of a node that starts may begin to wait for their leaders in one millisecond.
@@ -137,6 +139,26 @@ RETENTION_MS_DEFAULT = 345_600_000
 # Undelivered messages whose offsets a leader keeps at hand ahead of its consumers.
 READ_AHEAD_MESSAGES_MAX = 2_000
 READ_AHEAD_BYTES_MAX = 2 * MIB
+# Fair queues: a group is noisy when it has at least so many messages in flight, and more than this share of all in
+# flight.
+NOISY_IN_FLIGHT_MIN = 30
+NOISY_SHARE_PERCENT = 10
+# What a leader sees of the backlog of a standard queue whose messages have groups or tags (backlog.py). Messages of one
+# group and tag that stand next to each other in the log are one run, about 100 bytes, however many they are. It takes
+# in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
+# second number, and up to so many different tags (about a kilobyte each).
+SIGHT_RUNS_NEAR = 10_000
+SIGHT_RUNS_MAX = 100_000
+SIGHT_SHELVES_MAX = 10_000
+# Runs of noisy groups that one acquire steps over in search of a quiet one.
+SIGHT_STEPS_MAX = 5_000
+# Stretches of messages taken out from among waiting ones, 16 bytes each on every replica and some four in a checkpoint.
+# At the bound messages are handed out in order again, whatever their groups, and filtered receives are refused.
+TAKEN_AHEAD_RANGES_MAX = 100_000
+# Groups and tags that one command names.
+KEYS_PER_COMMAND_BYTES_MAX = 400_000
+TAG_BYTES_MAX = 128
+TAGS_PER_ACQUIRE_MAX = 16
 # Ids that FIFO queues and deduplication go by.
 GROUP_BYTES_MAX = 128
 DEDUP_ID_BYTES_MAX = 128
@@ -177,6 +199,8 @@ LEASE_LINGER_MS = 3
 BROWSE_MESSAGES_MAX = 1_000
 BROWSE_BYTES_MAX = 1 * MIB
 FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
+# Messages that one call may remove by their places.
+REMOVES_PER_CALL_MAX = 100
 # Bodies at hand for delivery, over all queues of a node.
 BODY_CACHE_BYTES_MAX = 24 * MIB
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
@@ -231,11 +255,13 @@ assert BATCH_BYTES_MAX < WAL_GROUP_BYTES_MAX < PROPOSALS_PENDING_BYTES_MAX < WAL
 assert BROWSE_BYTES_MAX + BATCH_BYTES_MAX + 100 * BROWSE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page must fit one frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
+assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
+assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
 assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX

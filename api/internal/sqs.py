@@ -40,19 +40,19 @@ Action = Callable[[Principal, dict[str, object]], Awaitable[dict[str, object]]]
 async def run_action(request: HttpRequest, action: str) -> HttpResponse:
     handler = _ACTIONS.get(action)
     if handler is None or request.method != "POST":
-        return _problem(404, "InvalidAction", "There is no such action here.")
+        return problem_answer(404, "InvalidAction", "There is no such action here.")
     try:
         principal = principal_of(request)
         asked = _decode(request.body)
         if (asked.account_id, asked.access_key_id) != (principal.account_id, principal.access_key_id):
             raise PrincipalError("the request names another caller than its principal")
-        return _json(200, await handler(principal, asked.params))
+        return json_answer(200, await handler(principal, asked.params))
     except PrincipalError as error:
-        return _problem(401, "InvalidSecurity", str(error))
+        return problem_answer(401, "InvalidSecurity", str(error))
     except msgspec.DecodeError:
-        return _problem(400, "InvalidParameterValueException", "The request does not parse.")
+        return problem_answer(400, "InvalidParameterValueException", "The request does not parse.")
     except QueueProblem as problem:
-        return _problem(_STATUS.get(problem.code, 400), problem.code, problem.message)
+        return problem_answer(_STATUS.get(problem.code, 400), problem.code, problem.message)
 
 
 async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
@@ -239,9 +239,9 @@ def _queue_name(principal: Principal, params: dict[str, object]) -> str:
     return name
 
 
-def _problem(status: int, code: str, message: str) -> HttpResponse:
-    return _json(status, {"code": code, "message": message})
+def problem_answer(status: int, code: str, message: str) -> HttpResponse:
+    return json_answer(status, {"code": code, "message": message})
 
 
-def _json(status: int, content: dict[str, object]) -> HttpResponse:
+def json_answer(status: int, content: dict[str, object]) -> HttpResponse:
     return HttpResponse(msgspec.json.encode(content), status=status, content_type="application/json")

@@ -133,6 +133,10 @@ ACTIVE_MOVES = (MoveStatus.RUNNING, MoveStatus.CANCELLING)
 class MessageMoveTask(models.Model):
     """A dead-letter queue being emptied. Wishes are written by `moves.py`, progress by `moving.py`.
 
+    Tasks of SQS lease whatever comes until nothing does. Those of REST (`scans`) look through what the queue held when
+    they began, in log order, and move what their filter wants: `position` has for every partition the next offset, the
+    offset to end before, and how far what arrived since was watched for messages that came back.
+
     `claim` and `next_attempt_at` are a lease, as those of a queue. `steady_at` is when the leases that a worker which
     died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
     """
@@ -159,6 +163,22 @@ class MessageMoveTask(models.Model):
     claim = models.UUIDField(null=True)
     steady_at = models.DateTimeField()
     failures = models.IntegerField(default=0)
+    scans = models.BooleanField(default=False)
+    # As `frontend.desk.filters` reads it; null = every message.
+    filter = models.JSONField(null=True)
+    # Counts what it would move.
+    dry_run = models.BooleanField(default=False)
+    # More than so many messages, or so many of a hundred, came back: the task fails. Null = it does not.
+    returned_max = models.BigIntegerField(null=True)
+    returned_percent_max = models.IntegerField(null=True)
+    position = models.JSONField(default=dict)
+    scanned = models.BigIntegerField(default=0)
+    matched = models.BigIntegerField(default=0)
+    skipped = models.BigIntegerField(default=0)
+    returned = models.BigIntegerField(default=0)
+    # It rests since then; for SQS it is running.
+    paused_at = models.DateTimeField(null=True)
+    rested_ms = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "message_move_task"

@@ -9,7 +9,7 @@ import base64
 import binascii
 import json
 import uuid
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.utils import timezone
@@ -25,6 +25,16 @@ from api.queues.redrive import sources_of
 from api.settings.environment import environment
 
 
+class Choice(NamedTuple):
+    """What a task of REST is to move, and when it stops. `filter` as JSON; None = every message."""
+
+    filter: dict[str, object] | None = None
+    messages_max: int | None = None
+    dry_run: bool = False
+    returned_max: int | None = None
+    returned_percent_max: int | None = None
+
+
 @transaction.atomic
 def start_move(
     actor: Actor,
@@ -32,9 +42,9 @@ def start_move(
     source_arn: object,
     destination_arn: object,
     messages_per_s: object,
-    messages_max: int | None = None,
+    choice: Choice | None = None,
 ) -> MessageMoveTask:
-    """`messages_max` is checked by who asks. Raises QueueProblem."""
+    """`choice` makes it a task that looks for its messages; it is checked by who asks. Raises QueueProblem."""
     rate = _check_rate(messages_per_s)
     Account.objects.select_for_update().get(id=account_id)
     source = _queue_of(account_id, source_arn, "SourceArn")
@@ -57,13 +67,21 @@ def start_move(
         source_arn=_arn_of(source),
         destination_arn="" if destination is None else _arn_of(destination),
         messages_per_s=rate,
-        messages_max=messages_max,
+        scans=choice is not None,
+        **(Choice() if choice is None else choice)._asdict(),
         started_at=now,
         next_attempt_at=now,
         steady_at=now,
     )
     _forget_old(source)
-    details = {"task": str(task.uuid), "destination": task.destination_arn, "messages_per_s": rate}
+    details: dict[str, object] = {
+        "task": str(task.uuid),
+        "destination": task.destination_arn,
+        "messages_per_s": rate,
+    }
+    if choice is not None:
+        # The names of the conditions: a text that is searched for may be a message's.
+        details |= {"filter": sorted(choice.filter or ()), "dry_run": choice.dry_run}
     record(actor, account_id, "queue.move.start", f"queue:{source.name}", **details)
     task_id = task.pk
     transaction.on_commit(lambda: send_hint(Hint.MOVE_MESSAGES, task_id))
@@ -71,14 +89,43 @@ def start_move(
 
 
 @transaction.atomic
+def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
+    """The task rests once the worker has seen this. Pausing one that rests changes nothing."""
+    task = _running(account_id, task_uuid, "paused")
+    if task.paused_at is None:
+        task.paused_at = timezone.now()
+        task.save(update_fields=["paused_at"])
+        record(actor, account_id, "queue.move.pause", f"queue:{task.source.name}", task=str(task.uuid))
+    return task
+
+
+@transaction.atomic
+def resume_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
+    """It goes on where it was. The time it rested does not count against the hours it has."""
+    task = _running(account_id, task_uuid, "resumed")
+    if task.paused_at is None:
+        return task
+    now = timezone.now()
+    task.rested_ms += int((now - task.paused_at).total_seconds() * 1000)
+    task.paused_at = None
+    if task.claim is None:
+        task.next_attempt_at = now
+    task.save(update_fields=["paused_at", "rested_ms", "next_attempt_at"])
+    record(actor, account_id, "queue.move.resume", f"queue:{task.source.name}", task=str(task.uuid))
+    task_id = task.pk
+    transaction.on_commit(lambda: send_hint(Hint.MOVE_MESSAGES, task_id))
+    return task
+
+
+def move_of(account_id: str, source_name: str, task_uuid: uuid.UUID) -> MessageMoveTask | None:
+    """A task that moves messages out of this queue of the account."""
+    return MessageMoveTask.objects.filter(account_id=account_id, source__name=source_name, uuid=task_uuid).first()
+
+
+@transaction.atomic
 def cancel_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
     """No message moves once the worker has seen this; those that were moved stay where they are."""
-    rows = MessageMoveTask.objects.select_for_update(of=("self",)).select_related("source")
-    task = rows.filter(account_id=account_id, uuid=task_uuid).first()
-    if task is None:
-        raise QueueProblem("ResourceNotFoundException", "Task does not exist.")
-    if task.status != MoveStatus.RUNNING:
-        raise _invalid("Only active tasks can be cancelled")
+    task = _running(account_id, task_uuid, "cancelled")
     task.status = MoveStatus.CANCELLING
     if task.claim is None:
         task.next_attempt_at = timezone.now()
@@ -86,6 +133,17 @@ def cancel_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageM
     record(actor, account_id, "queue.move.cancel", f"queue:{task.source.name}", task=str(task.uuid))
     task_id = task.pk
     transaction.on_commit(lambda: send_hint(Hint.MOVE_MESSAGES, task_id))
+    return task
+
+
+def _running(account_id: str, task_uuid: uuid.UUID, done: str) -> MessageMoveTask:
+    """The task, locked, to be `done` something with. Raises QueueProblem."""
+    rows = MessageMoveTask.objects.select_for_update(of=("self",)).select_related("source")
+    task = rows.filter(account_id=account_id, uuid=task_uuid).first()
+    if task is None:
+        raise QueueProblem("ResourceNotFoundException", "Task does not exist.")
+    if task.status != MoveStatus.RUNNING:
+        raise _invalid(f"Only active tasks can be {done}")
     return task
 
 

@@ -26,6 +26,9 @@ from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
 from frontend.metadata.records import QueueRecord
 
+# Tasks that somebody may work on: those that rest do nothing until they are resumed or cancelled.
+_WORKABLE = Q(status__in=ACTIVE_MOVES) & (Q(paused_at__isnull=True) | Q(status=MoveStatus.CANCELLING))
+
 
 class MoveClaim(NamedTuple):
     """A task to be worked on, as it was when it was claimed. `destination` None: back to where each came from."""
@@ -41,6 +44,31 @@ class MoveClaim(NamedTuple):
     left: int | None
     counted: bool
     steady: bool
+    scan: ScanTask | None
+
+
+class ScanTask(NamedTuple):
+    """What a task that looks for its messages needs besides. `position`: partition -> [next, end, watched]."""
+
+    uuid: uuid.UUID
+    started_ms: int
+    filter: dict[str, object] | None
+    dry_run: bool
+    returned_max: int | None
+    returned_percent_max: int | None
+    position: dict[str, list[int]]
+    moved: int
+    returned: int
+
+
+class ScanProgress(NamedTuple):
+    """What a step adds to the counts, and where the next one goes on."""
+
+    position: dict[str, list[int]]
+    scanned: int = 0
+    matched: int = 0
+    skipped: int = 0
+    returned: int = 0
 
 
 @transaction.atomic
@@ -48,7 +76,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
     """None: nothing is owed now, somebody is at it, or the task has just ended."""
     now = timezone.now()
     rows = MessageMoveTask.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
-    task = rows.filter(pk=task_id, status__in=ACTIVE_MOVES, next_attempt_at__lte=now).first()
+    task = rows.filter(_WORKABLE, pk=task_id, next_attempt_at__lte=now).first()
     if task is None:
         return None
     if task.claim is not None:
@@ -56,7 +84,8 @@ def claim_move(task_id: int) -> MoveClaim | None:
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return None
-    if now - task.started_at > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
+    rested = timedelta(milliseconds=task.rested_ms)
+    if now - task.started_at - rested > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
         _end(task, MoveStatus.FAILED, f"The task has run for {limits.MOVE_TASK_HOURS_MAX} hours.")
         return None
     task.claim = uuid.uuid4()
@@ -73,6 +102,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
         None if task.messages_max is None else max(0, task.messages_max - task.moved),
         task.to_move is not None,
         now >= task.steady_at,
+        _scan_task(task) if task.scans else None,
     )
 
 
@@ -82,15 +112,27 @@ def note_count(claim: MoveClaim, to_move: int) -> None:
 
 
 @transaction.atomic
-def note_progress(claim: MoveClaim, moved: int) -> bool:
-    """False: stop here, because the task was cancelled (it ends now) or the claim was lost."""
+def note_progress(claim: MoveClaim, moved: int, scan: ScanProgress | None = None) -> bool:
+    """False: stop here. The task was cancelled (it ends now), it is to rest, or the claim was lost."""
     task = _claimed(claim)
     if task is None:
         return False
     task.moved += moved
     task.failures = 0
     task.next_attempt_at = timezone.now() + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
-    task.save(update_fields=["moved", "failures", "next_attempt_at"])
+    changed = ["moved", "failures", "next_attempt_at"]
+    if scan is not None:
+        task.position = scan.position
+        task.scanned += scan.scanned
+        task.matched += scan.matched
+        task.skipped += scan.skipped
+        task.returned += scan.returned
+        changed += ScanProgress._fields
+    if task.paused_at is not None and task.status == MoveStatus.RUNNING:
+        task.claim = None
+        task.save(update_fields=[*changed, "claim"])
+        return False
+    task.save(update_fields=changed)
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return False
@@ -125,7 +167,7 @@ def end_move(claim: MoveClaim, status: MoveStatus, reason: str = "") -> None:
 def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
     """Tasks that stand still: due for longer than age_ms."""
     due = timezone.now() - timedelta(milliseconds=age_ms)
-    rows = MessageMoveTask.objects.filter(status__in=ACTIVE_MOVES, next_attempt_at__lte=due)
+    rows = MessageMoveTask.objects.filter(_WORKABLE, next_attempt_at__lte=due)
     return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RECONCILE_HINTS_MAX])
 
 
@@ -145,6 +187,20 @@ def record_of(queue: Queue) -> QueueRecord | None:
         cursor.execute(QUEUE, (queue.account_id, queue.name))
         row = cursor.fetchone()
     return None if row is None else queue_record(row)
+
+
+def _scan_task(task: MessageMoveTask) -> ScanTask:
+    return ScanTask(
+        task.uuid,
+        int(task.started_at.timestamp() * 1000),
+        task.filter,
+        task.dry_run,
+        task.returned_max,
+        task.returned_percent_max,
+        task.position,
+        task.moved,
+        task.returned,
+    )
 
 
 def _claimed(claim: MoveClaim) -> MessageMoveTask | None:

@@ -12,6 +12,8 @@ from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
 from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
+from frontend.desk.filters import filter_json, filter_of
+from frontend.errors import Refusal
 
 # REST field -> SQS attribute. All are integers.
 SETTINGS: dict[str, str] = {
@@ -27,6 +29,7 @@ _SPREAD = {"partitions": "Penstock.Partitions", "priority_levels": "Penstock.Pri
 _SCOPES = {"queue": "queue", "group": "messageGroup"}
 _THROUGHPUT = {"queue": "perQueue", "group": "perMessageGroupId"}
 _PERMISSIONS = {"all": "allowAll", "none": "denyAll", "listed": "byQueue"}
+_PAUSED = "paused"
 _FIFO_FIELDS = ("content_based_deduplication", "deduplication_scope", "throughput_limit")
 
 
@@ -158,7 +161,11 @@ class QueuePageSerializer(serializers.Serializer):
 class MoveRequestSerializer(serializers.Serializer):
     """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
 
-    `messages_max` ends the task when so many were moved: a sample before the rest.
+    filter                what to move, in the words of the message desk's find; not given: everything
+    dry_run               count what would be moved, and move nothing
+    messages_max          end when so many were moved: a few before the rest
+    returned_max          fail when more than so many of the moved messages died again and came back
+    returned_percent_max  the same, of a hundred moved (once a hundred were moved)
     """
 
     destination = serializers.CharField(
@@ -170,15 +177,45 @@ class MoveRequestSerializer(serializers.Serializer):
     messages_max = serializers.IntegerField(
         min_value=1, max_value=limits.MOVE_MESSAGES_MAX, required=False, allow_null=True, default=None
     )
+    filter = serializers.DictField(required=False, allow_null=True, default=None)
+    dry_run = serializers.BooleanField(required=False, default=False)
+    returned_max = serializers.IntegerField(
+        min_value=0, max_value=limits.MOVE_RETURNED_MAX, required=False, allow_null=True, default=None
+    )
+    returned_percent_max = serializers.IntegerField(
+        min_value=0, max_value=99, required=False, allow_null=True, default=None
+    )
+
+    def validate_filter(self, value: dict[str, object] | None) -> dict[str, object] | None:
+        if value is None:
+            return None
+        try:
+            return filter_json(filter_of(value)) or None
+        except Refusal as refusal:
+            raise serializers.ValidationError(refusal.message) from None
+
+    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
+        unknown = set(self.initial_data) - set(self.fields)
+        if unknown:
+            raise serializers.ValidationError(dict.fromkeys(sorted(unknown), "is not known here"))
+        return attrs
 
 
 class MoveSerializer(serializers.Serializer):
     id = serializers.UUIDField()
-    status = serializers.ChoiceField(choices=[status.value.lower() for status in MoveStatus])
+    status = serializers.ChoiceField(choices=[*(status.value.lower() for status in MoveStatus), _PAUSED])
     source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
     destination = serializers.CharField(allow_null=True)
     messages_per_second = serializers.IntegerField(allow_null=True)
     messages_max = serializers.IntegerField(allow_null=True)
+    filter = serializers.DictField(allow_null=True)
+    dry_run = serializers.BooleanField()
+    returned_max = serializers.IntegerField(allow_null=True)
+    returned_percent_max = serializers.IntegerField(allow_null=True)
+    scanned = serializers.IntegerField()
+    matched = serializers.IntegerField()
+    skipped = serializers.IntegerField()
+    returned = serializers.IntegerField()
     moved = serializers.IntegerField()
     to_move = serializers.IntegerField(allow_null=True)
     failure_reason = serializers.CharField(allow_null=True)
@@ -189,17 +226,29 @@ class MoveSerializer(serializers.Serializer):
         when = serializers.DateTimeField()
         return {
             "id": str(instance.uuid),
-            "status": instance.status.lower(),
+            "status": _PAUSED if _rests(instance) else instance.status.lower(),
             "source": _name_of(instance.source_arn),
             "destination": _name_of(instance.destination_arn) if instance.destination_arn else None,
             "messages_per_second": instance.messages_per_s,
             "messages_max": instance.messages_max,
+            "filter": instance.filter,
+            "dry_run": instance.dry_run,
+            "returned_max": instance.returned_max,
+            "returned_percent_max": instance.returned_percent_max,
+            "scanned": instance.scanned,
+            "matched": instance.matched,
+            "skipped": instance.skipped,
+            "returned": instance.returned,
             "moved": instance.moved,
             "to_move": instance.to_move,
             "failure_reason": instance.failure_reason or None,
             "started_at": when.to_representation(instance.started_at),
             "ended_at": None if instance.ended_at is None else when.to_representation(instance.ended_at),
         }
+
+
+def _rests(task: MessageMoveTask) -> bool:
+    return task.paused_at is not None and task.status == MoveStatus.RUNNING
 
 
 class MoveListSerializer(serializers.Serializer):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from django.urls import path
 
 from api.queues.pausing import PauseView, ResumeView
-from api.queues.views import DeadLetterSourcesView, MovesView, MoveView, QueuesView, QueueView
+from api.queues.views import (
+    DeadLetterSourcesView,
+    MovePauseView,
+    MoveResumeView,
+    MovesView,
+    MoveView,
+    QueuesView,
+    QueueView,
+)
 
 urlpatterns = [
     path("queues", QueuesView.as_view()),
@@ -15,4 +23,6 @@ urlpatterns = [
     path("queues/<str:name>/sources", DeadLetterSourcesView.as_view()),
     path("queues/<str:name>/moves", MovesView.as_view()),
     path("queues/<str:name>/moves/<uuid:move_id>", MoveView.as_view()),
+    path("queues/<str:name>/moves/<uuid:move_id>/pause", MovePauseView.as_view()),
+    path("queues/<str:name>/moves/<uuid:move_id>/resume", MoveResumeView.as_view()),
 ]

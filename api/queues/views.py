@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from uuid import UUID
 
 from asgiref.sync import async_to_sync
@@ -15,12 +16,13 @@ from rest_framework.views import APIView
 
 from api import limits
 from api.accounts.views import PAGE_PARAMETERS
+from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.pages import make_page_token, page_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
-from api.queues.models import Queue
+from api.queues.models import MessageMoveTask, Queue
 from api.queues.provisioning import create_and_wait
 from api.queues.serializers import (
     MoveListSerializer,
@@ -125,22 +127,51 @@ class MovesView(APIView):
         destination = _arn(request, given["destination"]) if given["destination"] else None
         who = caller(request)
         source = _arn(request, name)
-        asked_rate, asked_max = given["messages_per_second"], given["messages_max"]
-        task = moves.start_move(actor_of(who), who.account_id, source, destination, asked_rate, asked_max)
+        choice = moves.Choice(**{name: given[name] for name in moves.Choice._fields})
+        rate = given["messages_per_second"]
+        task = moves.start_move(actor_of(who), who.account_id, source, destination, rate, choice)
         return Response(MoveSerializer(task).data, status=201)
 
 
 class MoveView(APIView):
+    @extend_schema(operation_id="moves.get", responses=MoveSerializer)
+    def get(self, request: Request, name: str, move_id: UUID) -> Response:
+        """One task, and how far it has come."""
+        return Response(MoveSerializer(_move(request, name, move_id)).data)
+
     @extend_schema(operation_id="moves.cancel", responses={202: MoveSerializer})
     def delete(self, request: Request, name: str, move_id: UUID) -> Response:
         """Stops the task. What was moved stays moved."""
-        who = caller(request)
-        if not any(
-            task.uuid == move_id
-            for task in moves.moves_of(who.account_id, _arn(request, name), limits.MOVE_TASKS_LISTED_MAX)
-        ):
-            raise NotFound
-        return Response(MoveSerializer(moves.cancel_move(actor_of(who), who.account_id, move_id)).data, status=202)
+        return _ordered(request, name, move_id, moves.cancel_move)
+
+
+class MovePauseView(APIView):
+    @extend_schema(operation_id="moves.pause", request=None, responses={202: MoveSerializer})
+    def post(self, request: Request, name: str, move_id: UUID) -> Response:
+        """The task rests until it is resumed or cancelled."""
+        return _ordered(request, name, move_id, moves.pause_move)
+
+
+class MoveResumeView(APIView):
+    @extend_schema(operation_id="moves.resume", request=None, responses={202: MoveSerializer})
+    def post(self, request: Request, name: str, move_id: UUID) -> Response:
+        """A task that rests goes on where it was."""
+        return _ordered(request, name, move_id, moves.resume_move)
+
+
+def _ordered(
+    request: Request, name: str, move_id: UUID, order: Callable[[Actor, str, UUID], MessageMoveTask]
+) -> Response:
+    task = _move(request, name, move_id)
+    who = caller(request)
+    return Response(MoveSerializer(order(actor_of(who), who.account_id, task.uuid)).data, status=202)
+
+
+def _move(request: Request, name: str, move_id: UUID) -> MessageMoveTask:
+    task = moves.move_of(caller(request).account_id, name, move_id)
+    if task is None:
+        raise NotFound
+    return task
 
 
 def _arn(request: Request, name: str) -> str:

@@ -9,9 +9,9 @@
     22+n    12  nonce, random
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
-The content is msgpack: [body, attributes, trace header, deduplication id]. Associated data: account id, queue uuid, and
-the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to another message,
-queue or account, nor claim another sender.
+The content is msgpack: [body, attributes, trace header, deduplication id, history]. Associated data: account id, queue
+uuid, and the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to
+another message, queue or account, nor claim another sender.
 """
 
 from __future__ import annotations
@@ -41,6 +41,25 @@ assert _HEAD_BYTES == 22
 Attributes = dict[str, tuple[str, bytes]]
 
 
+class History(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The life of a message before somebody moved it or sent it anew: what it was when it was sent first.
+
+    queue      that it was sent to
+    receives   before this life, all together
+    moves      how often it was moved or sent anew
+    task       the move task that did it last
+    keeps_id   it is still known by `message_id`
+    """
+
+    message_id: str
+    sent_ms: int
+    receives: int
+    queue: str
+    moves: int = 1
+    task: str = ""
+    keeps_id: bool = False
+
+
 class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What is encrypted."""
 
@@ -48,6 +67,7 @@ class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
     attributes: Attributes = {}
     trace_header: str = ""
     dedup_id: str = ""
+    history: History | None = None
 
 
 class DataKey(NamedTuple):

@@ -6,7 +6,13 @@
 from __future__ import annotations
 
 from storage_nodes import limits as storage_limits
-from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, VISIBILITY_MS_MAX
+from storage_nodes.limits import (
+    ACQUIRE_WAIT_MS_MAX,
+    BROWSE_MESSAGES_MAX,
+    FRAME_BYTES_MAX,
+    RECORD_BYTES_MAX,
+    VISIBILITY_MS_MAX,
+)
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -49,6 +55,23 @@ ROUTE_ATTEMPTS_MAX = 5
 ROUTE_PAUSE_MS = 200
 # A partition that was found empty is not the first one to be asked for so many receives.
 EMPTY_PARTITION_RESTS = 8
+
+# --- message desk -------------------------------------------------------------------------------------------
+# One request looks at so much and answers how far it came; the caller goes on from there.
+DESK_MESSAGES_SHOWN_MAX = 100
+DESK_MESSAGES_SHOWN_DEFAULT = 10
+DESK_ANSWER_BYTES_MAX = 2 * MIB
+DESK_SCAN_MESSAGES_MAX = 10_000
+DESK_SCAN_PAGES_MAX = 20
+DESK_SCAN_S_MAX = 2.0
+# Of one look at storage. Opening so many takes the event loop some milliseconds.
+DESK_PAGE_MESSAGES_MAX = 500
+DESK_CALLS_MAX = 8
+DESK_CONDITION_ITEMS_MAX = 10
+DESK_CONDITION_TEXT_CHARS_MAX = 256
+DESK_REASON_CHARS_MAX = 200
+# Prefix of the deduplication id that a message sent anew has on a FIFO queue, so that the same change counts once.
+DESK_DEDUP_PREFIX = "resend-"
 
 # --- HTTP ---------------------------------------------------------------------------------------------------
 # A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
@@ -132,6 +155,7 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
+assert DESK_MESSAGES_SHOWN_MAX <= DESK_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
 assert PARKED_GROUPS_PER_PAGE_MAX <= storage_limits.PARKED_GROUPS_PER_PAGE_MAX
 assert BATCH_ENTRIES_MAX <= storage_limits.UNPARK_GROUPS_MAX

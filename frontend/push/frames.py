@@ -1,6 +1,7 @@
 """Frames of the push protocol: JSON texts.
 
     client -> server   auth     token                     first, unless the upgrade carried Authorization
+                       filter   tags                      only messages with one of these; before the first credit
                        credit   n                         n more messages may be sent
                        ack      ids                       delete
                        nack     ids, delay_seconds,       give back, visible after the delay, or the pause of the
@@ -28,6 +29,10 @@ class Auth(msgspec.Struct, tag_field="type", tag="auth"):
     token: str
 
 
+class Filter(msgspec.Struct, tag_field="type", tag="filter"):
+    tags: list[str]
+
+
 class Credit(msgspec.Struct, tag_field="type", tag="credit"):
     n: int
 
@@ -47,7 +52,7 @@ class Extend(msgspec.Struct, tag_field="type", tag="extend"):
     seconds: int
 
 
-ClientFrame = Auth | Credit | Ack | Nack | Extend
+ClientFrame = Auth | Filter | Credit | Ack | Nack | Extend
 
 READY = '{"type":"ready"}'
 decode_frame = msgspec.json.Decoder(ClientFrame).decode

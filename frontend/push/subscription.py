@@ -35,12 +35,13 @@ from frontend.limits import (
     VISIBILITY_S_MAX,
 )
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.frames import Ack, Credit, Extend, Nack, error_frame, lost_frame, message_frame
+from frontend.push.frames import Ack, Credit, Extend, Filter, Nack, error_frame, lost_frame, message_frame
 from frontend.receive import apply_receipts, give_back_mode, open_leases, read_receipt
 from frontend.rest.messages import message_json
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, throttle
+from frontend.sqs.tags import check_filter
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
@@ -77,6 +78,8 @@ class Subscription:
         self._address = address
         self._send = send
         self._close_socket = close
+        self._tags: tuple[bytes, ...] = ()
+        self._may_filter = True  # nothing was asked for yet
         self._credit = 0
         self._held: dict[str, _Held] = {}
         self._acks: list[str] = []
@@ -99,8 +102,11 @@ class Subscription:
         await release(self._plane.storage, [held.lease for held in self._held.values()])
         self._held.clear()
 
-    async def handle(self, frame: Credit | Ack | Nack | Extend) -> None:
+    async def handle(self, frame: Filter | Credit | Ack | Nack | Extend) -> None:
         """One frame of the client. Raises Refusal."""
+        if isinstance(frame, Filter):
+            await self._set_filter(frame.tags)
+            return
         if isinstance(frame, Credit):
             self._add_credit(frame.n)
             return
@@ -123,10 +129,16 @@ class Subscription:
 
     # --- credit and messages ---
 
+    async def _set_filter(self, tags: list[str]) -> None:
+        if not self._may_filter:
+            raise invalid("A filter is set before the first credit is given.")
+        self._tags = check_filter(tags, (await self._queue()).fifo is not None)
+
     def _add_credit(self, n: int) -> None:
         if not 1 <= n <= SOCKET_CREDIT_MAX - self._credit:
             raise invalid(f"Credit must be positive and stay within {SOCKET_CREDIT_MAX}.")
         self._credit += n
+        self._may_filter = False
         self._wake.set()
 
     async def _pump(self) -> None:
@@ -139,7 +151,7 @@ class Subscription:
             queue = await self._queue()
             try:
                 throttle(self._plane, self._caller, queue)
-                ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS)
+                ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
                 leases = await poll_partitions(self._plane.storage, queue.partitions, ask, queue.routes)
             except (StorageError, Refusal):
                 await asyncio.sleep(SOCKET_RETRY_S)

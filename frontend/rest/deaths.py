@@ -11,10 +11,13 @@ def death_json(death: DeadSource) -> dict[str, object]:
         reason = DeathReason(death.reason).name.lower()
     except ValueError:  # a node of a later version moved it
         reason = "other"
-    return {
+    answer: dict[str, object] = {
         "reason": reason,
         "receives": death.receives,
         "max_receives": death.receives_max,
         "first_received_ms": death.first_received_ms,
         "died_ms": death.died_ms,
     }
+    if death.note:
+        answer["note"] = death.note
+    return answer

@@ -12,13 +12,14 @@ The queue is one of the caller's account. In a batch each message or receipt has
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from frontend.authn.principal import Principal
+from frontend.crypto.envelope import History
+from frontend.desk.filters import attribute_text
 from frontend.errors import Refusal, invalid, missing
 from frontend.http import Request
 from frontend.limits import BATCH_ENTRIES_MAX
@@ -36,6 +37,7 @@ from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
 from frontend.sqs.priority import with_priority
+from frontend.sqs.tags import TAG_ATTRIBUTE
 from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ class MessageJson(msgspec.Struct):
     deduplication_id: str | None = None
     priority: int | None = None
     acks: str | None = None
+    tag: str | None = None
 
 
 class SendJson(MessageJson):
@@ -70,6 +73,7 @@ class ReceiveJson(msgspec.Struct):
     wait_seconds: int | None = None
     visibility_seconds: int | None = None
     attempt: str | None = None
+    tags: list[str] | None = None
 
 
 class AckJson(msgspec.Struct):
@@ -103,12 +107,12 @@ class Route(NamedTuple):
 
 async def _send(call: RestCall, ask: SendJson) -> bytes:
     if ask.messages is None:
-        sent = await send_message(call.plane, call.caller, call.address, _fields(ask))
+        sent = await send_message(call.plane, call.caller, call.address, message_fields(ask))
         return encode_answer(_sent_json(sent))
     if ask.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(ask.messages, "messages")
-    batch = [_fields(one, ask.acks) for one in ask.messages]
+    batch = [message_fields(one, ask.acks) for one in ask.messages]
     outcomes = await send_messages(call.plane, call.caller, call.address, batch)
     return encode_answer(
         {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
@@ -121,6 +125,7 @@ async def _receive(call: RestCall, ask: ReceiveJson) -> bytes:
         check_visibility_s(ask.visibility_seconds),
         check_wait_s(ask.wait_seconds),
         ask.attempt,
+        ask.tags,
     )
     messages = await receive_messages(call.plane, call.caller, call.address, bounds, call.request.receive)
     return encode_answer({"messages": [message_json(message) for message in messages]})
@@ -170,6 +175,9 @@ def message_json(message: Received) -> dict[str, object]:
     }
     if message.group is not None:
         answer["group"] = message.group
+    tag = message.content.attributes.get(TAG_ATTRIBUTE)
+    if tag is not None:
+        answer["tag"] = tag[1].decode(errors="replace")
     if message.sequence_number is not None:
         answer["sequence_number"] = message.sequence_number
     if message.content.dedup_id:
@@ -178,20 +186,39 @@ def message_json(message: Received) -> dict[str, object]:
         answer["dead_letter_source"] = message.dead_letter_source
     if message.death is not None and message.death.reason:
         answer["death"] = death_json(message.death)
+    if message.content.history is not None:
+        answer["history"] = history_json(message.content.history)
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
         answer["attributes"] = {
-            name: {"type": data_type, "value": _value_text(data_type, value)}
+            name: {"type": data_type, "value": attribute_text(data_type, value)}
             for name, (data_type, value) in message.content.attributes.items()
         }
     return answer
 
 
-def _fields(message: MessageJson, acks: str | None = None) -> MessageFields:
+def history_json(history: History) -> dict[str, object]:
+    """What a message was before it was moved or sent anew."""
+    return {
+        "id": history.message_id,
+        "queue": history.queue,
+        "sent_ms": history.sent_ms,
+        "receive_count": history.receives,
+        "moves": history.moves,
+        "task": history.task or None,
+    }
+
+
+def message_fields(message: MessageJson, acks: str | None = None) -> MessageFields:
     attributes = None
-    if message.attributes:
+    if message.attributes is not None:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
+    if message.tag is not None:
+        if attributes is not None and TAG_ATTRIBUTE in attributes:
+            raise invalid(f"Either tag or the attribute {TAG_ATTRIBUTE} may be given, not both.")
+        tag = AttributeIn(data_type="String", string_value=message.tag)
+        attributes = {**(attributes or {}), TAG_ATTRIBUTE: tag}
     return MessageFields(
         message_body=message.body,
         message_attributes=with_priority(attributes, message.priority),
@@ -206,10 +233,6 @@ def _attribute(given: AttributeJson) -> AttributeIn:
     if given.type.startswith("Binary"):
         return AttributeIn(data_type=given.type, binary_value=given.value)
     return AttributeIn(data_type=given.type, string_value=given.value)
-
-
-def _value_text(data_type: str, value: bytes) -> str:
-    return base64.b64encode(value).decode() if data_type.startswith("Binary") else value.decode()
 
 
 def _check_count(given: list[Any] | None, what: str) -> list[Any]:

@@ -14,6 +14,7 @@ from frontend.errors import Refusal, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.rest.desk import DESK_ROUTES
 from frontend.rest.messages import ROUTES, RestCall, Route
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
@@ -22,8 +23,10 @@ from frontend.routing.queues import Address
 if TYPE_CHECKING:
     from frontend.plane import Plane
 
+_ROUTES = ROUTES | DESK_ROUTES
 _MESSAGES = re.compile(
-    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(receive|ack|extend|release))?" % QUEUE_NAME_CHARS_MAX
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(%b))?"
+    % (QUEUE_NAME_CHARS_MAX, b"|".join(name for name in _ROUTES if name))
 )
 _PARKED = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX
@@ -47,7 +50,7 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
     try:
         request.read_headers()
         if match is not None:
-            route = ROUTES[match[2]]
+            route = _ROUTES[match[2]]
             action = route.action
             await _serve_messages(plane, request, route, match[1].decode(), began)
         elif (match := _PARKED.fullmatch(request.path)) is not None:

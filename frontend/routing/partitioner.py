@@ -98,6 +98,10 @@ class Routes:
         """A level that was asked for, and is not there yet, is the highest there is."""
         return self.open[min(level, len(self.open) - 1)].next_for_send()
 
+    def for_turn(self, level: int, turn: int) -> int:
+        partitions = self.open[min(level, len(self.open) - 1)].partitions
+        return partitions[turn % len(partitions)]
+
     def for_id(self, level: int, dedup_id: bytes) -> int:
         """Standard: the partition that knows whether this message was sent before."""
         return partition_of_group(dedup_id, self.open[min(level, len(self.open) - 1)].partitions)

@@ -8,12 +8,20 @@ from frontend.routing.partitioner import FormerSet
 from frontend.sqs.fifo import FifoRules, dedup_key
 from frontend.sqs.validation import Draft
 from storage_nodes.model import Acks
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 from storage_nodes.protocol.spreading import partition_of_group
 
 
 class PartitionClosed(Exception):
     """Of a FIFO queue: the queue has other partitions by now, and its view here is of before."""
+
+
+def check_taken(reply: SendReply) -> None:
+    """Of a copy that is made again later. Raises StorageError where the partition was closed."""
+    if any(original == NOT_TAKEN for _, original in reply.duplicates):
+        raise StorageError(ErrorCode.UNAVAILABLE, "the partitions of the queue change at the moment")
 
 
 class Part:

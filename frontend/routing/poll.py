@@ -39,6 +39,7 @@ class PollAsk(NamedTuple):
     visibility_ms: int
     wait_ms: int
     attempt: bytes = b""
+    tags: tuple[bytes, ...] = ()
 
 
 async def poll_partitions(
@@ -47,7 +48,7 @@ async def poll_partitions(
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
     if routes is None:
         reply = await storage.acquire(
-            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt
+            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt, ask.tags
         )
         return _leases(partitions[0], reply)
     return await _poll_routes(storage, routes, ask)

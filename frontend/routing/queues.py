@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from frontend.crypto.envelope import DataKey, data_key
+from frontend.crypto.envelope import Content, DataKey, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
 from frontend.errors import queue_does_not_exist, unavailable
@@ -19,6 +19,7 @@ from frontend.metadata.records import QueueRecord
 from frontend.routing.partitioner import Routes, routes_of
 from frontend.sqs.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.sqs.fifo import FifoRules, sequence_number
+from frontend.sqs.priority import PRIORITY, level_of
 from frontend.sqs.validation import SendRules
 
 
@@ -99,6 +100,18 @@ class QueueView:
     def sequence_number(self, partition: int, offset: int) -> str:
         """FIFO: grows with every message of a group."""
         return sequence_number(offset if self.routes is None else self.routes.sequence_base(partition) + offset)
+
+    def partition_for_copy(self, group: str | None, content: Content | None, turn: int) -> int:
+        """Where a copy of a message of another queue goes; the same for the same `turn`, so that a second one of it
+        meets the first."""
+        if self.routes is None:
+            return self.partitions[0]
+        if self.fifo is not None:
+            assert group is not None, "a message of a FIFO queue has a group"
+            return self.routes.for_group(group.encode())
+        given = None if content is None else content.attributes.get(PRIORITY)
+        level = 0 if given is None else level_of(*given) or 0
+        return self.routes.for_turn(level, turn)
 
     def opening_key(self, version: int) -> DataKey | None:
         """The data key of that version, None if the queue has no such version."""

@@ -8,9 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from storage_nodes.client.storage_client import ALL_STATES
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import AcquireReply, ParkedGroupsReply, QueueStats, SendReply, VisibilityMode
+from storage_nodes.protocol.messages import (
+    AcquireReply,
+    ParkedGroupsReply,
+    QueueBrowseReply,
+    QueueStats,
+    SendReply,
+    VisibilityMode,
+)
 
 
 class Storage(Protocol):
@@ -19,7 +27,13 @@ class Storage(Protocol):
     ) -> SendReply: ...
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply: ...
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
@@ -27,6 +41,12 @@ class Storage(Protocol):
     async def change_visibility(
         self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]: ...
+
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
+    ) -> QueueBrowseReply: ...
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]: ...
 
     async def purge(self, partition: int) -> int: ...
 

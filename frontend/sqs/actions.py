@@ -14,6 +14,7 @@ from frontend.sqs import asks, move_actions, queue_actions
 from frontend.sqs.call import EMPTY, Call, encode
 from frontend.sqs.queue_url import read_queue_url
 from frontend.sqs.received import Wanted, received_json
+from frontend.sqs.tags import split_filters
 from frontend.sqs.validation import attempt, check_batch, check_messages_max, check_visibility_s, check_wait_s
 
 
@@ -57,6 +58,7 @@ async def _receive_message(call: Call, ask: asks.ReceiveMessage) -> bytes:
         check_visibility_s(ask.visibility_timeout),
         check_wait_s(ask.wait_time_seconds),
         ask.receive_request_attempt_id,
+        split_filters(ask.message_attribute_names)[1],
     )
     messages: Sequence[Received] = await receive_messages(
         call.plane, call.caller, address, bounds, call.request.receive

@@ -6,6 +6,7 @@ The control plane decides what is stored; what cannot be right is refused here, 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from frontend.errors import Refusal, invalid, missing
 from frontend.limits import (
@@ -65,7 +66,18 @@ _COUNTS = (
 )
 # Of the partitions that there are: those that take messages, and those that are being emptied for good.
 _PARTITIONS = ("Penstock.PartitionsOpen", "Penstock.PartitionsDraining")
-_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_PARTITIONS))
+# Of ours, for who asks by name; `All` is what SQS has. As the leaders know it at this moment.
+_OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
+    "Penstock.MessageGroups": lambda stats: sum(one.groups for one in stats),
+    "Penstock.NoisyGroups": lambda stats: sum(one.noisy_groups for one in stats),
+    "Penstock.NoisyGroupMessages": lambda stats: sum(one.noisy_waiting for one in stats),
+    "Penstock.OldestMessageTimestamp": lambda stats: min(
+        (s.oldest_sent_ms for s in stats if s.oldest_sent_ms), default=0
+    ),
+}
+_READ_ONLY = frozenset(
+    ("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_PARTITIONS, *_OUR_COUNTS)
+)
 _SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
 _FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 _KNOWN = _SETTABLE | _READ_ONLY | {"All"}
@@ -132,7 +144,7 @@ def check_asked(names: list[str] | None) -> frozenset[str]:
 
 
 def wants_counts(asked: frozenset[str]) -> bool:
-    return "All" in asked or not asked.isdisjoint(_COUNTS)
+    return "All" in asked or not asked.isdisjoint(_COUNTS) or not asked.isdisjoint(_OUR_COUNTS)
 
 
 def queue_attributes(
@@ -154,9 +166,10 @@ def queue_attributes(
         draining = sum(one.closed and not one.drained for one in record.layout)
         closed = sum(one.closed for one in record.layout)
         values |= zip(_PARTITIONS, (str(len(record.partitions) - closed), str(draining)), strict=True)
+    ours = {name: str(count(stats)) for name, count in _OUR_COUNTS.items() if name in asked}
     if "All" in asked:
-        return values
-    return {name: value for name, value in values.items() if name in asked}
+        return values | ours
+    return {name: value for name, value in values.items() if name in asked} | ours
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:

@@ -13,6 +13,7 @@ from frontend.receive import Received
 from frontend.rest.deaths import death_json
 from frontend.sqs.asks import ReceiveMessage
 from frontend.sqs.attributes_md5 import attributes_md5
+from frontend.sqs.tags import split_filters
 
 # Why a dead letter died, as JSON; given only where it is asked for by this name, so that nobody meets it unprepared.
 DEATH = "Penstock.DeadLetterReason"
@@ -60,12 +61,18 @@ _QUEUE_NAMES = frozenset(
 )
 
 
+# Message attributes that say what SQS has no word for.
+_OURS = "Penstock."
+
+
 class Wanted(NamedTuple):
     """Which attributes a receive asked for. A prefix stands without its `.*`; "" is every name."""
 
     system: frozenset[str]
     names: frozenset[str]
     prefixes: tuple[str, ...]
+    # Does it name attributes that we add?
+    ours: bool
 
     @classmethod
     def of(cls, ask: ReceiveMessage) -> Wanted:
@@ -74,9 +81,10 @@ class Wanted(NamedTuple):
         unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
         if unknown:
             raise Refusal("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
-        names = frozenset(ask.message_attribute_names or ())
+        names = frozenset(split_filters(ask.message_attribute_names)[0])
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
-        return cls(system, names, ("", *prefixes) if "All" in names else prefixes)
+        ours = any(name.startswith(_OURS) for name in names)
+        return cls(system, names, ("", *prefixes) if "All" in names else prefixes, ours)
 
     def attributes(self, given: Attributes) -> Attributes:
         if not given or not self.names:
@@ -86,6 +94,12 @@ class Wanted(NamedTuple):
         return {
             name: value for name, value in given.items() if name in self.names or name.startswith(self.prefixes)
         }
+
+
+    def added(self, given: Attributes) -> Attributes:
+        """Attributes that we add are given to those who name them only: who asks for all gets what was sent."""
+        prefixes = tuple(prefix for prefix in self.prefixes if prefix)
+        return {name: value for name, value in given.items() if name in self.names or name.startswith(prefixes)}
 
 
 def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
@@ -105,10 +119,23 @@ def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
         if system:
             answer["Attributes"] = system
     attributes = wanted.attributes(content.attributes)
+    if wanted.ours:
+        attributes = {**wanted.added(_our_attributes(message)), **attributes}
     if attributes:
         answer["MD5OfMessageAttributes"] = attributes_md5(attributes)
         answer["MessageAttributes"] = {name: _attribute_json(*value) for name, value in attributes.items()}
     return answer
+
+
+def _our_attributes(message: Received) -> Attributes:
+    attributes: Attributes = {}
+    history = message.content.history
+    if history is not None:
+        attributes["Penstock.OriginalMessageId"] = ("String", history.message_id.encode())
+        attributes["Penstock.OriginalQueue"] = ("String", history.queue.encode())
+        attributes["Penstock.OriginalSentTimestamp"] = ("Number", str(history.sent_ms).encode())
+        attributes["Penstock.OriginalReceiveCount"] = ("Number", str(history.receives).encode())
+    return attributes
 
 
 def _system_attributes(message: Received) -> dict[str, str]:

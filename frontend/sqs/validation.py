@@ -32,6 +32,7 @@ from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntr
 from frontend.sqs.attributes_md5 import attributes_md5
 from frontend.sqs.extensions import ACKS, ACKS_WORDS
 from frontend.sqs.fifo import FifoRules, check_dedup_id, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from frontend.sqs.tags import tag_headers
 from storage_nodes.model import Acks
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
 
@@ -89,12 +90,14 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
     attributes_digest = trace_digest = None
     trace_header = ""
     acks = rules.acks if fields.penstock_acks is None else _check_acks(fields.penstock_acks)
+    tag: tuple[tuple[bytes, bytes], ...] = ()
     if fields.message_attributes:
         attributes, attribute_bytes = _check_attributes(fields.message_attributes)
         size_bytes += attribute_bytes
         attributes_digest = attributes_md5(attributes)
         if ACKS in attributes:
             acks = _check_acks(attributes[ACKS][1].decode(errors="replace"))
+        tag = tag_headers(attributes)
     if fields.message_system_attributes:
         trace_header = _check_system_attributes(fields.message_system_attributes)
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
@@ -102,6 +105,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
     if rules.fifo is None:
         dedup_id, headers = _clear_headers(fields, rules)
+        headers += tag
     else:
         dedup_id, headers = _fifo_headers(fields, rules.delay_ms, rules.fifo, raw)
     return Draft(

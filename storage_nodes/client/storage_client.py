@@ -26,6 +26,7 @@ from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
+    GroupDeleteReply,
     GroupDeleteRequest,
     GroupFenceRequest,
     GroupHeartbeatRequest,
@@ -58,6 +59,7 @@ from storage_nodes.protocol.messages import (
     QueueBrowseReply,
     QueueBrowseRequest,
     QueueConfig,
+    QueueRemoveRequest,
     QueueStats,
     QueueStatsRequest,
     RegisterNodeRequest,
@@ -89,6 +91,7 @@ _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
 _empty = msgspec.msgpack.Decoder(Empty)
 _group_commit_reply = msgspec.msgpack.Decoder(GroupCommitReply)
 _group_committed_reply = msgspec.msgpack.Decoder(GroupCommittedReply)
+_group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
@@ -136,15 +139,22 @@ class StorageClient:
         return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was
         leased in that very moment is handed back.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
+        Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
-        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt))
+        payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
         reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
         return _acquire_reply.decode(reply)
 
@@ -193,6 +203,12 @@ class StorageClient:
         empty and not the last: go on at next_offset until it is log_end."""
         payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
         return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        """Remove the messages that stand at these offsets, leased or not; `moved`: their copies are committed in the
+        dead-letter queue. One code each: UNKNOWN_RECORD where none stands there (any more)."""
+        payload = encode_message(QueueRemoveRequest(partition, list(offsets), moved))
+        return _codes(await self._call(Opcode.QUEUE_REMOVE, partition, payload))
 
     async def stream_read(self, partition: int, offset: int, bytes_max: int, wait_ms: int = 0) -> StreamReadReply:
         """Whole record batches from `offset` on, below the high watermark."""
@@ -254,8 +270,11 @@ class StorageClient:
 
     async def group_delete(self, partitions: Sequence[int], group: bytes) -> None:
         """Forget a group and its offsets. Raises GROUP_NOT_EMPTY while it has members. May be called again."""
+        generation = 0
         for partition in partitions:
-            await self._call(Opcode.GROUP_DELETE, partition, encode_message(GroupDeleteRequest(partition, group)))
+            payload = encode_message(GroupDeleteRequest(partition, group, generation))
+            reply = _group_delete_reply.decode(await self._call(Opcode.GROUP_DELETE, partition, payload))
+            generation = generation or reply.generation
 
     async def group_fence(self, partition: int, group: bytes, generation: int, epoch: int) -> None:
         """What a coordinator says to a partition before it gives it to a member. Of no use to anybody else."""

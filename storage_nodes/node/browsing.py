@@ -76,7 +76,11 @@ def _look_into(
         if found is None or not found[0] & request.states:
             continue
         state, delivery, deadline_ms, sent_ms = found
-        messages.append(BrowsedMessage(at, state, receives_of(delivery), deadline_ms, sent_ms or batch_ms, body))
+        entry = replica.machine.state.live.get(at)
+        first_received_ms = entry[2] if entry is not None else 0
+        messages.append(
+            BrowsedMessage(at, state, receives_of(delivery), deadline_ms, sent_ms or batch_ms, body, first_received_ms)
+        )
         if len(messages) >= request.messages_max:
             return False
     return True

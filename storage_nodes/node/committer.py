@@ -18,7 +18,7 @@ import structlog
 from prometheus_client import Counter, Histogram
 
 from storage_nodes.log.node_log import Group, NodeLog
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage
 
 GROUP_COMMITS = Counter("penstock_node_group_commits", "Group commits written and synced")
 GROUP_BYTES = Counter("penstock_node_wal_bytes", "Bytes written to the write-ahead log")

@@ -18,17 +18,8 @@ from prometheus_client import Counter
 from storage_nodes.limits import CONNECTION_WRITE_BUFFER_BYTES_MAX, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import (
-    Cancel,
-    ErrorReply,
-    Heartbeat,
-    Hello,
-    Manage,
-    Opcode,
-    PeerHello,
-    RaftFrame,
-    encode_message,
-)
+from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 

@@ -18,17 +18,9 @@ from prometheus_client import Counter
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, Letter
 from storage_nodes.machines.queue.state import group_of
+from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource, DeathReason, encode_message
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_DEDUP,
-    HEADER_DELAY_MS,
-    Record,
-    RecordError,
-    decode_body,
-    encode_body,
-)
+from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.spreading import partition_of_group
 
 if TYPE_CHECKING:
@@ -39,7 +31,6 @@ MOVES_FAILED = Counter("penstock_node_dead_letter_moves_failed", "Moves to a dea
 
 # With these no later try will do better: the messages may be received again.
 _FINAL = (ErrorCode.UNKNOWN_PARTITION, ErrorCode.INVALID_REQUEST, ErrorCode.TOO_LARGE)
-_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DEDUP, HEADER_DEAD_SOURCE)
 
 _log = structlog.get_logger()
 
@@ -76,7 +67,7 @@ class DeadLetters:
             if body is None:
                 continue  # purged while it was being read
             place = partition_of_group(group_of(body), groups) if groups else effect.partition
-            copy = dead_letter_copy(replica.partition, letter, body)
+            copy = copy_of_dead(_source_of(replica.partition, letter), body)
             size += len(copy)
             if copies and (size > DEAD_LETTERS_PER_MOVE_BYTES_MAX or place != target):
                 break
@@ -111,14 +102,8 @@ class DeadLetters:
         replica.move_failed(is_final)
 
 
-def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
-    """The message as it is sent to the dead-letter queue: key, value and group as they are, and where it comes from."""
-    try:
-        record = decode_body(body)
-    except RecordError:
-        record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
-    headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
-    source = DeadSource(
+def _source_of(partition: int, letter: Letter) -> DeadSource:
+    return DeadSource(
         partition,
         letter.offset,
         letter.sent_ms,
@@ -128,11 +113,3 @@ def dead_letter_copy(partition: int, letter: Letter, body: bytes) -> bytes:
         letter.died_ms,
         letter.receives_max,
     )
-    headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
-    headers.append((HEADER_DEDUP, dead_letter_id(partition, letter.offset)))
-    return encode_body(record.value, record.key, headers)
-
-
-def dead_letter_id(partition: int, offset: int) -> bytes:
-    """Names the message, so that its second copy is a duplicate. No client sends a zero byte in an id."""
-    return b"\x00%d/%d" % (partition, offset)

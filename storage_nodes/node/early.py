@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage
 
 EARLY_MESSAGES_MAX = 4_096
 EARLY_MESSAGE_AGE_MS_MAX = 2_000

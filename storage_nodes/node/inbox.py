@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage
 
 
 class Inbox:
@@ -36,6 +36,10 @@ class Inbox:
         self._handled = 0
         self._waiting: deque[tuple[int, int, RaftMessage]] = deque()
         self._turning = False
+
+    def is_behind(self) -> bool:
+        """Does more wait than the next turn handles?"""
+        return len(self._waiting) > INBOX_SLICE_MESSAGES
 
     def take(self, sender: int, incarnation: int, messages: list[RaftMessage]) -> None:
         """A frame came in; its sender is, or was until just now, that incarnation."""

@@ -47,7 +47,8 @@ from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.hand_over import hand_over_some, hand_over_to_any
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.replica import Replica
-from storage_nodes.protocol.messages import Manage, Opcode, encode_message
+from storage_nodes.protocol.messages import Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Manage
 
 STEPS = Counter("penstock_node_move_steps", "Steps of replica moves taken by leaders on this node")
 

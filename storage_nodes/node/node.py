@@ -62,12 +62,10 @@ from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
-    ClusterInfo,
     Heartbeat,
-    NodeInfo,
-    PartitionInfo,
     PeerHello,
     RaftFrame,
     RaftMessage,
@@ -99,7 +97,7 @@ class StorageNode:
         # The time as incarnation: a node that lost its directory is still newer than it was before.
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
-        self.timers = Timers(self.loop, self.clock.mono_ms, self._ring)
+        self.timers = Timers(self.loop, self.clock.mono_ms, self._ring, lambda: self._inbox.is_behind())
         self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
@@ -408,15 +406,17 @@ class StorageNode:
 
     def _peer_changed(self, peer: int, up: bool) -> None:
         """That a peer is gone must be known to all replicas before anything of its next incarnation arrives. That it is
-        up may wait for its turn: each leader will send to it, and there may be thousands."""
-        self._rising.pop(peer, None)
+        up may wait for its turn: each leader will send to it, and there may be thousands. Those whose turn has not come
+        when it goes down again hear nothing."""
+        unaware = set(self._rising.pop(peer, ()))
         affected = deque(self.replicas.values())
         if up:
             self._rising[peer] = affected
             self._raise(peer, affected)
         else:
             for replica in affected:
-                replica.peer_changed(peer, False)
+                if replica not in unaware:
+                    replica.peer_changed(peer, False)
 
     def _raise(self, peer: int, waiting: deque[Replica]) -> None:
         """The next replicas hear that the peer is up, unless it went down meanwhile."""

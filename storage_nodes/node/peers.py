@@ -28,16 +28,14 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
-    ErrorReply,
     Heartbeat,
-    Opcode,
     PeerHello,
     RaftFrame,
     RaftMessage,
     SnapshotChunk,
-    encode_message,
 )
 
 RECONNECT_PAUSE_S_MIN = 0.05
@@ -444,6 +442,8 @@ class PeerLinks:
             if HEARTBEAT_INTERVAL_MS < gap_ms <= PEER_TIMEOUT_MS:
                 link.excuse(gap_ms - HEARTBEAT_INTERVAL_MS)
             link.beat(now_ms)
+        # Only now: with thousands of replicas it takes its time when a peer goes down.
+        for link in list(self._links.values()):
             self.check(link)
         if gap_ms > PEER_TIMEOUT_MS:
             self.on_stall(gap_ms)

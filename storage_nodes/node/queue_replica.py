@@ -22,6 +22,8 @@ from storage_nodes.limits import (
     PARKED_GROUPS_PER_PAGE_MAX,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
+    TAG_BYTES_MAX,
+    TAGS_PER_ACQUIRE_MAX,
     UNPARK_GROUPS_MAX,
     VISIBILITY_MS_MAX,
 )
@@ -29,14 +31,15 @@ from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
-from storage_nodes.machines.queue.effects import FreshRange
+from storage_nodes.machines.queue.effects import FreshRange, Keys
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of
+from storage_nodes.machines.queue.state import group_of, key_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse
 from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
+from storage_nodes.node.removing import remove
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -53,12 +56,13 @@ from storage_nodes.protocol.messages import (
     ParkedGroupsRequest,
     PurgeReply,
     QueueBrowseRequest,
+    QueueRemoveRequest,
     SendRequest,
     UnparkRequest,
     VisibilityMode,
     encode_message,
 )
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, RecordError, read_headers
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, HEADER_TAG, RecordError, read_headers
 
 MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
 MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
@@ -67,6 +71,7 @@ _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
 _browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
+_remove_request = msgspec.msgpack.Decoder(QueueRemoveRequest)
 _parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
 _unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
@@ -88,7 +93,8 @@ class QueueReplica(Replica):
     @property
     def bodies(self) -> BodyReader:
         if self._body_reader is None:
-            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if self.machine.is_fifo else 0
+            is_shuffled = self.machine.is_fifo or self.machine.sorts
+            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if is_shuffled else 0
             self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold, parsed_bytes_max)
         return self._body_reader
 
@@ -114,8 +120,9 @@ class QueueReplica(Replica):
             token.connection.parked[token.request_id] = (self.partition, token.opcode)
         if len(request.attempt) > ATTEMPT_BYTES_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
+        tags = _check_tags(request.tags) if request.tags else ()
         effects = self.machine.acquire(
-            token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms, request.attempt
+            token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms, request.attempt, tags
         )
         self._do(effects)
         self.schedule()
@@ -176,6 +183,16 @@ class QueueReplica(Replica):
         request = _browse_request.decode(payload)
         self.require_leader()
         browse(self, token, request)
+
+    def remove(self, token: Token, payload: bytes) -> None:
+        request = _remove_request.decode(payload)
+        self.require_leader()
+        remove(self, token, request)
+
+    def staged(self, effects: list[queue_effects.Effect]) -> None:
+        """The machine was told something outside this class: its effects, and what it staged goes to the log."""
+        self._do(effects)
+        self.propose_soon()
 
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
@@ -347,7 +364,8 @@ class QueueReplica(Replica):
 
     def _fetch(self, from_offset: int) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
-        bytes_max = FIFO_READ_AHEAD_BYTES_MAX if self.machine.is_fifo else READ_AHEAD_BYTES_MAX
+        is_parsed = self.machine.is_fifo or self.machine.sorts
+        bytes_max = FIFO_READ_AHEAD_BYTES_MAX if is_parsed else READ_AHEAD_BYTES_MAX
         batches = self.log.read_hot(from_offset, bytes_max)
         if batches is not None:
             if self._fetching:
@@ -376,6 +394,7 @@ class QueueReplica(Replica):
         """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
         ranges: list[FreshRange] = []
         groups: list[list[bytes]] = []
+        keys: list[Keys] = []
         next_offset = from_offset
         for batch in batches:
             header = read_header(batch)
@@ -386,11 +405,14 @@ class QueueReplica(Replica):
                 ranges.append(FreshRange(first, header.last_offset, header.timestamp_ms))
                 if self.machine.is_fifo:
                     groups.append([group_of(body) for offset, body in iterate_bodies(batch) if offset >= first])
+                elif self.machine.sorts:
+                    bodies = () if header.is_plain else iterate_bodies(batch)
+                    keys.append([key_of(body) for offset, body in bodies if offset >= first])
             next_offset = header.end_offset
         else:
             if not batches:
                 next_offset = self.applied
-        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms(), groups))
+        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms(), keys or groups))
 
 
 def _check_visibility(visibility_ms: int) -> None:
@@ -419,9 +441,19 @@ def _check_headers(body: bytes, is_fifo: bool) -> bool:
             raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
     elif not 1 <= len(group) <= GROUP_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a message group id has 1 to {GROUP_BYTES_MAX} bytes")
+    tag = headers.get(HEADER_TAG)
+    if tag is not None and not 1 <= len(tag) <= TAG_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
     if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
     return dedup_id is not None
+
+
+def _check_tags(tags: list[bytes]) -> tuple[bytes, ...]:
+    if len(tags) > TAGS_PER_ACQUIRE_MAX or not all(1 <= len(tag) <= TAG_BYTES_MAX for tag in tags):
+        text = f"at most {TAGS_PER_ACQUIRE_MAX} tags of 1 to {TAG_BYTES_MAX} bytes are asked for"
+        raise StorageError(ErrorCode.INVALID_REQUEST, text)
+    return tuple(dict.fromkeys(tags))
 
 
 def _check_count(count: int) -> None:

@@ -45,7 +45,8 @@ from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AppendEntries, QueueConfig, RaftMessage, SnapshotReply
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 METAS_SHARED_MAX = 1_024
@@ -357,7 +358,10 @@ class Replica:
         return replicated
 
     def stood_still(self) -> None:
-        """The node had no turn for longer than its peers wait for it."""
+        """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
+        thousands, and the peers are waiting."""
+        if self.raft.role is not Role.LEADER:
+            return
         self.perform(self.raft.stood_still(self.host.clock.mono_ms()))
         self.schedule()
 

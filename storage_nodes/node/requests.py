@@ -28,6 +28,7 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
     Opcode.QUEUE_BROWSE: QueueReplica.browse,
+    Opcode.QUEUE_REMOVE: QueueReplica.remove,
     Opcode.PARKED_GROUPS: QueueReplica.parked_groups,
     Opcode.UNPARK: QueueReplica.unpark,
 }

@@ -41,7 +41,7 @@ from storage_nodes.protocol.configuration import (
     decode_configuration,
     encode_configuration,
 )
-from storage_nodes.protocol.messages import SnapshotChunk, SnapshotReply
+from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 
 if TYPE_CHECKING:
     from storage_nodes.node.replica import Replica

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import structlog
+from prometheus_client import Counter
 
 from storage_nodes.limits import ACQUIRE_WAIT_MS_MAX, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
@@ -27,6 +28,10 @@ from storage_nodes.protocol.group_messages import (
     GroupReadRequest,
 )
 from storage_nodes.protocol.messages import ConfigureRequest, Opcode, StreamReadReply, StreamReadRequest, encode_message
+
+GROUP_REQUESTS_FENCED = Counter(
+    "penstock_node_group_requests_fenced", "Requests of consumer group members whose session or grant holds no more"
+)
 
 _read_request = msgspec.msgpack.Decoder(StreamReadRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
@@ -93,6 +98,7 @@ class StreamReplica(Replica):
         """Raises FENCED or GRANT_UNKNOWN."""
         code = self.machine.group_right(*grant)
         if code is not ErrorCode.OK:
+            GROUP_REQUESTS_FENCED.inc(code is ErrorCode.FENCED)
             raise StorageError(code, "the partition is not, or no more, given out so")
 
     def _read(self, token: Token, request: StreamReadRequest | GroupReadRequest) -> None:
@@ -174,6 +180,7 @@ class StreamReplica(Replica):
         self._wanted_bytes.pop(token, None)
         if self._grants:
             self._grants.pop(token, None)
+        GROUP_REQUESTS_FENCED.inc(effect.code is ErrorCode.FENCED)
         token.connection.refuse(token, StorageError(effect.code, effect.text))
 
     def _fence(self, asked: Fence) -> None:
@@ -181,10 +188,11 @@ class StreamReplica(Replica):
         epoch = self.raft.epoch
 
         def done(error: StorageError | None) -> None:
+            code = error.code if error is not None else ErrorCode.OK
             if error is not None:
                 _log.info("a partition is not fenced yet", partition=asked.partition, error=str(error))
             if self.serving and self.raft.epoch == epoch:
-                self._do(self.machine.fenced(asked, error is None, self.host.clock.wall_ms()))
+                self._do(self.machine.fenced(asked, code, self.host.clock.wall_ms()))
                 self.schedule()
 
         self.host.forwards.fence(asked.partition, asked.group, asked.generation, asked.epoch, done)
@@ -200,6 +208,7 @@ class StreamReplica(Replica):
             if self.machine.cancel(token):
                 del self._wanted_bytes[token]
                 del grants[token]
+                GROUP_REQUESTS_FENCED.inc()
                 token.connection.refuse(token, StorageError(ErrorCode.FENCED, "the partition has another owner"))
 
     def _read_now(self, token: Token, offset: int) -> None:

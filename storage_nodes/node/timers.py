@@ -1,4 +1,10 @@
-"""One timer for all partitions of a node: a heap of (due, partition). Idle partitions are not in it."""
+"""One timer for all partitions of a node: a heap of (due, partition). Idle partitions are not in it.
+
+**Behind.** While messages wait their turn in the inbox, an election timer says little: the votes, or the leader, that
+it waits for may be among them. Campaigns begun all the same bring more messages, and a node with thousands of groups
+that is short of processor time comes to do nothing else. So timers that are due wait while the node is behind, and a
+slice of them rings every TIMERS_HELD_MS_MAX even then.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +12,27 @@ import asyncio
 import heapq
 from collections.abc import Callable
 
-from storage_nodes.limits import TIMERS_SLICE_PARTITIONS
+from storage_nodes.limits import TIMERS_HELD_MS_MAX, TIMERS_SLICE_PARTITIONS
 
 # Overtaken wishes that the heap may hold beyond one per partition.
 OVERTAKEN_MAX = 64
+# How often it is looked whether the node is still behind.
+LOOK_MS = 10
 
 
 class Timers:
     """Calls `fire(partition)` no earlier than asked. Only the earliest wish of a partition counts."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, mono_ms: Callable[[], int], fire: Callable[[int], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        mono_ms: Callable[[], int],
+        fire: Callable[[int], None],
+        is_behind: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_behind = is_behind
+        # Since when due timers wait for the node; 0 = they do not.
+        self._held_since_ms = 0
         self._loop = loop
         self._mono_ms = mono_ms
         self._fire = fire
@@ -61,6 +76,13 @@ class Timers:
     def _ring(self) -> None:
         self._handle = None
         now = self._mono_ms()
+        if self._is_behind():
+            self._held_since_ms = self._held_since_ms or now
+            if now - self._held_since_ms < TIMERS_HELD_MS_MAX:
+                self._handle_due = 0  # nothing that becomes due rings sooner
+                self._handle = self._loop.call_later(LOOK_MS / 1000, self._ring)
+                return
+        self._held_since_ms = 0
         ready: list[int] = []
         # What is left rings in the next turn of the loop.
         while self._heap and self._heap[0][0] <= now and len(ready) < TIMERS_SLICE_PARTITIONS:

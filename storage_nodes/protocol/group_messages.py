@@ -112,7 +112,13 @@ class GroupCommittedReply(Message, frozen=True):
 
 
 class GroupDeleteRequest(Message, frozen=True):
-    """Forget a group without members, and what it committed here. To the coordinator first, then to the others."""
+    """Forget a group. To the coordinator with generation 0, which refuses while there are members; then to the others
+    with the generation that it answered: what the group committed in a later one stays."""
 
     partition: int
     group: bytes
+    generation: int = 0
+
+
+class GroupDeleteReply(Message, frozen=True):
+    generation: int

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.control_plane import Caller, new_caller, set_up, stop_threads
+from tests.support.scripted_storage import ScriptedStorage
 
 set_up()
 
@@ -16,6 +17,17 @@ set_up()
 def caller(db: None) -> Caller:
     """An account of its own, with a key."""
     return new_caller()
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
+    """Queues are settled in it as soon as their wish is committed."""
+    from api.queues import actions
+    from workers.lifecycle.settling import settle
+
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    return scripted
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,21 +13,17 @@ from api import limits
 from api.accounts.models import Account
 from api.audit.actions import Actor
 from api.audit.models import AuditEntry
-from api.queues import actions
 from api.queues.attributes import QueueProblem
 from api.queues.auto_creation import auto_create_and_wait
 from api.queues.models import Queue
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
-    scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+def caller(transactional_db: None, storage: ScriptedStorage) -> Caller:
     return new_caller()
 
 

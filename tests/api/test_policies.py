@@ -11,16 +11,8 @@ from api.queues import actions
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
-    scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
-    return scripted
 
 
 @pytest.fixture

@@ -93,6 +93,28 @@ async def test_messages_come_as_far_as_credit_goes(front: Installation, sockets:
     await settle(lambda: len(socket.of("message")) == 6)
 
 
+async def test_filter_lets_matching_messages_through_alone(front: Installation, sockets: Any) -> None:
+    await front.rest("/v1/queues/orders/messages", {"messages": [{"body": "no"}, {"body": "yes", "tag": "red"}]})
+    socket = sockets()
+    socket.say({"type": "filter", "tags": ["red", "blue"]})
+    socket.say({"type": "credit", "n": 10})
+    await settle(lambda: len(socket.of("message")) == 1)
+    await front.rest("/v1/queues/orders/messages", {"messages": [{"body": "no"}, {"body": "too", "tag": "blue"}]})
+    await settle(lambda: len(socket.of("message")) == 2)
+    assert [(frame["body"], frame["tag"]) for frame in socket.of("message")] == [("yes", "red"), ("too", "blue")]
+    socket.say({"type": "filter", "tags": []})
+    await settle(lambda: bool(socket.of("error")))
+    assert "before the first credit" in socket.of("error")[0]["detail"]
+
+
+async def test_filter_on_a_fifo_queue_is_an_error(front: Installation, sockets: Any) -> None:
+    front.add_queue("orders.fifo", (1,))
+    socket = sockets("orders.fifo")
+    socket.say({"type": "filter", "tags": ["red"]})
+    await settle(lambda: bool(socket.of("error")))
+    assert "FIFO" in socket.of("error")[0]["detail"]
+
+
 async def test_ack_deletes_and_nack_gives_back(front: Installation, sockets: Any) -> None:
     await send(front, 2)
     socket = sockets()

@@ -72,6 +72,23 @@ async def test_boto3_round_trip(front: Installation, port: int) -> None:
     await asyncio.to_thread(use)
 
 
+async def test_boto3_filters_by_tag_unmodified(front: Installation, port: int) -> None:
+    def use() -> None:
+        sqs = sqs_client(front, port)
+        url = sqs.create_queue(QueueName="tagged")["QueueUrl"]
+        for tag in ("red", "green", "blue"):
+            attributes = {"Penstock.Tag": {"DataType": "String", "StringValue": tag}}
+            sqs.send_message(QueueUrl=url, MessageBody=tag, MessageAttributes=attributes)
+        asked = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["Penstock.Tag=red|blue"]}
+        messages = sqs.receive_message(**asked)["Messages"]
+        assert [message["Body"] for message in messages] == ["red", "blue"]
+        assert messages[0]["MessageAttributes"]["Penstock.Tag"]["StringValue"] == "red"
+        (rest,) = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+        assert rest["Body"] == "green"
+
+    await asyncio.to_thread(use)
+
+
 async def test_websocket_round_trip(front: Installation, port: int) -> None:
     headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
     address = f"ws://127.0.0.1:{port}/v1/queues/orders/subscribe"

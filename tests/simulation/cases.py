@@ -48,6 +48,7 @@ def planted_bug(number: str) -> Planted:
 def make_world(case: Case, trace: Callable[[str], None] | None = None) -> World:
     def adjust(faults: Faults) -> None:
         if case.plant:
+            faults.consumers = 0  # steps go to what can show the bug; those of groups ask for members
             planted_bug(case.plant).provoke(faults)
         faults.switch_off(case.without)
 

@@ -14,7 +14,12 @@ import msgspec
 
 from storage_nodes.protocol.errors import TRAITS, ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, encode_frame
-from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommittedReply, GroupMembership
+from storage_nodes.protocol.group_messages import (
+    GroupCommitReply,
+    GroupCommittedReply,
+    GroupDeleteReply,
+    GroupMembership,
+)
 from storage_nodes.protocol.messages import (
     AcquireReply,
     CodesReply,
@@ -38,6 +43,8 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.ACQUIRE: AcquireReply,
     Opcode.DELETE: CodesReply,
     Opcode.CHANGE_VISIBILITY: CodesReply,
+    Opcode.CONFIGURE: Empty,
+    Opcode.UNPARK: CodesReply,
     Opcode.CREATE_PARTITION: PartitionInfo,
     Opcode.DELETE_PARTITION: Empty,
     Opcode.MOVE_REPLICA: PartitionInfo,
@@ -51,6 +58,7 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.GROUP_READ: StreamReadReply,
     Opcode.GROUP_COMMIT: GroupCommitReply,
     Opcode.GROUP_COMMITTED: GroupCommittedReply,
+    Opcode.GROUP_DELETE: GroupDeleteReply,
 }
 
 

@@ -22,6 +22,14 @@ TICK_US = 50_000
 TINY = {
     "storage_nodes.machines.queue.leader.READ_AHEAD_MESSAGES_MAX": 8,
     "storage_nodes.machines.queue.ready.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.keyed_leader.READ_AHEAD_MESSAGES_MAX": 8,
+    "storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR": 10,
+    "storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX": 40,
+    "storage_nodes.machines.queue.backlog.SIGHT_STEPS_MAX": 4,
+    "storage_nodes.machines.queue.fairness.NOISY_IN_FLIGHT_MIN": 3,
+    "storage_nodes.machines.queue.keyed_leader.TAKEN_AHEAD_RANGES_MAX": 12,
+    "storage_nodes.machines.queue.staging.KEYS_PER_COMMAND_BYTES_MAX": 100,
+    "storage_nodes.node.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.queue_replica.READ_AHEAD_BYTES_MAX": 600,
     "storage_nodes.node.replica.READ_BYTES_MAX": 500,
     "storage_nodes.node.replica.APPEND_BYTES_MAX": 700,
@@ -73,10 +81,14 @@ KINDS: dict[str, tuple[str, ...]] = {
     "movers": ("movers",),
     "dead-letters": ("receives_max",),
     "consumers": ("consumers",),
+    "keys": ("keyed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
     "tiny": ("tiny",),
     "one-by-one": ("one_by_one",),
+    "retry": ("retry_kind",),
+    "parking": ("park_groups",),
+    "pauses": ("pauses",),
     "slow-disk": ("disk_us",),
     "loss": ("links.loss",),
     "client-loss": ("links.client_loss",),
@@ -85,7 +97,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "late": ("links.late",),
     "stall": ("links.stall",),
 }
-_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000), "drift": False, "tiny": False, "one_by_one": False}
+# What switched off means, where that is not 0.
+_OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
+_OFF |= dict.fromkeys(("drift", "tiny", "one_by_one", "park_groups", "pauses"), False)
 
 
 @dataclass
@@ -117,7 +131,11 @@ class Faults:
     full_rate: float = 0.0  # a disk has no room left, for a while
     segment_rot_rate: float = 0.0  # a byte in a segment changes
     one_by_one: bool = False
+    retry_kind: int = 0  # a `RetryKind`: the pause before a message is received again
+    park_groups: bool = False  # FIFO: a group is held once a message of it became a dead letter, until it is unparked
+    pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+    keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
         """Leave out these kinds of faults (KINDS)."""
@@ -170,6 +188,8 @@ def draw_faults(chance: random.Random) -> Faults:
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
         consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
+        retry_kind=chance.choice([0, 0, 0, 1, 2, 3]), park_groups=chance.random() < 0.5, pauses=chance.random() < 0.25,
+        keyed=chance.random() < 0.4,
     )  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from storage_nodes.machines.stream.consumers import COMMITTED, FENCED, GRANTED, REVOKED, Consumers
+from storage_nodes.machines.stream.consumers import COMMITTED, DELETED, FENCED, GRANTED, REVOKED, Consumers
+from storage_nodes.protocol.errors import ErrorCode
 
 NOBODY = (0, 0)
 
@@ -30,8 +31,11 @@ class GroupBook:
         self.holder: dict[bytes, tuple[int, int]] = {}  # group -> (generation, epoch) that may commit here
         self.offset: dict[bytes, int] = {}  # group -> what is committed, -1 = nothing
         self.began_at: dict[tuple[bytes, int, int], int] = {}  # grant -> what was committed when it began
+        self.reached: dict[tuple[bytes, int, int], int] = {}  # grant -> what was committed when it ended, or is now
         self.ended: dict[tuple[bytes, int, int], int] = {}  # grant -> end of the entry that ended it here
         self.advanced: list[tuple[bytes, int, int]] = []  # (group, from, to), and not looked at yet
+        self.deleted = 0
+        self._last_deleted = 0  # generation
         self.coordinator = Consumers()
         self.given: dict[tuple[bytes, int, int], int] = {}  # (group, partition, generation) -> epoch
         self.news: list[Given] = []  # and not looked at yet
@@ -42,9 +46,13 @@ class GroupBook:
             self._fence(group, (fields[0], fields[1]), end_offset)
         elif kind == COMMITTED:
             self._commit(group, (fields[0], fields[1]), fields[2], base_offset)
+        elif kind == DELETED and fields[0]:
+            self._delete(group, fields[0], end_offset)
         else:
             before = self._owners(group)
-            self.coordinator.fold(kind, group, fields, base_offset)
+            folded = self.coordinator.fold(kind, group, fields, base_offset)
+            if kind == DELETED and folded.code is ErrorCode.OK:
+                self._delete(group, folded.number, end_offset)
             for partition, (generation, epoch) in self._owners(group).items():
                 self._passed(kind, Given(group, partition, generation, epoch), before.get(partition, NOBODY), fields)
 
@@ -54,17 +62,25 @@ class GroupBook:
         return grant in self.began_at and self.ended.get(grant, applied + 1) > applied
 
     def _fence(self, group: bytes, grant: tuple[int, int], end_offset: int) -> None:
-        held = self.holder.get(group, NOBODY)
+        held = self.holder.get(group, (self._last_deleted, 0))
         if grant[0] <= held[0]:
             return
         self.holder[group] = grant
-        self.began_at[group, *grant] = self.offset.setdefault(group, -1)
+        self.began_at[group, *grant] = self.reached[group, *grant] = self.offset.setdefault(group, -1)
         self.ended[group, *held] = end_offset
 
     def _commit(self, group: bytes, grant: tuple[int, int], offset: int, base_offset: int) -> None:
         if self.holder.get(group) == grant and self.offset[group] < offset <= base_offset:
             self.advanced.append((group, self.offset[group], offset))
-            self.offset[group] = offset
+            self.offset[group] = self.reached[group, *grant] = offset
+
+    def _delete(self, group: bytes, generation: int, end_offset: int) -> None:
+        held = self.holder.get(group)
+        if held is not None and held[0] <= generation:
+            self.ended[group, *held] = end_offset
+            self._last_deleted = max(self._last_deleted, held[0])
+            del self.holder[group], self.offset[group]
+            self.deleted += 1
 
     def _owners(self, group: bytes) -> dict[int, tuple[int, int]]:
         known = self.coordinator.groups.get(group)

@@ -11,6 +11,7 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedRequest,
+    GroupDeleteRequest,
     GroupHeartbeatRequest,
     GroupJoinRequest,
     GroupLeaveRequest,
@@ -86,10 +87,10 @@ class GroupMember(Client):
             chance = self.random.random()
             if chance < self._stalls:
                 self._stand_still()
-            elif chance > 0.98:
+            elif chance > 0.97:
                 self._die()
                 return
-            elif chance > 0.96:
+            elif chance > 0.9:
                 self._leave()
                 return
         if self._known < len(self.world.topic):
@@ -115,10 +116,22 @@ class GroupMember(Client):
 
     def _leave(self) -> None:
         def left(_: Operation) -> None:
+            if not self.world.draining:
+                self._delete(0, 0)
             self._pause(self.random.randrange(1_000_000), self._join)
 
         self._held = {}
         self._ask(Opcode.GROUP_LEAVE, GroupLeaveRequest(self.world.topic[0], self._group, self._epoch), left)
+
+    def _delete(self, index: int, generation: int) -> None:
+        """The group, if nobody else is in it, at one partition after the other; not to the end if that fails."""
+
+        def deleted(operation: Operation) -> None:
+            if operation.outcome == "ok" and index + 1 < len(self.world.topic):
+                self._delete(index + 1, operation.reply.generation)
+
+        request = GroupDeleteRequest(self.world.topic[index], self._group, generation)
+        self._ask(Opcode.GROUP_DELETE, request, deleted)
 
     def _die(self) -> None:
         """Whatever is under way is forgotten; it comes back under its name before or after its session is over."""

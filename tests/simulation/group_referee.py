@@ -89,8 +89,9 @@ class GroupReferee:
             fail("R31 zombies are fenced", f"{request} is answered with {reply}")
         if reply.offset > self._world.oracle.committed[request.partition].end:
             fail("R31 below the high watermark", f"{request}: {reply}")
-        if not request.offset <= reply.offset <= book.offset[request.group]:
-            fail("R31 acked is committed", f"{request}: {reply}, by the log {book.offset[request.group]}")
+        reached = book.reached.get((request.group, request.generation, request.epoch), -1)
+        if not request.offset <= reply.offset <= reached:
+            fail("R31 acked is committed", f"{request}: {reply}, by the log {reached}")
 
     def check_committed(self, request: GroupCommittedRequest, reply: GroupCommittedReply) -> None:
         """R31: an owner goes on where the owners before it ended."""

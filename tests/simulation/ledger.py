@@ -33,6 +33,7 @@ from storage_nodes.machines.queue.commands import (
     LEASED,
     PURGED,
     TIME_MS,
+    UNPARKED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
@@ -51,6 +52,7 @@ from storage_nodes.protocol.records import (
 from tests.simulation.group_book import GroupBook
 
 _CREATE, _DELETE = 2, 3  # commands of the cluster's log
+_UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without counting: one receive less, one release
 _TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
 
 
@@ -302,6 +304,7 @@ class QueueBook:
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
+        self._deadline_ms: dict[int, int] = {}  # when the last lease ends
         self._last_purge_ms = -60_000
 
     def fold(self, batch: bytes, epoch: int) -> None:
@@ -333,12 +336,17 @@ class QueueBook:
                 if self.gone.setdefault(offset, gone) is gone:
                     self.dead.append(offset)
         elif kind == ACQUIRED:
-            for _time_ms, _deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+            for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
                     for offset in range(fresh[at], fresh[at + 1] + 1):
-                        self.delivery[offset] = 1
+                        self.delivery[offset], self._deadline_ms[offset] = 1, deadline_ms
                 for offset in again:
                     self.delivery[offset] = self.delivery.get(offset, 0) + 1
+                    self._deadline_ms[offset] = deadline_ms
+        elif kind == VISIBILITY_CHANGED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 3):
+                self._change(flat[at], flat[at + 1], flat[at + 2], command[TIME_MS])
         elif kind == DELETED:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 2):
@@ -358,6 +366,18 @@ class QueueBook:
                     self.gone[offset] = gone
                     self.purged.add(offset)
 
+    def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
+        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
+        if not self._holds(offset, delivery, now_ms):
+            return
+        if visibility_ms < -1:
+            self.delivery[offset] += _UNCOUNTED
+            visibility_ms = -2 - visibility_ms
+        self._deadline_ms[offset] = now_ms + max(visibility_ms, 0)
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
+
 
 class FifoBook(QueueBook):
     """A FIFO queue by its committed log. Runs are shorter than the window in which ids are remembered."""
@@ -367,7 +387,9 @@ class FifoBook(QueueBook):
         self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
         self.group_of: dict[int, bytes] = {}
         self._originals: dict[bytes, int] = {}
-        self._deadline_ms: dict[int, int] = {}
+        self.parks = False  # a group is held once a message of it became a dead letter
+        self.parked: set[bytes] = set()
+        self.leased_though_parked: list[tuple[bytes, int]] = []
 
     def fold(self, batch: bytes, epoch: int) -> None:
         super().fold(batch, epoch)
@@ -393,18 +415,22 @@ class FifoBook(QueueBook):
         if kind == LEASED:
             for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
                 for at in range(0, len(parts), 3):
+                    if parts[at] in self.parked and not is_renewal:
+                        self.leased_though_parked.append((parts[at], gone.end))
                     self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal)
-        elif kind == VISIBILITY_CHANGED:
-            for at in range(0, len(flat), 3):
-                offset, delivery, visibility_ms = flat[at : at + 3]
-                if self._holds(offset, delivery, now_ms):
-                    self._deadline_ms[offset] = now_ms + visibility_ms
         elif kind == DELETED:
             for at in range(0, len(flat), 2):
                 if self._holds(flat[at], flat[at + 1], now_ms):
                     self.gone.setdefault(flat[at], gone)
+        elif kind == UNPARKED:
+            self.parked = self.parked.difference(flat) if flat else set()
         else:
+            dead, purged_ms = len(self.dead), self._last_purge_ms
             super()._fold(command, gone)
+            if self.parks:
+                self.parked.update(self.group_of[offset] for offset in self.dead[dead:])
+            if self._last_purge_ms != purged_ms:
+                self.parked.clear()
 
     def _lease(self, again: list[int], fresh: list[int], deadline_ms: int, is_renewal: bool) -> None:
         for offset in again:
@@ -415,9 +441,6 @@ class FifoBook(QueueBook):
             if offset not in self.gone and offset not in self.delivery:
                 self.delivery[offset] = 1
                 self._deadline_ms[offset] = deadline_ms
-
-    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
-        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
 
 
 class StreamBook:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import CreatePartitionRequest, DeletePartitionRequest, Opcode, QueueConfig
 from tests.simulation.clients import RETRY_US, Client, Operation
+from tests.simulation.keeper_clients import queue_config
 
 TOPIC_PARTITIONS = 3
 # Of each manager. One partition more is there from the beginning.
@@ -21,11 +22,9 @@ class Creator(Client):
     def start(self) -> None:
         faults, dead = self.world.faults, self.world.dead_partition
         kind = "fifo" if faults.fifo else "sim"
-        config, tag = QueueConfig(fifo=faults.fifo), f"queue:{kind}:0"
+        config, tag = queue_config(faults, dead), f"queue:{kind}:0"
         if faults.receives_max and dead < 0:
             tag = f"queue:{kind}:dead"
-        elif faults.receives_max:
-            config = QueueConfig(fifo=faults.fifo, max_receives=faults.receives_max, dead_letter_partition=dead)
         request = CreatePartitionRequest(PartitionKind.QUEUE, tag, config)
         self.ask(Opcode.CREATE_PARTITION, request, 1_500_000, self._done)
 

@@ -17,7 +17,7 @@ from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
-from storage_nodes.protocol.messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
@@ -184,6 +184,8 @@ class Oracle(LogOracle):
                 book.fold(batch, epoch)
                 if is_configuration(batch):
                     self.check_change(partition, replica.meta.replicas, batch)
+            if isinstance(book, FifoBook) and book.leased_though_parked:
+                self.fail("PARKED groups are held", f"partition {partition}: {book.leased_though_parked}")
             if isinstance(book, QueueBook):
                 self.check_dead_letters(partition, book)
             elif isinstance(book, StreamBook):
@@ -228,7 +230,10 @@ class Oracle(LogOracle):
         kind: type[QueueBook | StreamBook] = StreamBook
         if isinstance(replica, QueueReplica):
             kind = FifoBook if replica.machine.is_fifo else QueueBook
-        return self.books.setdefault(partition, kind())
+        book = self.books.setdefault(partition, kind())
+        if isinstance(book, FifoBook):
+            book.parks = replica.machine.state.config.park_groups  # type: ignore[attr-defined]
+        return book
 
     def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
         """R6: only a leader commits by counting, and only an entry of its own epoch, which is returned.

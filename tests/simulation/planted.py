@@ -28,15 +28,15 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node import appends as appends_module
-from storage_nodes.node import dead_letters
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.cluster_replica import ClusterReplica
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
+from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import SnapshotChunk, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
 from tests.simulation import planted_groups
 from tests.simulation.faults import Faults

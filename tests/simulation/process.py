@@ -28,7 +28,7 @@ from storage_nodes.node import replica as replica_module
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
-from storage_nodes.protocol.messages import RaftFrame, RaftMessage
+from storage_nodes.protocol.peer_messages import RaftFrame, RaftMessage
 from tests.simulation.clockwork import SimLoop
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.oracle import BrokenInvariant

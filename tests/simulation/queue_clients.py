@@ -16,12 +16,16 @@ from storage_nodes.protocol.messages import (
     Opcode,
     PurgeRequest,
     SendRequest,
+    VisibilityMode,
 )
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
 from tests.simulation.clients import RETRY_US, Client, Operation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+
+TAGS = (b"red", b"blue")
 
 
 class Sender(Client):
@@ -30,6 +34,7 @@ class Sender(Client):
     opcode = Opcode.SEND
     may_delay = True
     is_plain = True
+    has_keys = True
 
     def __init__(self, world: World, number: int, partition: int) -> None:
         super().__init__(world, number)
@@ -42,6 +47,7 @@ class Sender(Client):
         self._weak = self.random.random() < 0.15
         self._size = self.random.choice([10, 60, 300])
         self._delayed = self.may_delay and self.random.random() < 0.3
+        self._keyed = self.has_keys and world.faults.keyed
 
     def next_message(self) -> None:
         if self.world.draining or self.world.is_dropped(self._partition):
@@ -71,13 +77,17 @@ class Sender(Client):
             )
             for index in range(self._count)
         ]
-        request = SendRequest(self._partition, bodies, not delayed and self.is_plain, acks)
+        request = SendRequest(self._partition, bodies, self.is_plain and not (delayed or self._keyed), acks)
         self.world.referee.sends(request)
         self.ask(self.opcode, request, self.random.choice([1_000_000, 3_000_000]), self._sent)
 
     def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
-        """Of one message of the batch."""
-        return []
+        """Of one message of the batch. Most have the group of a flood, the others one of few; a third has no tag."""
+        if not self._keyed:
+            return []
+        number = self._message + index
+        group = b"flood" if number % 4 else b"quiet%d" % (number // 4 % 5)
+        return [(HEADER_GROUP, group), *([(HEADER_TAG, TAGS[number % 3])] if number % 3 < len(TAGS) else [])]
 
     def _sent(self, operation: Operation) -> None:
         self.world.referee.send_ended(operation)
@@ -94,6 +104,7 @@ class FifoSender(Sender):
 
     may_delay = False
     is_plain = False
+    has_keys = False
 
     def headers_of(self, index: int) -> list[tuple[bytes, bytes]]:
         group = b"g%d" % ((self._message + index) % 3)
@@ -111,6 +122,8 @@ class Receiver(Client):
         self._forgets = self.random.choice([0.0, 0.1, 0.5])
         self._changes = self.random.choice([0.0, 0.2])
         self._purges = self.random.random() < 0.1
+        self._polls = number
+        self._filters = world.faults.keyed and ":fifo:" not in world.partitions[partition].tag
 
     def receive(self) -> None:
         if self.world.is_dropped(self._partition):
@@ -119,8 +132,15 @@ class Receiver(Client):
             self.ask(Opcode.PURGE, PurgeRequest(self._partition), 2_000_000, lambda _: None)
         wait_ms = self.random.choice([0, 0, 300, 3_000])
         count = self.random.choice([1, 3, 10, 40])
-        request = AcquireRequest(self._partition, count, self._visibility_ms, wait_ms)
+        request = AcquireRequest(self._partition, count, self._visibility_ms, wait_ms, b"", self._tags())
         self.ask(Opcode.ACQUIRE, request, (wait_ms + 1_500) * 1_000, self._received)
+
+    def _tags(self) -> list[bytes]:
+        """What to ask for, half of the time; while the queue is to be drained everything."""
+        self._polls += 1
+        if not self._filters or self.world.draining or self._polls % 2:
+            return []
+        return [TAGS[self._polls // 2 % 2]] if self._polls % 3 else list(TAGS)
 
     def _received(self, operation: Operation) -> None:
         if operation.outcome != "ok":
@@ -137,9 +157,10 @@ class Receiver(Client):
         self.at_leisure(self.random.randrange(1_000, 60_000), self.receive)
 
     def _change(self, receipts: list[tuple[int, int]]) -> None:
-        visibility_ms = self.random.choice([0, 300, 3_000])
+        mode = self.random.choice([VisibilityMode.SET, *VisibilityMode])
+        visibility_ms = self.random.choice([0, 300, 3_000]) if mode != VisibilityMode.NACK else 0
         changes = [(offset, delivery, visibility_ms) for offset, delivery in receipts]
-        request = ChangeVisibilityRequest(self._partition, changes)
+        request = ChangeVisibilityRequest(self._partition, changes, mode)
         self.world.referee.changes(request)
         self.ask(Opcode.CHANGE_VISIBILITY, request, 2_000_000, lambda _: None)
 

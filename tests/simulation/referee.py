@@ -14,6 +14,7 @@ from storage_nodes.protocol.group_messages import GroupReadRequest
 from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     CodesReply,
+    ConfigureRequest,
     DeleteRequest,
     ErrorReply,
     Opcode,
@@ -22,7 +23,7 @@ from storage_nodes.protocol.messages import (
     StreamReadReply,
     StreamReadRequest,
 )
-from storage_nodes.protocol.records import decode_body
+from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
 from tests.simulation.ledger import FifoBook, StreamBook, dead_source
 
@@ -48,6 +49,9 @@ class Referee:
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
+        # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
+        self._paused_us = self._paused_epoch = 0
+        self._may_resume = False  # a request that it go on was lost, and may come at any time
 
     # --- sends --------------------------------------------------------------------------------------------------
 
@@ -61,6 +65,15 @@ class Referee:
 
     def changes(self, request: ChangeVisibilityRequest) -> None:
         self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
+
+    def configures(self, _request: ConfigureRequest) -> None:
+        self._paused_us = 0
+
+    def configured(self, operation: Operation) -> None:
+        paused = operation.request.config.paused
+        self._may_resume |= operation.outcome == "unknown" and not paused
+        if operation.outcome == "ok" and paused and not self._may_resume:
+            self._paused_us = self._world.scheduler.now_us
 
     # --- at the node ----------------------------------------------------------------------------------------------
 
@@ -92,8 +105,12 @@ class Referee:
             self.check_dropped(request)
         elif operation.opcode in (Opcode.MOVE_REPLICA, Opcode.CANCEL_MOVE):
             self.check_move(reply)
+        elif operation.opcode == Opcode.CONFIGURE and process.node is not None:
+            self._paused_epoch = process.node.replicas[request.partition].raft.epoch
         elif operation.opcode == Opcode.ACQUIRE:
             oracle.check_not_stale(process, request.partition)
+            if reply.messages:
+                self.check_paused(operation, reply.epoch)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
                 self.check_lease(process.process_id, operation, reply.epoch, message)
@@ -182,12 +199,23 @@ class Referee:
             fail("R30 each message once" if is_letter else "I8 no duplicates", text)
         if book.bodies[offset] != message.body or not self._was_sent(message.body):
             fail("I7 bytes as sent", f"offset {offset} was delivered with other bytes")
+        tags = operation.request.tags
+        if tags and dict(decode_body(message.body).headers).get(HEADER_TAG) not in tags:
+            fail("TAGS only what was asked for", f"offset {offset} was delivered to one who asked for {tags}")
         gone = book.gone.get(offset)
         if gone is not None:
             told = self.deleted_us.get((partition, offset), operation.arrived_us)
             if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
+
+    def check_paused(self, operation: Operation, epoch: int) -> None:
+        """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""
+        if operation.request.partition != self._world.partition or epoch < self._paused_epoch:
+            return
+        if 0 < self._paused_us < operation.arrived_us:
+            late_ms = (operation.arrived_us - self._paused_us) // 1_000
+            self._world.oracle.fail("PAUSED", f"a receive that came {late_ms} ms after the pause got messages")
 
     def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
         """LEASE: one leader does not hand out a message again while its lease holds.

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Appender(Sender):
     opcode = Opcode.STREAM_APPEND
     may_delay = False
+    has_keys = False
 
 
 class Reader(Client):

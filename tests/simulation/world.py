@@ -20,6 +20,7 @@ from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
+from tests.simulation.keeper_clients import Keeper
 from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
@@ -142,6 +143,10 @@ class World:
             manager = Manager(self, len(self.clients))
             self.clients.append(manager)
             self.scheduler.after(self._chance.randrange(1_000_000), manager.start)
+        if self.faults.pauses or self.faults.park_groups:
+            keeper = Keeper(self, len(self.clients))
+            self.clients.append(keeper)
+            self.scheduler.after(self._chance.randrange(1_000_000), keeper.start)
         for _ in range(self.faults.movers):
             mover = Mover(self, len(self.clients))
             self.clients.append(mover)

@@ -20,10 +20,13 @@ from storage_nodes.protocol.messages import (
     NOT_TAKEN,
     AcquiredMessage,
     AcquireReply,
+    BrowsedMessage,
     DeadSource,
     DeathReason,
+    MessageState,
     ParkedGroup,
     ParkedGroupsReply,
+    QueueBrowseReply,
     QueueConfig,
     QueueStats,
     SendReply,
@@ -35,11 +38,13 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     decode_body,
     encode_body,
 )
 
 EPOCH = 7
+BROWSED_MAX = 50
 
 
 class _Stored:
@@ -101,12 +106,18 @@ class FakeStorage:
         return SendReply(first, now_ms, duplicates)
 
     async def acquire(
-        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0, attempt: bytes = b""
+        self,
+        partition: int,
+        max_messages: int,
+        visibility_ms: int,
+        wait_ms: int = 0,
+        attempt: bytes = b"",
+        tags: Sequence[bytes] = (),
     ) -> AcquireReply:
         assert max_messages >= (0 if attempt else 1)
         log = self._log("acquire", partition)
         self._bury(partition, log)
-        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms)
+        messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:
             self.attempts[(partition, attempt)] = (self._now_ms() + 300_000, messages)
         if messages or not wait_ms:
@@ -117,7 +128,7 @@ class FakeStorage:
                 while not messages:
                     self._arrived.clear()
                     await self._arrived.wait()
-                    messages = self._take(log, max_messages, visibility_ms)
+                    messages = self._take(log, max_messages, visibility_ms, tags)
         except TimeoutError:
             pass
         except asyncio.CancelledError:
@@ -164,6 +175,40 @@ class FakeStorage:
         self._arrived.set()
         return codes
 
+    async def browse(
+        self, partition: int, from_offset: int, messages_max: int, states: int = 7
+    ) -> QueueBrowseReply:
+        """Looks at BROWSED_MAX offsets at most, as a node reads a piece of its log."""
+        log, now_ms = self._log("browse", partition), self._now_ms()
+        found: list[BrowsedMessage] = []
+        end = min(len(log), from_offset + BROWSED_MAX)
+        for offset in range(from_offset, end):
+            stored = log[offset]
+            if stored is None:
+                continue
+            hidden = stored.visible_ms > now_ms
+            state = MessageState.WAITING
+            if hidden:
+                state = MessageState.IN_FLIGHT if stored.delivery else MessageState.DELAYED
+            if not state & states:
+                continue
+            deadline_ms = stored.visible_ms if hidden else 0
+            times = (deadline_ms, stored.sent_ms, stored.body, stored.first_received_ms)
+            found.append(BrowsedMessage(offset, state, stored.delivery, *times))
+            if len(found) == messages_max:
+                return QueueBrowseReply(found, offset + 1, len(log))
+        return QueueBrowseReply(found, max(end, from_offset), len(log))
+
+    async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
+        log = self._log("remove", partition)
+        codes = []
+        for offset in offsets:
+            stands = offset < len(log) and log[offset] is not None
+            codes.append(ErrorCode.OK if stands else ErrorCode.UNKNOWN_RECORD)
+            if stands:
+                log[offset] = None
+        return codes
+
     async def purge(self, partition: int) -> int:
         log = self._log("purge", partition)
         count = sum(stored is not None for stored in log)
@@ -197,12 +242,16 @@ class FakeStorage:
         log = self.logs[partition]
         log[first], log[second] = log[second], log[first]
 
-    def _take(self, log: list[_Stored | None], max_messages: int, visibility_ms: int) -> list[AcquiredMessage]:
+    def _take(
+        self, log: list[_Stored | None], max_messages: int, visibility_ms: int, tags: Sequence[bytes]
+    ) -> list[AcquiredMessage]:
         now_ms = self._now_ms()
         taken = []
         locked: set[bytes] = set()
         for offset, stored in enumerate(log):
             if stored is None or stored.group in locked:
+                continue
+            if tags and dict(decode_body(stored.body).headers).get(HEADER_TAG) not in tags:
                 continue
             if stored.visible_ms > now_ms:
                 if stored.group is not None:

@@ -69,6 +69,7 @@ class Installation:
         self.internal_key = b"i" * 32
         self.storage = FakeStorage(self.clock, (*partitions, 50))
         self.metadata = FakeMetadata()
+        self.audit: list[dict[str, Any]] = []
         self.control_calls: list[httpx2.Request] = []
         self.control_answer: Callable[[httpx2.Request], httpx2.Response] = self._control
         self.key = self.add_key(ACCOUNT)
@@ -192,6 +193,9 @@ class Installation:
     def _control(self, request: httpx2.Request) -> httpx2.Response:
         """What the control plane does with the SQS management actions, MAC included."""
         assert self.mac_is_right(request)
+        if request.url.path == "/internal/audit":
+            self.audit.append(json.loads(request.content))
+            return httpx2.Response(200, json={})
         action = request.url.path.rpartition("/")[2]
         asked = json.loads(request.content)
         params, account_id = asked["params"], asked["account_id"]

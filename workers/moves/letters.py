@@ -7,27 +7,55 @@ belong to nobody who could read the source. What it becomes there is a new messa
                target's partition, while it remembers (five minutes)
     standard   a message id made from where it lay, so that a message that had to be sent again later shows it
     FIFO       the same group; its deduplication id is the message id that it had
+
+A task of REST makes a copy that keeps its id and its history (`copy_of`), in both kinds of queues.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
 
 from api.limits import MOVE_BATCH_MESSAGES_MAX
-from frontend.crypto.envelope import seal, seal_as
+from frontend.crypto.envelope import Content, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
+from frontend.desk.seeing import Seen, history_of
+from frontend.errors import Refusal
 from frontend.opening import Letter, open_record
 from frontend.routing.queues import QueueView
-from frontend.sqs.priority import PRIORITY, level_of
+from frontend.sqs.tags import tag_headers
 from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 
 _PLACE = struct.Struct(">IQ")
 # No key of a sender begins so and has this length; nor does one of a storage node, which says where a letter died.
 _KEY_START = b"\0move"
+
+
+def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> bytes:
+    """The record of a message that keeps its id, and remembers its life up to now."""
+    assert seen.letter is not None
+    content, group = seen.letter.opened.content, seen.group
+    headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(seen.partition, seen.offset)),)
+    if group is not None:
+        headers += ((HEADER_GROUP, group.encode()),)
+    headers += _tag_of(target, content)
+    dedup_id = "" if target.fifo is None else seen.message_id
+    history = history_of(source, seen, task, keeps_id=True)
+    content = msgspec.structs.replace(content, dedup_id=dedup_id, history=history)
+    sender = seen.letter.opened.sender.encode()
+    message_id = uuid.UUID(seen.message_id).bytes
+    return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
+
+
+def partition_for(target: QueueView, seen: Seen) -> int:
+    """The same one whenever it is asked, so that a copy that is sent twice meets its first."""
+    group = None if seen.letter is None else seen.letter.group
+    return target.partition_for_copy(group, seen.content, seen.offset)
 
 
 class Leased(NamedTuple):
@@ -45,15 +73,10 @@ def open_message(source: QueueView, partition: int, message: AcquiredMessage) ->
 
 def place_of(target: QueueView, leased: Leased) -> int:
     """The partition that it goes to: the same one when it has to be sent again, so that it is known there."""
-    routes, letter = target.routes, leased.letter
-    if routes is None:
-        return target.partitions[0]
-    if target.fifo is not None:
-        assert letter.group is not None, "a message of a FIFO queue has a group"
-        return routes.for_group(letter.group.encode())
-    level = level_of(*letter.opened.content.attributes.get(PRIORITY, ("", b""))) or 0
-    lane = routes.open[min(level, len(routes.open) - 1)].partitions
-    return lane[leased.message.offset // MOVE_BATCH_MESSAGES_MAX % len(lane)]
+    letter = leased.letter
+    # Batches stay together.
+    turn = leased.message.offset // MOVE_BATCH_MESSAGES_MAX
+    return target.partition_for_copy(letter.group, letter.opened.content, turn)
 
 
 def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
@@ -61,6 +84,7 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     letter, offset = leased.letter, leased.message.offset
     sender = letter.opened.sender.encode()
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(leased.partition, offset)),)
+    headers += _tag_of(target, letter.opened.content)
     if letter.group is not None:
         headers += ((HEADER_GROUP, letter.group.encode()),)
     if target.fifo is None:
@@ -72,3 +96,10 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
+
+
+def _tag_of(target: QueueView, content: Content) -> tuple[tuple[bytes, bytes], ...]:
+    if target.fifo is None:
+        with suppress(Refusal):  # what was no tag where it came from stays an attribute
+            return tag_headers(content.attributes)
+    return ()

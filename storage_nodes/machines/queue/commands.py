@@ -9,9 +9,10 @@ A command is a msgpack array in the value of a control record whose key is (int1
     time_ms    the leader's time, ms since the Unix epoch; never falls from one command to the next
 
     kind                   further fields
-    1 ACQUIRED             cursor, groups; a group is [time_ms, deadline_ms, fresh, again]
+    1 ACQUIRED             cursor, groups, keys (where there are any); a group is [time_ms, deadline_ms, fresh, again]
                              fresh  flat (first offset, last offset, sent_ms)..., messages never delivered before
                              again  offsets delivered before, or delayed ones that are due
+                             keys   flat (message group, tag, flat (first offset, last offset)...)... of fresh ones
     2 DELETED              flat (offset, delivery)...
     3 VISIBILITY_CHANGED   flat (offset, delivery, visibility_ms)...; the new deadline is time_ms + visibility_ms.
                            NACKED: the lease ends as if it had run out. Less than that: `uncounted`, the receive does
@@ -25,6 +26,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              again  offsets delivered before, or delayed ones that are due
                              fresh  flat (offset, sent_ms)..., messages never delivered before
     8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
+   19 REMOVED              offsets (-1 = no message), whether they stand in the dead-letter queue; leases do not count
    20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
 
 Kinds are on disk: never reuse one; a kind gets new fields only at its end. Arrays are flat because decoding
@@ -44,9 +46,12 @@ from storage_nodes.limits import (
     BATCH_BYTES_MAX,
     DEAD_LETTERS_PER_MOVE_MAX,
     GROUP_BYTES_MAX,
+    KEYS_PER_COMMAND_BYTES_MAX,
     READ_AHEAD_MESSAGES_MAX,
     RECEIPTS_PER_CALL_MAX,
     RECORD_BYTES_MAX,
+    REMOVES_PER_CALL_MAX,
+    TAG_BYTES_MAX,
     UNPARK_GROUPS_MAX,
 )
 from storage_nodes.protocol.records import decode_body, encode_body
@@ -59,6 +64,7 @@ PURGED = 5
 CONFIGURED = 6
 LEASED = 7
 DEAD_LETTERED = 8
+REMOVED = 19
 UNPARKED = 20
 
 # In the place of a visibility.
@@ -76,16 +82,20 @@ EXPIRED_PER_COMMAND_MAX = 10_000
 # Purges, configurations and the like in one control batch.
 SINGLE_COMMANDS_PER_BATCH_MAX = 64
 
+# A group and a tag in ACQUIRED without their own bytes, and one range: three headers and two integers.
+KEY_ITEM_BYTES_MAX = 28
+
 # Largest msgpack forms: an integer takes 9 bytes, a small array's header 1. The last call or range may overshoot the
 # item limit by its own size.
 _ITEMS_MAX = COMMAND_ITEMS_MAX + RECEIPTS_PER_CALL_MAX
 _ACQUIRED_BYTES_MAX = _ITEMS_MAX * 54  # every message alone in a range, every range alone in a group
+_ACQUIRED_BYTES_MAX += KEYS_PER_COMMAND_BYTES_MAX + KEY_ITEM_BYTES_MAX + GROUP_BYTES_MAX + TAG_BYTES_MAX
 # Every message alone in a lease: group and attempt, two times, offset and sent_ms, the arrays around them.
 _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX + ATTEMPT_BYTES_MAX + 50)
 _DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * 9
 _DELETED_BYTES_MAX = _ITEMS_MAX * 18
 _CHANGED_BYTES_MAX = _ITEMS_MAX * 27
-_SINGLE_BYTES_MAX = 200 + UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3)
+_SINGLE_BYTES_MAX = 200 + max(UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3), 9 * REMOVES_PER_CALL_MAX)
 _EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
 _BATCH_BYTES_MAX = (
     max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX)

@@ -42,6 +42,17 @@ class FreshRange(NamedTuple):
 Groups = Sequence[bytes]
 """The message groups of a range's messages, in their order."""
 
+Key = tuple[bytes, bytes]
+"""Message group and tag of a message of a standard queue; empty where it has none."""
+
+NO_KEY: Key = (b"", b"")
+
+Tags = Sequence[bytes]
+"""What an acquire asks for, distinct; none: whatever there is."""
+
+Keys = Sequence[Key]
+"""Those of a range's messages, in their order; empty if no message of it has one."""
+
 
 class Pick(NamedTuple):
     """One message handed out. `delivery` counts from 1; (offset, delivery) is the receipt."""
@@ -103,7 +114,7 @@ class Refuse(NamedTuple):
 class Fetch(NamedTuple):
     """Read headers of data batches from here on and call `fetched()`. One is outstanding at a time.
 
-    A FIFO queue also needs the groups of their messages.
+    A FIFO queue also needs the groups of their messages, one that `sorts` their keys.
     """
 
     from_offset: int

@@ -10,7 +10,8 @@ ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from storage_nodes.limits import (
     ATTEMPT_MS_MAX,
@@ -18,8 +19,17 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
-from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_FIELD, KIND, LEASED, UNPARKED, Command
-from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.machines.queue.commands import (
+    DEAD_LETTERED,
+    EXPIRED,
+    FIRST_FIELD,
+    KIND,
+    LEASED,
+    REMOVED,
+    UNPARKED,
+    Command,
+)
+from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Refuse, Token
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader, answers_of, overloaded
@@ -167,7 +177,7 @@ class FifoLeader(Leader):
         kind = command[KIND]
         if kind == LEASED:
             self._fold_leased(command, taken, effects)
-        elif kind in (EXPIRED, DEAD_LETTERED):
+        elif kind in (EXPIRED, DEAD_LETTERED, REMOVED):
             offsets = command[FIRST_FIELD + 2] if kind == EXPIRED else command[FIRST_FIELD]
             keys = self._keys(offsets)
             super()._fold_rare(command, offset, taken, effects)
@@ -238,13 +248,6 @@ class FifoLeader(Leader):
 
     # --- the window -------------------------------------------------------------------------------------------
 
-    def _advance(self, now_ms: int) -> int:
-        self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
-        due = self._leases.advance(time_ms)
-        if due:
-            self._became_ready(due)
-        return time_ms
-
     def _became_ready(self, offsets: list[int]) -> None:
         self._window.became_ready(offsets)
 
@@ -254,7 +257,7 @@ class FifoLeader(Leader):
         else:
             self._window.arrived(first, last, timestamp_ms, before, noted.groups, noted.delayed)
 
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Groups], end: int) -> None:
+    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(list(zip(ranges, groups, strict=True)), end)
 
     @property
@@ -284,6 +287,10 @@ class FifoLeader(Leader):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():
             staging.expired_range(first, end - 1)
+
+    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
+        for offset, key in groups.items():
+            self._window.remove_fresh(offset, key)
 
     def _oldest_fresh_ms(self) -> int:
         return self._window.oldest_ms

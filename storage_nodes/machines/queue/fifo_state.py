@@ -27,7 +27,7 @@ from storage_nodes.machines.queue.checkpoint import Entry
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.parking import ParkedGroups
-from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 
@@ -53,6 +53,9 @@ class FifoState(QueueState):
         """A control batch: no messages, so nothing that the cursor would have to wait for."""
         if self.fresh_count:
             self.deleted_ahead.add(base_offset, last_offset + 1)
+
+    def _fold_keys(self, noted: Noted) -> None:
+        """Nothing: `group_of` has what is needed."""
 
     def end_entry(self, end_offset: int) -> None:
         super().end_entry(end_offset)
@@ -185,6 +188,10 @@ class FifoState(QueueState):
             self.attempts.clear()
             self.parked.clear()
         return result
+
+    def _remove(self, offset: int) -> bool:
+        self.group_of.pop(offset, None)
+        return super()._remove(offset)
 
     # --- inside -----------------------------------------------------------------------------------------------
 

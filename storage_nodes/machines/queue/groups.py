@@ -130,6 +130,17 @@ class GroupWindow:
             del group.back[at]
         self.offer(group)
 
+    def remove_fresh(self, offset: int, key: bytes) -> None:
+        """One that waits was removed, from wherever it stood in its group."""
+        group = self.groups.get(key)
+        if group is None:
+            return
+        at = bisect_left(group.fresh, offset, group.head)
+        if at < len(group.fresh) and group.fresh[at] == offset:
+            del group.fresh[at]
+            self.count -= 1
+        self.offer(group)
+
     def clear(self, end: int) -> None:
         """Nothing below `end` waits or is in `live`."""
         self.groups.clear()

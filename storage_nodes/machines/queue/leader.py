@@ -10,7 +10,8 @@ are promises to callers and use the wall clock alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -31,6 +32,7 @@ from storage_nodes.machines.queue.commands import (
     FIRST_FIELD,
     KIND,
     PURGED,
+    REMOVED,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -42,10 +44,12 @@ from storage_nodes.machines.queue.effects import (
     Fetch,
     FreshRange,
     Groups,
+    Keys,
     Letter,
     Pick,
     Propose,
     Refuse,
+    Tags,
     Token,
 )
 from storage_nodes.machines.queue.probes import Probes
@@ -78,6 +82,7 @@ class Leader:
         "_moving",
         "_pauses_staged",
         "_probes",
+        "_removals",
         "_retention_check_ms",
         "_staging",
         "_state",
@@ -101,6 +106,8 @@ class Leader:
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
         self._pauses_staged = 0  # configurations on their way that pause the queue
+        # REMOVED commands under way, in order: messages held for them, groups of those that nobody had received.
+        self._removals: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -162,6 +169,23 @@ class Leader:
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._single([PURGED], token, self._advance(now_ms))
 
+    def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
+        """`offsets` are distinct and of messages, -1 in the place of what is none. `groups` is for FIFO queues: the
+        group of each that was never handed out."""
+        if self._is_overloaded:
+            return [overloaded(token)]
+        if not set(self._moving).isdisjoint(offsets):
+            return [Refuse(token, ErrorCode.OVERLOADED, "the message is on its way to the dead-letter queue")]
+        # Until the fold has decided they neither become available nor move as dead letters. What is available already
+        # may still be handed out.
+        leases, live = self._leases, self._state.live
+        held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
+        for offset in held:
+            leases.hold(offset)
+        leases.dead.difference_update(held)
+        self._removals.append((held, groups))
+        return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
+
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
         self._pauses_staged += config.paused and not self._is_overloaded
@@ -190,7 +214,12 @@ class Leader:
     # --- the driver's other inputs ----------------------------------------------------------------------------
 
     def fetched(
-        self, from_offset: int, ranges: Sequence[FreshRange], groups: Sequence[Groups], next_offset: int, now_ms: int
+        self,
+        from_offset: int,
+        ranges: Sequence[FreshRange],
+        groups: Sequence[Groups] | Sequence[Keys],
+        next_offset: int,
+        now_ms: int,
     ) -> list[Effect]:
         time_ms = self._advance(now_ms)
         if from_offset != self._fetching:
@@ -308,6 +337,15 @@ class Leader:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._moving = []
+        elif kind == REMOVED:
+            offsets = command[FIRST_FIELD]
+            held, groups = self._removals.popleft()
+            for released in held:
+                self._leases.release(released)
+            self._leases.expire(offsets)
+            codes = state.fold_removed(command)
+            self._window_removed(offsets, groups)
+            effects += [Answer(asker.token, codes) for asker in taken.askers]
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
@@ -353,7 +391,9 @@ class Leader:
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
         self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
-        self._leases.advance(time_ms)
+        due = self._leases.advance(time_ms)
+        if due:
+            self._became_ready(due)
         return time_ms
 
     def _settle(self, effects: list[Effect], time_ms: int) -> list[Effect]:
@@ -450,16 +490,23 @@ class Leader:
             self._staging.deleted(receipts, answer)
 
     def _park(
-        self, token: Token, messages_max: int, visibility_ms: int, wait_until_ms: int, now_ms: int, attempt: bytes
+        self,
+        token: Token,
+        messages_max: int,
+        visibility_ms: int,
+        wait_until_ms: int,
+        now_ms: int,
+        attempt: bytes,
+        tags: Tags = (),
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_patient = wait_until_ms > now_ms
-        if not is_patient and not self._fetch_may_help:
+        if not is_patient and not (self._tags_may_come if tags else self._fetch_may_help):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
         until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
-        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt)
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
         return []
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
@@ -484,16 +531,24 @@ class Leader:
         self._staging.single(command, token)
         return self._settle([], time_ms)
 
-    # --- what is different for FIFO queues --------------------------------------------------------------------
+    # --- what is different for FIFO queues, and where messages have groups or tags ----------------------------
 
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         self._window.arrived(first, last, timestamp_ms, before, noted.not_fresh() if noted is not None else ())
 
-    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Groups], end: int) -> None:
+    def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(ranges, end, self._state)
+
+    @property
+    def _tags_may_come(self) -> bool:
+        """May reading on find messages for one who waits for tags?"""
+        return False
 
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
+
+    def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
+        self._window.cut(offsets)
 
     def _oldest_fresh_ms(self) -> int:
         return self._window.ranges[0].timestamp_ms if self._window.ranges else 0

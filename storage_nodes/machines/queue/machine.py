@@ -19,7 +19,7 @@ only for a batch that really goes to the log next (if it cannot, step down).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
@@ -41,6 +41,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     LEASED,
     PURGED,
+    REMOVED,
     TIME_MS,
     UNPARKED,
     VISIBILITY_CHANGED,
@@ -48,9 +49,20 @@ from storage_nodes.machines.queue.commands import (
     decode_command,
     uncounted,
 )
-from storage_nodes.machines.queue.effects import BatchFacts, Duplicated, Effect, FreshRange, Groups, Refuse, Token
+from storage_nodes.machines.queue.effects import (
+    BatchFacts,
+    Duplicated,
+    Effect,
+    FreshRange,
+    Groups,
+    Keys,
+    Refuse,
+    Tags,
+    Token,
+)
 from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
+from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import Noted, QueueState
@@ -86,6 +98,8 @@ class QueueMachine:
         if not header.is_plain:
             noted = self.state.fold_records(records(), timestamp_ms)
             self.state.end_entry(last + 1)
+            if noted.keys and type(leader) is Leader:
+                leader = self._sort()
         if leader is None:
             return []
         if noted is not None and noted.duplicates:
@@ -143,11 +157,19 @@ class QueueMachine:
         wait_until_ms: int,
         now_ms: int,
         attempt: bytes = b"",
+        tags: Tags = (),
     ) -> list[Effect]:
-        """Lease messages and deliver, FIFO after commit; wait_until_ms is on the clock of now_ms, 0 = do not wait."""
+        """Lease messages and deliver, FIFO after commit; wait_until_ms is on the clock of now_ms, 0 = do not wait.
+
+        With tags, distinct ones: only messages that have one of them.
+        """
         if self._term < 0:
             return [_not_leader(token)]
         wanted = min(max_messages, ACQUIRE_MESSAGES_MAX)
+        if tags:
+            if self.is_fifo:
+                return [Refuse(token, ErrorCode.INVALID_REQUEST, "a FIFO queue keeps an order: no tags")]
+            return self._sort().acquire_tagged(token, wanted, visibility_ms, wait_until_ms, tags, now_ms)
         return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
 
     def cancel(self, token: Token) -> list[Effect]:
@@ -174,6 +196,11 @@ class QueueMachine:
 
     def purge(self, token: Token, now_ms: int) -> list[Effect]:
         return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
+
+    def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
+        """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
+        FIFO queue with the groups of those that are not in `live`."""
+        return self._desk().remove(token, offsets, groups, moved) if self._term >= 0 else [_not_leader(token)]
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
@@ -216,11 +243,11 @@ class QueueMachine:
         ranges: Sequence[FreshRange],
         next_offset: int,
         now_ms: int,
-        groups: Sequence[Groups] = (),
+        groups: Sequence[Groups] | Sequence[Keys] = (),
     ) -> list[Effect]:
         """Answer to Fetch: the data batches from there on, and where reading goes on (a gap at the end: log end).
 
-        For a FIFO queue with the groups of each range's messages.
+        For a FIFO queue with the groups of each range's messages, for one that `sorts` with their keys.
         """
         if self._leader is None:
             return []
@@ -248,6 +275,11 @@ class QueueMachine:
     @property
     def is_fifo(self) -> bool:
         return self.state.config.fifo
+
+    @property
+    def sorts(self) -> bool:
+        """Does the leader look at groups and tags of a standard queue?"""
+        return isinstance(self._leader, KeyedLeader)
 
     def dedup_room(self, now_ms: int, uncommitted: int) -> int:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
@@ -296,9 +328,20 @@ class QueueMachine:
     def _desk(self) -> Leader:
         if self._leader is None:
             state = self.state
-            desk = FifoLeader(state, self._term) if isinstance(state, FifoState) else Leader(state, self._term)
-            self._leader = desk
+            if isinstance(state, FifoState):
+                self._leader = FifoLeader(state, self._term)
+            elif state.keys or state.keyed_end > state.cursor:
+                self._leader = KeyedLeader(state, self._term)
+            else:
+                self._leader = Leader(state, self._term)
         return self._leader
+
+    def _sort(self) -> KeyedLeader:
+        """Groups and tags matter from now on, until the queue is idle."""
+        desk = self._desk()
+        if not isinstance(desk, KeyedLeader):
+            self._leader = desk = KeyedLeader.after(desk)
+        return desk
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
@@ -312,8 +355,7 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
-        if isinstance(state, FifoState):
-            state.fold_control(header.base_offset, header.last_offset)
+        state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
         if leader is None:
             return effects
@@ -340,6 +382,8 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == REMOVED:
+        state.fold_removed(command)
     elif kind == UNPARKED:
         assert isinstance(state, FifoState), "groups of a standard queue"
         state.fold_unparked(command)

@@ -199,6 +199,9 @@ class Leases:
             self._rebuild()
         return revived
 
+    def ready_offsets(self) -> list[int]:
+        return sorted(self._ready)
+
     def is_ready(self, offset: int) -> bool:
         return offset in self._ready
 

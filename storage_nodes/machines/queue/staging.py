@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from storage_nodes.limits import KEYS_PER_COMMAND_BYTES_MAX
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     COMMAND_ITEMS_MAX,
@@ -19,6 +20,7 @@ from storage_nodes.machines.queue.commands import (
     DELETED,
     EXPIRED,
     EXPIRED_PER_COMMAND_MAX,
+    KEY_ITEM_BYTES_MAX,
     LEASED,
     LEASED_ITEMS_MAX,
     SEQUENCE,
@@ -28,7 +30,7 @@ from storage_nodes.machines.queue.commands import (
     Command,
     encode_command,
 )
-from storage_nodes.machines.queue.effects import Answer, FreshRange, Token
+from storage_nodes.machines.queue.effects import Answer, FreshRange, Key, Token
 from storage_nodes.machines.queue.groups import Group
 
 
@@ -80,6 +82,8 @@ class Staging:
         "_fresh_expired_staged",
         "_fresh_picked_staged",
         "_groups",
+        "_keys",
+        "_keys_bytes",
         "_leased",
         "_leases",
         "_sequence",
@@ -100,6 +104,8 @@ class Staging:
         self._term = term
         self._sequence = 0
         self._groups: list[list[int | list[int]]] = []
+        self._keys: dict[Key, list[int]] = {}  # of the fresh messages in _groups: flat (first, last)...
+        self._keys_bytes = 0
         self._deletes: list[_Merged] = []
         self._changes: list[_Merged] = []
         self._singles: deque[tuple[list[Any], Asker]] = deque()  # [kind, fields...]
@@ -135,6 +141,18 @@ class Staging:
         self.picked_count += count
         self._fresh_picked_staged += count
         self.fresh_picked += count
+
+    def keyed(self, key: Key, first: int, last: int) -> None:
+        """The group and tag of messages just acquired."""
+        ranges = self._keys.get(key)
+        if ranges is None:
+            ranges = self._keys[key] = []
+            self._keys_bytes += len(key[0]) + len(key[1])
+        elif ranges[-1] == first - 1:
+            ranges[-1] = last
+            return
+        ranges += (first, last)
+        self._keys_bytes += KEY_ITEM_BYTES_MAX
 
     def acquired_again(self, time_ms: int, deadline_ms: int, offsets: list[int]) -> None:
         flat = self._group(time_ms, deadline_ms)[3]
@@ -194,6 +212,10 @@ class Staging:
         return COMMAND_ITEMS_MAX - self.picked_count
 
     @property
+    def has_keys_room(self) -> bool:
+        return self._keys_bytes < KEYS_PER_COMMAND_BYTES_MAX
+
+    @property
     def leased_room(self) -> int:
         return LEASED_ITEMS_MAX - self.leased_count
 
@@ -230,6 +252,9 @@ class Staging:
             self.expired_count = self._fresh_expired_staged = 0
         if self._groups:
             command = [ACQUIRED, time_ms, cursor, self._groups]
+            if self._keys:
+                command.append([field for key, ranges in self._keys.items() for field in (*key, ranges)])
+                self._keys, self._keys_bytes = {}, 0
             bodies.append(self._issue(command, fresh_picked=self._fresh_picked_staged))
             self._groups = []
             self.picked_count = self._fresh_picked_staged = 0

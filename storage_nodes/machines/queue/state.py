@@ -7,8 +7,12 @@
                     they were delayed and overtook the cursor
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
+    keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
+                    by tag, from the first moment
+    keyed_end       no message at or beyond it has a group or a tag
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids. Two rules keep the fold exact:
+So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids, and a range in `deleted_ahead`
+for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
@@ -25,10 +29,17 @@ from typing import Any
 
 import msgspec
 
-from storage_nodes.limits import DEAD_LETTERS_BY_AGE_MAX, DELAY_MS_MAX, GROUP_BYTES_MAX, PURGE_INTERVAL_MS
+from storage_nodes.limits import (
+    DEAD_LETTERS_BY_AGE_MAX,
+    DELAY_MS_MAX,
+    GROUP_BYTES_MAX,
+    PURGE_INTERVAL_MS,
+    TAG_BYTES_MAX,
+)
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
+from storage_nodes.machines.queue.effects import NO_KEY, Key
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.protocol.deliveries import released
@@ -39,6 +50,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     RecordError,
     read_headers,
 )
@@ -62,12 +74,13 @@ def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
 class Noted:
     """What the fold read in the headers of one data batch, by offset."""
 
-    __slots__ = ("delayed", "duplicates", "groups")
+    __slots__ = ("delayed", "duplicates", "groups", "keys")
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
         self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
         self.groups: dict[int, bytes] = {}  # of all but the duplicates
+        self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
 
     def not_fresh(self) -> list[int]:
         return sorted([*self.delayed, *(offset for offset, _ in self.duplicates)])
@@ -86,6 +99,8 @@ class QueueState:
         "duplicates",
         "expired",
         "fresh_count",
+        "keyed_end",
+        "keys",
         "last_ms",
         "last_purge_ms",
         "live",
@@ -105,6 +120,8 @@ class QueueState:
         self.live: Live = {}
         self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
         self.dedup = DedupWindow(config.dedup_window_ms)
+        self.keys: dict[int, Key] = {}
+        self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = -PURGE_INTERVAL_MS
         # Totals since the partition was made, in messages; `received` counts deliveries.
@@ -127,7 +144,7 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id, dead_source = machine_headers(body)
+            delay_ms, group, dedup_id, dead_source, tag = machine_headers(body)
             if self.config.closed:
                 noted.duplicates.append((offset, self._fold_refused(dedup_id, offset, time_ms)))
                 continue
@@ -146,7 +163,17 @@ class QueueState:
             elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
                 noted.delayed.append(offset)
             noted.groups[offset] = group
+            if group or tag:
+                noted.keys[offset] = (group, tag)
+        if noted.keys:
+            self._fold_keys(noted)
         return noted
+
+    def _fold_keys(self, noted: Noted) -> None:
+        self.keyed_end = self.log_end
+        for offset in noted.delayed:
+            if offset in noted.keys:
+                self.keys[offset] = noted.keys[offset]
 
     def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
         """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
@@ -179,6 +206,12 @@ class QueueState:
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
+    def fold_control(self, base_offset: int, last_offset: int) -> None:
+        """A control batch: no messages. Behind one that was taken out ahead of waiting ones it would stand between two
+        ranges of `deleted_ahead` that can be one."""
+        if self.deleted_ahead and (base_offset - 1 in self.deleted_ahead or base_offset - 1 in self.live):
+            self.deleted_ahead.add(base_offset, last_offset + 1)
+
     def end_entry(self, end_offset: int) -> None:
         """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
         self.log_end = end_offset
@@ -190,7 +223,7 @@ class QueueState:
 
     def fold_acquired(self, command: Command) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
-        cursor, groups = command[FIRST_FIELD : FIRST_FIELD + 2]
+        cursor, groups, *keys = command[FIRST_FIELD:]
         live = self.live
         for time_ms, deadline_ms, fresh, again in groups:
             fields = iter(fresh)
@@ -201,6 +234,8 @@ class QueueState:
                 if entry is not None:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
+        if keys:
+            self._take_keys(keys[0])
         self._move_cursor(cursor)
 
     def fold_deleted(self, command: Command) -> list[int]:
@@ -228,6 +263,8 @@ class QueueState:
                 deleted += 1
                 ahead.append(offset)
         self.deleted += deleted
+        if self.keys:
+            self._drop_keys(command[FIRST_FIELD][::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -267,12 +304,16 @@ class QueueState:
             count = len(self._still_fresh(first, last))
             self.fresh_count -= count
             expired += count
+            if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
+                self.deleted_ahead.add(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
                     self.deleted_ahead.add(offset, offset + 1)
         self.expired += expired
+        if self.keys:
+            self._drop_keys(offsets)
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
@@ -284,6 +325,7 @@ class QueueState:
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
+        self.keys.clear()
         self.last_purge_ms = now_ms
         self._move_cursor(offset)
         return ErrorCode.OK, count
@@ -304,7 +346,22 @@ class QueueState:
             if offset >= self.cursor:
                 self.deleted_ahead.add(offset, offset + 1)
         self.dead_lettered += len(moved)
+        if self.keys:
+            self._drop_keys(moved)
         return moved
+
+    def fold_removed(self, command: Command) -> list[ErrorCode]:
+        """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
+        offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
+        codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
+        if self.keys:
+            self._drop_keys(offsets)
+        count = codes.count(ErrorCode.OK)
+        if moved:
+            self.dead_lettered += count
+        else:
+            self.deleted += count
+        return codes
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -371,15 +428,55 @@ class QueueState:
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
 
-    # --- what FIFO queues add ---------------------------------------------------------------------------------
+    # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
+
+    def _take_keys(self, flat: list[Any]) -> None:
+        """Of the messages just leased; some may be gone."""
+        live, keys = self.live, self.keys
+        fields = iter(flat)
+        for group, tag, ranges in zip(fields, fields, fields, strict=True):
+            key = (group, tag)
+            ends = iter(ranges)
+            for first, last in zip(ends, ends, strict=True):
+                for offset in range(first, last + 1):
+                    if offset in live:
+                        keys[offset] = key
+
+    def _drop_keys(self, offsets: Iterable[int]) -> None:
+        """These may have left `live`."""
+        live, keys = self.live, self.keys
+        for offset in offsets:
+            if offset not in live:
+                keys.pop(offset, None)
 
     def _pack_groups(self) -> list[Any]:
-        return []
+        """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
+        if self.keyed_end <= self.cursor and not self.keys:
+            return []
+        of_key: dict[Key, OffsetRanges] = {}
+        for offset in sorted(self.keys):
+            of_key.setdefault(self.keys[offset], OffsetRanges()).add(offset, offset + 1)
+        return [self.keyed_end, [field for key in sorted(of_key) for field in (*key, of_key[key].pack())]]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
-        assert not packed, "a standard queue has no groups"
+        self.keyed_end, flat = packed or (0, ())
+        self.keys = {}
+        fields = iter(flat)
+        for group, tag, ranges in zip(fields, fields, fields, strict=True):
+            self.keys.update(dict.fromkeys(OffsetRanges.unpack(ranges), (group, tag)))
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _remove(self, offset: int) -> bool:
+        if self.live.pop(offset, None) is not None:
+            if offset >= self.cursor:
+                self.deleted_ahead.add(offset, offset + 1)
+            return True
+        if not self.cursor <= offset < self.log_end or offset in self.deleted_ahead:
+            return False
+        self.deleted_ahead.add(offset, offset + 1)
+        self.fresh_count -= 1
+        return True
 
     def _lease_fresh(self, first: int, last: int, entry: Entry) -> None:
         offsets = self._still_fresh(first, last)
@@ -408,14 +505,14 @@ class QueueState:
             self.deleted_ahead.drop_below(cursor)
 
 
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter), empty where absent or senseless."""
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter, tag), empty where absent or senseless."""
     delay_ms = 0
-    group = dedup_id = dead_source = b""
+    group = dedup_id = dead_source = tag = b""
     try:
         headers = read_headers(body)
     except RecordError:
-        return 0, b"", b"", b""
+        return 0, b"", b"", b"", b""
     for name, content in headers:
         if name == HEADER_GROUP:
             group = content[:GROUP_BYTES_MAX]
@@ -425,11 +522,18 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes]:
             delay_ms = min(int(content), DELAY_MS_MAX)
         elif name == HEADER_DEAD_SOURCE:
             dead_source = content
-    return delay_ms, group, dedup_id, dead_source
+        elif name == HEADER_TAG:
+            tag = content[:TAG_BYTES_MAX]
+    return delay_ms, group, dedup_id, dead_source, tag
 
 
 def group_of(body: bytes) -> bytes:
     return machine_headers(body)[1]
+
+
+def key_of(body: bytes) -> Key:
+    _, group, _, _, tag = machine_headers(body)
+    return (group, tag) if group or tag else NO_KEY
 
 
 def _is_number(content: bytes) -> bool:

@@ -9,7 +9,7 @@ import heapq
 from collections import OrderedDict
 from typing import NamedTuple
 
-from storage_nodes.machines.queue.effects import Token
+from storage_nodes.machines.queue.effects import Tags, Token
 
 # Entries of waiters that are gone which the heap may hold beside as many valid ones again.
 _GARBAGE_MAX = 256
@@ -23,6 +23,7 @@ class Waiter(NamedTuple):
     number: int
     is_patient: bool  # False: a short poll that waits only for a read of the log that is under way
     attempt: bytes
+    tags: Tags
 
 
 class Waiters:
@@ -38,11 +39,18 @@ class Waiters:
         return len(self._waiting)
 
     def park(
-        self, token: Token, messages_max: int, visibility_ms: int, until_ms: int, is_patient: bool, attempt: bytes
+        self,
+        token: Token,
+        messages_max: int,
+        visibility_ms: int,
+        until_ms: int,
+        is_patient: bool,
+        attempt: bytes,
+        tags: Tags = (),
     ) -> None:
         assert token not in self._waiting, "two requests with one token"
         self._next_number += 1
-        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_patient, attempt)
+        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_patient, attempt, tags)
         self._waiting[token] = waiter
         heapq.heappush(self._deadlines, (until_ms, waiter.number, token))
         if not is_patient:

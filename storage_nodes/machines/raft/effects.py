@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
-from storage_nodes.protocol.messages import RaftMessage, SnapshotChunk
+from storage_nodes.protocol.peer_messages import RaftMessage, SnapshotChunk
 
 
 class Role(enum.IntEnum):

@@ -23,7 +23,7 @@ from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.membership import Grouped
 from storage_nodes.machines.raft.reasons import named, reason_lost
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
-from storage_nodes.protocol.messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 
 # The value of the timer before the machine has been told the time: the first tick sets it.
 UNARMED = 1

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from storage_nodes.machines.raft.effects import EntryHeader, LogPositions, SafetyViolation
-from storage_nodes.protocol.messages import AppendEntries
+from storage_nodes.protocol.peer_messages import AppendEntries
 
 NO_CUT = -1
 

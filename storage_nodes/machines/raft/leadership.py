@@ -47,7 +47,7 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.membership import Change, Promote, Refusal
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
-from storage_nodes.protocol.messages import AppendReply, TimeoutNow
+from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow
 
 if TYPE_CHECKING:
     from storage_nodes.machines.raft.elections import Elections

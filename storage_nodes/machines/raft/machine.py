@@ -43,7 +43,7 @@ from storage_nodes.machines.raft.membership import Change, Membership, Refusal, 
 from storage_nodes.machines.raft.reasons import reason_of
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     RaftMessage,

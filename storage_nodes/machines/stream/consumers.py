@@ -29,7 +29,8 @@ Commands are msgpack arrays as those of `machine.py`, kind and time first:
     7 GRANTED    group, partition, generation, epoch
     8 FENCED     group, generation, epoch
     9 COMMITTED  group, generation, epoch, offset
-   10 DELETED    group
+   10 DELETED    group, generation    0 at the coordinator; elsewhere only what is not of a later life of the group
+   11 RENEWED    group          a generation more, since a partition knows of a later one than the coordinator asked for
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from storage_nodes.limits import CONSUMER_GROUPS_MAX, CONSUMER_MEMBERS_MAX
 from storage_nodes.machines.stream.assignment import assign
 from storage_nodes.protocol.errors import ErrorCode
 
-JOINED, LEFT, EXPIRED, REVOKED, GRANTED, FENCED, COMMITTED, DELETED = range(3, 11)
+JOINED, LEFT, EXPIRED, REVOKED, GRANTED, FENCED, COMMITTED, DELETED, RENEWED = range(3, 12)
 NOTHING_COMMITTED = -1
 
 
@@ -100,7 +101,8 @@ class Position(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """What became of a command. `number`: the epoch of who joined, the offset that stands after a commit."""
+    """What became of a command. `number`: the epoch of who joined, the offset that stands after a commit, the last
+    generation that a deleted group may have had."""
 
     code: ErrorCode
     number: int = 0
@@ -113,10 +115,12 @@ _OK = Folded(ErrorCode.OK)
 class Consumers:
     """Of one partition; made with the first command of a group."""
 
-    __slots__ = ("_last_number", "groups", "positions")
+    __slots__ = ("_last_deleted", "groups", "last_number", "positions")
 
     def __init__(self) -> None:
-        self._last_number = 0
+        self.last_number = 0
+        # The highest generation of a group that was deleted here: a late fence of its former life must not count.
+        self._last_deleted = 0
         self.groups: dict[bytes, Group] = {}
         self.positions: dict[bytes, Position] = {}
 
@@ -127,16 +131,16 @@ class Consumers:
     def right(self, group: bytes, generation: int, epoch: int) -> ErrorCode:
         """May this grant read and commit here?"""
         position = self.positions.get(group)
-        if position is None or generation > position.generation:
+        if generation > (position.generation if position is not None else self._last_deleted):
             # A grant is fenced here before it is given: whoever does not know it leads no more, or the group is gone.
             return ErrorCode.GRANT_UNKNOWN
-        holds = (generation, epoch) == position[:2]
+        holds = position is not None and (generation, epoch) == position[:2]
         return ErrorCode.OK if holds else ErrorCode.FENCED
 
     @property
     def is_blank(self) -> bool:
         """As if there had never been a group here."""
-        return not (self._last_number or self.positions or self.groups)
+        return not (self.last_number or self._last_deleted or self.positions or self.groups)
 
     def pack(self) -> list[Any]:
         groups = [
@@ -147,12 +151,17 @@ class Consumers:
             ]
             for name, group in self.groups.items()
         ]  # fmt: skip
-        return [self._last_number, groups, [[name, *position] for name, position in self.positions.items()]]
+        return [
+            self.last_number,
+            self._last_deleted,
+            groups,
+            [[name, *position] for name, position in self.positions.items()],
+        ]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> Consumers:
         consumers = cls()
-        consumers._last_number, groups, positions = packed
+        consumers.last_number, consumers._last_deleted, groups, positions = packed
         for name, generation, version, partitions, members, shares in groups:
             group = consumers.groups[name] = Group()
             group.generation, group.version, group.partitions = generation, version, partitions
@@ -205,17 +214,28 @@ class Consumers:
             share.owner, share.generation = epoch, generation
         return _OK
 
-    def _delete(self, name: bytes) -> Folded:
+    def _delete(self, name: bytes, generation: int) -> Folded:
+        if not generation:
+            group = self.groups.get(name)
+            if group is not None and group.members:
+                return Folded(ErrorCode.GROUP_NOT_EMPTY, 0, f"the group has {len(group.members)} members")
+            self.groups.pop(name, None)
+            generation = self.last_number
+        position = self.positions.get(name)
+        if position is not None and position.generation <= generation:
+            del self.positions[name]
+            self._last_deleted = max(self._last_deleted, position.generation)
+        return Folded(ErrorCode.OK, generation)
+
+    def _renew(self, name: bytes) -> Folded:
         group = self.groups.get(name)
-        if group is not None and group.members:
-            return Folded(ErrorCode.GROUP_NOT_EMPTY, 0, f"the group has {len(group.members)} members")
-        self.groups.pop(name, None)
-        self.positions.pop(name, None)
+        if group is not None:
+            group.rebalance(self._next_number())
         return _OK
 
     def _next_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
+        self.last_number += 1
+        return self.last_number
 
     # --- at every partition -----------------------------------------------------------------------------------
 
@@ -224,7 +244,7 @@ class Consumers:
         if position is None:
             if len(self.positions) >= CONSUMER_GROUPS_MAX:
                 return Folded(ErrorCode.OVER_LIMIT, 0, f"a stream has at most {CONSUMER_GROUPS_MAX} groups")
-            position = Position(0, 0, NOTHING_COMMITTED)
+            position = Position(self._last_deleted, 0, NOTHING_COMMITTED)
         if generation < position.generation or (generation == position.generation and epoch != position.epoch):
             return Folded(ErrorCode.FENCED, 0, f"the partition was given out in generation {position.generation}")
         self.positions[name] = Position(generation, epoch, position.offset)
@@ -251,4 +271,5 @@ _FOLDS: dict[int, Callable[..., Folded]] = {
     FENCED: Consumers._fence,
     COMMITTED: Consumers._commit,
     DELETED: Consumers._delete,
+    RENEWED: Consumers._renew,
 }

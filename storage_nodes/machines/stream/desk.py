@@ -37,6 +37,7 @@ from storage_nodes.machines.stream.consumers import (
     JOINED,
     LEFT,
     NOTHING_COMMITTED,
+    RENEWED,
     REVOKED,
     Consumers,
     Folded,
@@ -49,6 +50,7 @@ from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,
     GroupCommittedReply,
     GroupCommittedRequest,
+    GroupDeleteReply,
     GroupDeleteRequest,
     GroupFenceRequest,
     GroupHeartbeatRequest,
@@ -89,6 +91,7 @@ class GroupDesk:
         "_consumers",
         "_heard_ms",
         "_paused",
+        "_renewing",
         "_sessions",
         "_sessions_max",
         "_staged",
@@ -103,7 +106,8 @@ class GroupDesk:
         self._sessions_max = _GARBAGE_MAX
         self._wanted: dict[ShareKey, None] = {}  # first come first
         self._asked: dict[ShareKey, tuple[int, int]] = {}  # -> (generation, epoch), until it is folded
-        self._paused: list[tuple[int, bytes, int]] = []  # heap of (until, group, partition)
+        self._paused: list[tuple[int, bytes, int, int]] = []  # heap of (until, group, partition, outdated generation)
+        self._renewing: set[bytes] = set()  # groups that get another generation
         for name, group in consumers.groups.items():
             self._group_changed(name, group, now_ms)
 
@@ -186,23 +190,27 @@ class GroupDesk:
         return [Answer(token, GroupCommittedReply(offset, generation, epoch, view.log_start, view.log_end))]
 
     def _delete(self, token: Token, request: GroupDeleteRequest, view: View) -> list[Effect]:
-        if request.group not in self._consumers.groups and request.group not in self._consumers.positions:
-            return [Answer(token, Empty())]
-        return self._stage(token, [DELETED, request.group])
+        name, generation, consumers = request.group, request.generation, self._consumers
+        if generation < 0:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "a generation is not negative")]
+        if name not in consumers.groups and name not in consumers.positions:
+            return [Answer(token, GroupDeleteReply(generation or consumers.last_number))]
+        return self._stage(token, [DELETED, name, generation])
 
     # --- fences -----------------------------------------------------------------------------------------------
 
-    def fenced(self, asked: Fence, is_done: bool, now_ms: int) -> None:
-        """The partition's log has what was asked for, or whether it has is unknown."""
+    def fenced(self, asked: Fence, code: ErrorCode, now_ms: int) -> None:
+        """OK: the partition's log has what was asked for."""
         group, partition, generation, epoch = asked
         key = (group, partition)
         if self._asked.get(key) != (generation, epoch):
             return
-        if is_done:
+        if code is ErrorCode.OK:
             self._stage(None, [GRANTED, group, partition, generation, epoch])
         else:
             del self._asked[key]
-            heapq.heappush(self._paused, (now_ms + CONSUMER_FENCE_PAUSE_MS, group, partition))
+            outdated = generation if code is ErrorCode.FENCED else 0
+            heapq.heappush(self._paused, (now_ms + CONSUMER_FENCE_PAUSE_MS, group, partition, outdated))
 
     def ask_for_fences(self) -> list[Effect]:
         """The next ones that there is room for."""
@@ -234,8 +242,13 @@ class GroupDesk:
                 end_ms = now_ms + member.session_ms  # it is still a member until that is folded
             heapq.heappush(self._sessions, (end_ms, name, epoch))
         while self._paused and self._paused[0][0] <= now_ms:
-            _, name, partition = heapq.heappop(self._paused)
-            self._want(name, partition)
+            _, name, partition, outdated = heapq.heappop(self._paused)
+            group = self._consumers.groups.get(name)
+            if group is None or group.generation != outdated:
+                self._want(name, partition)
+            elif name not in self._renewing:
+                self._renewing.add(name)
+                self._stage(None, [RENEWED, name])
 
     def next_tick_ms(self) -> int:
         """0 = never."""
@@ -282,6 +295,8 @@ class GroupDesk:
             self._want(name, fields[0])
         elif kind != COMMITTED:
             group = self._consumers.groups.get(name)
+            if kind == RENEWED:
+                self._renewing.discard(name)
             if group is not None:
                 self._group_changed(name, group, now_ms)
         return effects
@@ -303,6 +318,8 @@ class GroupDesk:
             reply = _membership(self._consumers.groups[name], number)
         elif kind == COMMITTED:
             reply = GroupCommitReply(number)
+        elif kind == DELETED:
+            reply = GroupDeleteReply(number)
         return Answer(token, reply)
 
     def _group_changed(self, name: bytes, group: Group, now_ms: int) -> None:

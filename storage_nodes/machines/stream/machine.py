@@ -7,7 +7,7 @@ Commands are msgpack arrays in control records whose key is (int16 0, int16 20):
 
     1 TRIMMED      time_ms, log_start            the log start only moves forward
     2 CONFIGURED   time_ms, retention_ms, retention_bytes (0 = no limit)
-    3 to 10        of consumer groups            `consumers.py`
+    3 to 11        of consumer groups            `consumers.py`
 
 The checkpoint is a msgpack array, version first; it is of version 1 as long as there was no group:
 
@@ -233,11 +233,11 @@ class StreamMachine:
         consumers = self._consumers
         return consumers.right(group, generation, epoch) if consumers is not None else ErrorCode.GRANT_UNKNOWN
 
-    def fenced(self, asked: Fence, is_done: bool, now_ms: int) -> list[Effect]:
+    def fenced(self, asked: Fence, code: ErrorCode, now_ms: int) -> list[Effect]:
         """What became of a `Fence`."""
         if self._desk is None:
             return []
-        self._desk.fenced(asked, is_done, now_ms)
+        self._desk.fenced(asked, code, now_ms)
         return self._announce([])
 
     def tick(self, now_ms: int) -> list[Effect]:

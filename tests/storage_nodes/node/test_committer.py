@@ -11,7 +11,7 @@ from storage_nodes.log.node_log import NodeLog
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.replica import PartitionMeta, Replica
-from storage_nodes.protocol.messages import AppendReply
+from storage_nodes.protocol.peer_messages import AppendReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL
 

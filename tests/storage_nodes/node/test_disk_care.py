@@ -30,7 +30,7 @@ from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import AppendEntries, RaftFrame, RaftMessage
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftFrame, RaftMessage
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 

@@ -207,6 +207,39 @@ def test_messages_are_browsed_in_every_state_and_stay_as_they_are(cluster: Stora
     run(scenario())
 
 
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_chosen_messages_are_removed_in_every_state_for_good(cluster: StorageCluster, is_fifo: bool) -> None:
+    async def scenario() -> None:
+        client = await cluster.client()
+        partition = await create(cluster, client, "desk", QueueConfig(fifo=is_fifo))
+        sent = await client.send(partition, [keyed(b"%d" % n, b"g%d" % n) for n in range(6)], plain=False)
+        later = encode_body(b"later", None, [(HEADER_GROUP, b"x"), (HEADER_DELAY_MS, b"60000")])
+        delayed = (await client.send(partition, [later], plain=False)).first_offset
+        leased = (await client.acquire(partition, 2, 30_000)).messages
+        # A lease is delivered before it is committed; this is answered after both.
+        await client.change_visibility(partition, [(leased[1].offset, leased[1].delivery, 30_000)])
+        (looked,) = (await client.browse(partition, leased[0].offset, 1)).messages
+        assert looked.first_received_ms == leased[0].first_received_ms > 0
+        chosen = [leased[0].offset, sent.first_offset + 4, delayed]
+        # Offset 0 is the record that begins the leader's epoch; far beyond the end there is nothing.
+        codes = await client.remove(partition, [*chosen, 0, 10_000])
+        assert codes == [ErrorCode.OK] * 3 + [ErrorCode.UNKNOWN_RECORD] * 2
+        assert await client.remove(partition, chosen) == [ErrorCode.UNKNOWN_RECORD] * 3
+        stats = await client.stats(partition)
+        assert (stats.waiting, stats.in_flight, stats.delayed) == (3, 1, 0)
+        found = (await client.browse(partition, 0, 100)).messages
+        assert [decode_body(message.body).value for message in found] == [b"1", b"2", b"3", b"5"]
+        rest = (await client.acquire(partition, 10, 30_000)).messages
+        assert [decode_body(message.body).value for message in rest] == [b"2", b"3", b"5"]
+        for wrong in ([], [-1], [5, 5], list(range(101))):
+            with pytest.raises(StorageError) as error:
+                await client.remove(partition, wrong)
+            assert error.value.code is ErrorCode.INVALID_REQUEST
+        await client.close()
+
+    run(scenario())
+
+
 def test_sends_and_configurations_that_do_not_fit_the_queue_are_refused(cluster: StorageCluster) -> None:
     async def scenario() -> None:
         client = await cluster.client()

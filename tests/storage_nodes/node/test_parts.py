@@ -12,15 +12,16 @@ import msgspec
 import pytest
 
 from storage_nodes.config import ConfigError, NodeConfig, split_listen
-from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMERS_SLICE_PARTITIONS
+from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMERS_HELD_MS_MAX, TIMERS_SLICE_PARTITIONS
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
 from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.requests import first_integer
-from storage_nodes.node.timers import OVERTAKEN_MAX, Timers
-from storage_nodes.protocol.messages import DeleteRequest, RaftMessage, SendRequest, VoteRequest, encode_message
+from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
+from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
+from storage_nodes.protocol.peer_messages import RaftMessage, VoteRequest
 
 ENVIRONMENT = {
     "PENSTOCK_CLUSTER_ID": "c",
@@ -51,7 +52,9 @@ class TimersRig:
         self.loop = HandLoop()
         self.now_ms = 1_000
         self.fired: list[int] = []
-        self.timers = Timers(self.loop, lambda: self.now_ms, self.fired.append)  # type: ignore[arg-type]
+        self.behind = False
+        loop: Any = self.loop
+        self.timers = Timers(loop, lambda: self.now_ms, self.fired.append, lambda: self.behind)
 
     def pass_ms(self, milliseconds: int) -> None:
         self.now_ms += milliseconds
@@ -69,6 +72,35 @@ def test_timer_rings_in_order_of_due_time_and_once() -> None:
     assert rig.fired == [8]
     rig.pass_ms(200)
     assert rig.fired == [8, 7] and rig.loop.ring is None
+
+
+def test_timers_of_a_node_that_is_behind_ring_when_it_has_caught_up() -> None:
+    rig = TimersRig()
+    rig.timers.wake(7, 1_100)
+    rig.behind = True
+    rig.pass_ms(100)
+    rig.timers.wake(8, 1_050)
+    rig.pass_ms(LOOK_MS)
+    assert rig.fired == [] and rig.loop.delay_s == LOOK_MS / 1000
+    rig.behind = False
+    rig.pass_ms(LOOK_MS)
+    assert rig.fired == [8, 7]
+
+
+def test_timers_of_a_node_that_stays_behind_ring_a_slice_at_a_time() -> None:
+    rig = TimersRig()
+    rig.behind = True
+    for partition in range(TIMERS_SLICE_PARTITIONS + 1):
+        rig.timers.wake(partition, 1_100)
+    rig.pass_ms(100)
+    rig.pass_ms(TIMERS_HELD_MS_MAX - 1)
+    assert rig.fired == []
+    rig.pass_ms(1)
+    assert len(rig.fired) == TIMERS_SLICE_PARTITIONS
+    rig.pass_ms(1)
+    assert len(rig.fired) == TIMERS_SLICE_PARTITIONS
+    rig.pass_ms(TIMERS_HELD_MS_MAX)
+    assert len(rig.fired) == TIMERS_SLICE_PARTITIONS + 1
 
 
 def test_earliest_wish_of_a_partition_counts() -> None:

@@ -13,7 +13,8 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import BEAT_AGAIN_MS, PeerLinks
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, encode_frame
-from storage_nodes.protocol.messages import ErrorReply, Heartbeat, Opcode, PeerHello, encode_message
+from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello
 
 OWN = NodeAddress(1, "127.0.0.1", 9, "a")
 PEER = NodeAddress(2, "127.0.0.1", 1, "b")
@@ -140,6 +141,24 @@ def test_node_that_stood_still_for_longer_than_its_peers_wait_takes_none_for_up(
     rig.clock.now_ms += HEARTBEAT_INTERVAL_MS + PEER_TIMEOUT_MS
     rig.links.beat_all()
     assert rig.changes == [(2, True), (2, False)]
+
+
+def test_every_peer_hears_of_this_node_before_a_peer_that_went_down_costs_it_time() -> None:
+    """With thousands of replicas to tell the others would find this node silent, too."""
+    loop = asyncio.new_event_loop()
+    clock, wires = HandClock(), [Wire(), Wire()]
+    beaten: list[list[int]] = []
+    peers = [PEER, NodeAddress(3, "127.0.0.1", 2, "c")]
+    links = PeerLinks(loop, clock, "c", OWN, 7, peers, lambda _peer, _up: beaten.append([w.frames for w in wires]))
+    for wire, link in zip(wires, links._links.values(), strict=True):
+        link.connection_made(cast(Any, wire))
+    assert links.greeted(PeerHello("c", 2, 3)) == ""
+    links.heard(Heartbeat(2, 3, 1, clock.now_ms, 7))
+    before = [wire.frames for wire in wires]
+    clock.now_ms += PEER_TIMEOUT_MS
+    links.beat_all()
+    assert beaten[1:] == [[frames + 1 for frames in before]]
+    loop.close()
 
 
 def test_what_comes_in_after_a_pause_is_preceded_by_the_news_that_there_was_one(rig: Rig) -> None:

@@ -18,7 +18,7 @@ from storage_nodes.node import snapshots as snapshots_module
 from storage_nodes.node.feeding import Done, Read
 from storage_nodes.node.replica import PartitionMeta
 from storage_nodes.node.snapshots import Snapshots
-from storage_nodes.protocol.messages import SnapshotChunk, SnapshotReply
+from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
 

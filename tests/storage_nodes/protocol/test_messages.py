@@ -11,6 +11,7 @@ import pytest
 from storage_nodes.model import Acks, PartitionKind
 from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
+from storage_nodes.protocol import peer_messages as p
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
@@ -22,7 +23,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)]),
         "93cf0000010000000000cf0000018bcfe56800929201059203cf0000000200000000",
     ),
-    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt"), "95070acd7530cd4e20c407617474656d7074"),
+    (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt", [b"tag"]), "96070acd7530cd4e20c407617474656d707491c403746167"),
     (
         m.AcquiredMessage(5, 2, 1_700_000_000_000, 1_700_000_000_100, b"body"),
         "950502cf0000018bcfe56800cf0000018bcfe56864c404626f6479",
@@ -42,21 +43,22 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     ),
     (m.ConfigureReply(3), "9103"),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8), "99010203cf0000018bcfe568000405060708"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10), "9b010203cf0000018bcfe568000405060708090a"),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
     (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
     (m.UnparkRequest(7, [b"g", b"h"]), "920792c40167c40168"),
     (
-        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5),
-        "9803cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005",
+        m.DeadSource(3, 2**33, 1_700_000_000_000, 1_700_000_000_100, 5, 1, 1_700_000_030_000, 5, "bad"),
+        "9903cf0000000200000000cf0000018bcfe56800cf0000018bcfe568640501cf0000018bcfe5dd3005a3626164",
     ),
+    (m.QueueRemoveRequest(7, [5, 300], True), "93079205cd012cc3"),
     (m.QueueBrowseRequest(7, 100, 10, 5), "9407640a05"),
     (
-        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body"),
-        "96050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479",
+        m.BrowsedMessage(5, 2, 1, 1_700_000_030_000, 1_700_000_000_000, b"body", 1_000),
+        "97050201cf0000018bcfe5dd30cf0000018bcfe56800c404626f6479cd03e8",
     ),
-    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391960501000006c401620609"),
+    (m.QueueBrowseReply([m.BrowsedMessage(5, 1, 0, 0, 6, b"b")], 6, 9), "9391970501000006c40162000609"),
     (m.StreamReadRequest(9, 100, 65_536, 500), "940964ce00010000cd01f4"),
     (m.StreamReadReply(200, 50, [b"batch"], 201), "94ccc83291c4056261746368ccc9"),
     (g.GroupJoinRequest(7, b"g", b"m", 10_000, [7, 8], 2), "9607c40167c4016dcd271092070802"),
@@ -69,7 +71,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (g.GroupCommitReply(120), "9178"),
     (g.GroupCommittedRequest(8, b"g", 6, 5), "9408c401670605"),
     (g.GroupCommittedReply(120, 6, 5, 50, 200), "9578060532ccc8"),
-    (g.GroupDeleteRequest(7, b"g"), "9207c40167"),
+    (g.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
+    (g.GroupDeleteReply(6), "9106"),
     (
         m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12),
         "9a01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010c",
@@ -97,22 +100,22 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c30504010263010191a178"),
     (m.Empty(), "90"),
     (
-        m.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b"),
+        p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b"),
         "97a4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d62",
     ),
-    (m.Manage([b"command"]), "9191c407636f6d6d616e64"),
-    (m.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900), "990205cd03e8cd03e704c3c3c3cd0384"),
-    (m.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
-    (m.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
-    (m.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
-    (m.VoteReply(7, 4, True), "96040704c3c2c2"),
-    (m.TimeoutNow(7, 4), "93050704"),
+    (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
+    (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900), "990205cd03e8cd03e704c3c3c3cd0384"),
+    (p.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
+    (p.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
+    (p.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),
+    (p.VoteReply(7, 4, True), "96040704c3c2c2"),
+    (p.TimeoutNow(7, 4), "93050704"),
     (
-        m.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40, 9),
+        p.SnapshotChunk(7, 4, 100, 3, 0, b"state", [b"entry"], True, [1, 3], [0, 64], True, b"voters", 40, 9),
         "9f060704640300c405737461746591c405656e747279c3920103920040c3c406766f746572732809",
     ),
-    (m.SnapshotReply(7, 4, 100, 2, 9), "96070704640209"),
-    (m.RaftFrame(5, [m.VoteReply(7, 4, False, True)]), "92059196040704c2c3c2"),
+    (p.SnapshotReply(7, 4, 100, 2, 9), "96070704640209"),
+    (p.RaftFrame(5, [p.VoteReply(7, 4, False, True)]), "92059196040704c2c3c2"),
 ]
 NAMES = [type(message).__name__ for message, _ in GOLDEN]
 
@@ -126,7 +129,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in (vars(m) | vars(g)).items()
+        for name, value in (vars(m) | vars(g) | vars(p)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)
@@ -151,9 +154,9 @@ def test_message_of_a_newer_sender_with_more_fields_is_understood(message: msgsp
 
 
 def test_raft_frame_keeps_the_kinds_of_its_messages_apart() -> None:
-    frame = m.RaftFrame(7, [message for message, _ in GOLDEN if isinstance(message, m.RaftMessage)])
+    frame = p.RaftFrame(7, [message for message, _ in GOLDEN if isinstance(message, p.RaftMessage)])
     assert len({type(message) for message in frame.messages}) == 7
-    assert msgspec.msgpack.decode(m.encode_message(frame), type=m.RaftFrame) == frame
+    assert msgspec.msgpack.decode(m.encode_message(frame), type=p.RaftFrame) == frame
 
 
 @pytest.mark.parametrize("payload", ["c1", "90", "a0", "9301", "92a1780a"])
@@ -174,6 +177,7 @@ def test_opcodes_are_frozen() -> None:
         "QUEUE_STATS": 15,
         "CONFIGURE": 16,
         "QUEUE_BROWSE": 17,
+        "QUEUE_REMOVE": 19,
         "STREAM_APPEND": 20,
         "STREAM_READ": 21,
         "GROUP_JOIN": 22,
@@ -238,7 +242,7 @@ def test_numbers_of_kinds_and_acks_are_frozen() -> None:
     assert {acks.name: int(acks) for acks in Acks} == {"NONE": 0, "LEADER": 1, "QUORUM": 2, "ALL": 3}
     assert {kind.name: int(kind) for kind in m.RetryKind} == {"FIXED": 1, "LINEAR": 2, "EXPONENTIAL": 3}
     assert {mode.name: int(mode) for mode in m.VisibilityMode} == {"SET": 0, "NACK": 1, "UNCOUNTED": 2}
-    assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1}
+    assert {reason.name: int(reason) for reason in m.DeathReason} == {"MAX_RECEIVES": 1, "MOVED": 2}
 
 
 def test_error_whose_outcome_is_unknown_may_be_retried_and_looked_up_again() -> None:

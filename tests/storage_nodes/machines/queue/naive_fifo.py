@@ -42,6 +42,7 @@ class NaiveFifo:
         self.duplicates: dict[int, int] = {}
         self.arrived: set[int] = set()
         self.delete_codes: list[ErrorCode | None] = []  # of the last command that deleted
+        self.removed_codes: list[ErrorCode] = []  # of the last command that removed
         self.spared: set[int] = set()  # dead letters that could not be moved: may be received again
         self.parked: set[bytes] = set()
         self.last_ms = 0
@@ -105,6 +106,10 @@ class NaiveFifo:
                     self.parked.add(message.group)
         elif kind == commands.UNPARKED:
             self.parked -= set(first or self.parked)
+        elif kind == commands.REMOVED:
+            self.removed_codes = [
+                ErrorCode.UNKNOWN_RECORD if self.messages.pop(one, None) is None else ErrorCode.OK for one in first
+            ]
         else:
             assert kind == commands.PURGED, f"kind {kind}"
             if now_ms - self.last_purge_ms >= PURGE_INTERVAL_MS:

@@ -29,9 +29,9 @@ from storage_nodes.machines.queue.effects import (
     Refuse,
 )
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of
+from storage_nodes.machines.queue.state import group_of, key_of
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
@@ -97,6 +97,16 @@ class Partition:
         for group, dedup_id in messages:
             headers = [(HEADER_GROUP, group)] if group else []
             headers += [(HEADER_DEDUP, dedup_id)] if dedup_id else []
+            headers += [(HEADER_DELAY_MS, b"%d" % delay_ms)] if delay_ms else []
+            bodies.append(encode_body(b"body", headers=headers))
+        return self.append(bodies, plain=False)
+
+    def send_tagged(self, *messages: tuple[bytes, bytes], delay_ms: int = 0) -> range:
+        """Messages as (group, tag), empty where there is none."""
+        bodies = []
+        for group, tag in messages:
+            headers = [(HEADER_GROUP, group)] if group else []
+            headers += [(HEADER_TAG, tag)] if tag else []
             headers += [(HEADER_DELAY_MS, b"%d" % delay_ms)] if delay_ms else []
             bodies.append(encode_body(b"body", headers=headers))
         return self.append(bodies, plain=False)
@@ -172,7 +182,8 @@ class Partition:
             found = [entry for entry in self.log if entry[0].last_offset >= from_offset][: self.fetch_batches_max]
             data = [entry for entry in found if not entry[0].is_control]
             ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h, _ in data]
-            groups = [[group_of(body) for _, body in iterate_bodies(batch)] for _, batch in data]
+            name_of = key_of if self.leader.sorts else group_of
+            groups = [[name_of(body) for _, body in iterate_bodies(batch)] for _, batch in data]
             next_offset = found[-1][0].end_offset if found else self.end
             self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms, groups))
 
@@ -201,10 +212,11 @@ class Partition:
         visibility_ms: int = VISIBILITY_MS,
         wait_ms: int = 0,
         attempt: bytes = b"",
+        tags: tuple[bytes, ...] = (),
     ) -> list[Pick] | None:
         """The picks, or None when it waits (FIFO: for its commit, too) or was refused."""
         until_ms = self.now_ms + wait_ms if wait_ms else 0
-        self.perform(self.leader.acquire(token, count, visibility_ms, until_ms, self.now_ms, attempt))
+        self.perform(self.leader.acquire(token, count, visibility_ms, until_ms, self.now_ms, attempt, tags))
         return self.delivered.get(token)
 
     def delete(self, token: Hashable, receipts: list[tuple[int, int]]) -> None:
@@ -215,6 +227,16 @@ class Partition:
 
     def purge(self, token: Hashable) -> None:
         self.perform(self.leader.purge(token, self.now_ms))
+
+    def remove(self, token: Hashable, offsets: list[int], moved: bool = False) -> None:
+        """As the node's driver does it: the log says what is a message, and of which group."""
+        live = self.leader.state.live
+        groups: dict[int, bytes] = {}
+        for header, batch in self.log:
+            if not header.is_control:
+                groups |= {at: group_of(body) for at, body in iterate_bodies(batch) if at in offsets and at not in live}
+        named = [offset if offset in live or offset in groups else -1 for offset in offsets]
+        self.perform(self.leader.remove(token, named, groups, moved))
 
     def counts(self) -> tuple[int, int, int]:
         """(waiting, in flight, delayed) as the leader counts them."""

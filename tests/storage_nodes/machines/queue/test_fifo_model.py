@@ -76,6 +76,23 @@ class FifoAgainstModel(RuleBasedStateMachine):
     def delete_garbage(self, offset: int) -> None:
         self._delete([(offset, 1)])
 
+    @rule(offsets=st.lists(st.integers(0, 200), min_size=1, max_size=6, unique=True), moved=st.booleans())
+    def remove(self, offsets: list[int], moved: bool) -> None:
+        """Whatever stands there, leased or not; control records and what is gone among it."""
+        token = next(self.numbers)
+        self.partition.remove(token, offsets, moved)
+        self.partition.commit()
+        if token in self.partition.refused:
+            assert self.partition.refused[token].code is ErrorCode.OVERLOADED and self.partition.moves
+            return
+        self.observe()
+        assert self.partition.answers[token] == self.naive.removed_codes
+        assert not set(offsets) & self.naive.messages.keys(), "acknowledged, and still there"
+
+    @rule(offsets=st.lists(st.integers(0, 200), min_size=1, max_size=6, unique=True))
+    def remove_later(self, offsets: list[int]) -> None:
+        self.partition.remove(next(self.numbers), offsets)
+
     def _delete(self, receipts: list[tuple[int, int]]) -> None:
         token = next(self.numbers)
         self.partition.delete(token, receipts)

@@ -82,6 +82,14 @@ class QueueAgainstModel(RuleBasedStateMachine):
         if offset not in self.sent:
             self._delete([(offset, 1)], "delete garbage")
 
+    @rule(offsets=st.lists(st.integers(0, 400), min_size=1, max_size=6, unique=True), moved=st.booleans())
+    def remove(self, offsets: list[int], moved: bool) -> None:
+        """Whatever stands there, leased or not; control records and what is gone among it."""
+        token = next(self.numbers)
+        self.staged.append(("remove", token, [(offset, offset < self.partition.end) for offset in offsets]))
+        self.partition.remove(token, offsets, moved)
+        self.observe()
+
     def _delete(self, receipts: list[tuple[int, int]], kind: str = "delete") -> None:
         token = next(self.numbers)
         self.staged.append((kind, token, list(receipts)))
@@ -182,7 +190,12 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
     def _item_answered(self, kind: str, item: tuple[int, ...], code: ErrorCode) -> None:
         offset, delivery = item[:2]
-        if kind == "delete garbage":
+        if kind == "remove":
+            assert code in (ErrorCode.OK, ErrorCode.UNKNOWN_RECORD)
+            assert offset in self.sent or code == ErrorCode.UNKNOWN_RECORD, "what is no message was removed"
+            if item[1]:
+                self.gone.add(offset)
+        elif kind == "delete garbage":
             assert code in (ErrorCode.OK, ErrorCode.UNKNOWN_RECORD)
         elif kind == "delete":
             assert code == ErrorCode.OK
@@ -240,6 +253,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         partition.commit()
         self.observe()
         expected = set(self.sent) - self.gone
+        partition.pass_ms(5_001)  # nobody waits any more, who might lease again
         partition.pass_ms(34_000)  # every lease, delay and pause is over
         partition.commit()
         self.observe()

@@ -34,7 +34,7 @@ from storage_nodes.machines.raft.effects import (
 )
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.messages import AppendEntries, RaftMessage, SnapshotChunk
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotChunk
 from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, header_of, make_entry, name_of
 from tests.storage_nodes.machines.raft.raft_oracle import Oracle
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from storage_nodes.machines.raft.effects import EntryHeader
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
-from storage_nodes.protocol.messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage
 
 CONFIGURATION = "voters="
 

@@ -12,7 +12,7 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.transitions import TRANSITIONS, Input
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     RaftMessage,

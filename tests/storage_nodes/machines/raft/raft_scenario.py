@@ -28,7 +28,7 @@ expect idle                   no running node has a timer
 from __future__ import annotations
 
 from storage_nodes.machines.raft.effects import Role
-from storage_nodes.protocol.messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendEntries, AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_cluster import Cluster, Node
 from tests.storage_nodes.machines.raft.raft_disk import header_of
 

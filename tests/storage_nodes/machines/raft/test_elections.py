@@ -18,7 +18,7 @@ from storage_nodes.machines.raft.effects import (
 )
 from storage_nodes.machines.raft.elections import Elections
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
-from storage_nodes.protocol.messages import AppendReply, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendReply, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of, reply_in, sends
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, Send, Truncate, Trusted
-from storage_nodes.protocol.messages import AppendReply
+from storage_nodes.protocol.peer_messages import AppendReply
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in
 from tests.storage_nodes.machines.raft.raft_disk import make_entry
 

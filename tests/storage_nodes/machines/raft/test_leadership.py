@@ -7,7 +7,7 @@ import pytest
 from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX, COMMIT_NOTICE_MS
 from storage_nodes.machines.raft.effects import BecameLeader, Committed, Effect, Role, SafetyViolation, SendEntries
 from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX, RETRANSMIT_MS
-from storage_nodes.protocol.messages import AppendEntries, AppendReply
+from storage_nodes.protocol.peer_messages import AppendEntries, AppendReply
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of
 
 

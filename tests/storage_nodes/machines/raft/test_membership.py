@@ -19,7 +19,7 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove, changed
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.configuration import Configuration
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     SnapshotChunk,

@@ -25,7 +25,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Membership
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.protocol.configuration import ConfigurationEntry
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     RaftMessage,

@@ -6,7 +6,7 @@ import pytest
 
 from storage_nodes.machines.raft.effects import Effect, Role, SaveVote, Send, TransferEnded
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
-from storage_nodes.protocol.messages import TimeoutNow, VoteReply, VoteRequest
+from storage_nodes.protocol.peer_messages import TimeoutNow, VoteReply, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in, sends
 from tests.storage_nodes.machines.raft.raft_cluster import Cluster
 

@@ -9,7 +9,7 @@ import pytest
 from storage_nodes.machines.raft.effects import Role, SafetyViolation
 from storage_nodes.machines.raft.membership import AddLearner
 from storage_nodes.machines.raft.transitions import ILLEGAL, TRANSITIONS, Input
-from storage_nodes.protocol.messages import (
+from storage_nodes.protocol.peer_messages import (
     AppendEntries,
     AppendReply,
     SnapshotChunk,

@@ -107,12 +107,8 @@ class Topic:
 
     def answer_fence(self, coordinator: Log, asked: Fence) -> None:
         _, _, generation, epoch = asked
-        try:
-            self.ask(g.GroupFenceRequest(asked.partition, asked.group, generation, epoch))
-            is_done = True
-        except Refused:
-            is_done = False
-        coordinator.do(coordinator.leader.fenced(asked, is_done, self.now_ms))
+        code = refusal_of(lambda: self.ask(g.GroupFenceRequest(asked.partition, asked.group, generation, epoch)))
+        coordinator.do(coordinator.leader.fenced(asked, code, self.now_ms))
 
     def pass_ms(self, ms: int) -> None:
         self.now_ms += ms
@@ -120,6 +116,11 @@ class Topic:
             due_ms = log.leader.next_tick_ms()
             if due_ms and due_ms <= self.now_ms:
                 log.do(log.leader.tick(self.now_ms))
+
+    def delete(self) -> None:
+        generation = 0
+        for partition in self.partitions:
+            generation = self.ask(g.GroupDeleteRequest(partition, GROUP, generation)).generation
 
     def committed(self, partition: int) -> int:
         return self.ask(g.GroupCommittedRequest(partition, GROUP)).offset
@@ -178,3 +179,11 @@ def refusal_of(call: Callable[[], object]) -> ErrorCode:
     except Refused as refused:
         return refused.code
     return ErrorCode.OK
+
+
+def owner_of_one() -> tuple[Topic, Consumer]:
+    topic = Topic(1)
+    consumer = Consumer(topic, b"a").join()
+    topic.append(1)
+    topic.settle()
+    return topic, consumer.beat()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from storage_nodes.machines.queue.effects import Letter
-from storage_nodes.node.dead_letters import dead_letter_copy, dead_letter_id
+from storage_nodes.protocol.dead_letters import copy_of_dead, dead_letter_id
 from storage_nodes.protocol.messages import DeadSource, DeathReason
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
@@ -16,12 +15,15 @@ from storage_nodes.protocol.records import (
     encode_body,
 )
 
-LETTER = Letter(70, 4, 2_000, 1_000, 9_000, 4)
+
+def letter_copy(partition: int, body: bytes) -> bytes:
+    source = DeadSource(partition, 70, 1_000, 2_000, 4, DeathReason.MAX_RECEIVES, 9_000, 4)
+    return copy_of_dead(source, body)
 
 
 def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
     headers = [(HEADER_GROUP, b"g"), (HEADER_DELAY_MS, b"5000"), (HEADER_DEDUP, b"theirs"), (b"other", b"kept")]
-    copy = decode_body(dead_letter_copy(3, LETTER, encode_body(b"value", b"key", headers)))
+    copy = decode_body(letter_copy(3, encode_body(b"value", b"key", headers)))
     assert (copy.key, copy.value) == (b"key", b"value")
     named = dict(copy.headers)
     assert len(named) == len(copy.headers) and named.keys() == {
@@ -34,17 +36,17 @@ def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
 
 def test_second_copy_of_a_message_has_the_id_of_the_first_and_no_other_message_has_it() -> None:
     body = encode_body(b"x")
-    assert dead_letter_copy(3, LETTER, body) == dead_letter_copy(3, LETTER, body)
+    assert letter_copy(3, body) == letter_copy(3, body)
     ids = {dead_letter_id(partition, offset) for partition in range(30) for offset in range(300)}
     assert len(ids) == 30 * 300
 
 
 def test_copy_of_a_copy_says_where_it_stood_last() -> None:
-    twice = decode_body(dead_letter_copy(9, LETTER, dead_letter_copy(3, LETTER, encode_body(b"x"))))
+    twice = decode_body(letter_copy(9, letter_copy(3, encode_body(b"x"))))
     sources = [content for name, content in twice.headers if name == HEADER_DEAD_SOURCE]
     assert [msgspec.msgpack.decode(content, type=DeadSource).partition for content in sources] == [9]
 
 
 def test_record_that_does_not_parse_is_kept_as_it_is() -> None:
-    copy = decode_body(dead_letter_copy(3, LETTER, b"\xff\xff"))
+    copy = decode_body(letter_copy(3, b"\xff\xff"))
     assert copy.value == b"\xff\xff"

@@ -4,7 +4,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queues', '0002_fifo_and_dead_letters'),
+        ('queues', '0003_redrive'),
     ]
 
     operations = [

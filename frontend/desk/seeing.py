@@ -1,0 +1,111 @@
+"""A message as the desk and the move tasks see it: looked at where it stands, opened, and nothing changed by it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from frontend.crypto.envelope import Content, EnvelopeError, History
+from frontend.crypto.message_ids import MessageIds
+from frontend.opening import KeyNotLent, Letter, message_id_of, open_record
+from frontend.routing.queues import QueueView
+from frontend.sqs.fifo import sequence_number
+from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
+from storage_nodes.protocol.records import HEADER_TAG, RecordError, read_headers
+
+
+class Seen(NamedTuple):
+    """Times are ms since the epoch, 0 where there is none.
+
+    receives       in this queue and, of a dead letter, in the one it died in
+    visible_ms     when a message that is in flight or delayed can be received
+    first_sent_ms  before it was moved for the first time
+    letter         None: it does not open, which says nothing about where it stands
+    source         name of the queue that a dead letter was sent to
+    """
+
+    partition: int
+    offset: int
+    state: MessageState
+    receives: int
+    visible_ms: int
+    sent_ms: int
+    first_sent_ms: int
+    first_received_ms: int
+    letter: Letter | None
+    message_id: str
+    sequence_number: str | None
+    source: str | None
+    tag: str | None
+
+    @property
+    def content(self) -> Content | None:
+        return None if self.letter is None else self.letter.opened.content
+
+    @property
+    def death(self) -> DeadSource | None:
+        return None if self.letter is None else self.letter.dead
+
+    @property
+    def group(self) -> str | None:
+        return None if self.letter is None else self.letter.group
+
+
+def see(ids: MessageIds, queue: QueueView, partition: int, message: BrowsedMessage) -> Seen:
+    """A message that does not open is seen all the same. Raises KeyNotLent: a newer view of the queue may open it."""
+    try:
+        letter = open_record(queue, message.body)
+    except KeyNotLent:
+        raise
+    except (EnvelopeError, RecordError):
+        return unopened(partition, message)
+    offset, dead = message.offset, letter.dead
+    history = letter.opened.content.history
+    sent_ms, first_received_ms, receives = message.sent_ms, message.first_received_ms, message.delivery
+    source = None
+    if dead is not None:
+        sent_ms, first_received_ms = dead.sent_ms, dead.first_received_ms or first_received_ms
+        receives += dead.receives
+        source = queue.record.name if letter.lender is None else letter.lender
+    return Seen(
+        partition,
+        offset,
+        MessageState(message.state),
+        receives,
+        message.deadline_ms,
+        sent_ms,
+        sent_ms if history is None else history.sent_ms,
+        first_received_ms,
+        letter,
+        message_id_of(ids, queue, partition, offset, letter),
+        sequence_number(offset) if queue.fifo is not None else None,
+        source,
+        _tag_of(message.body),
+    )
+
+
+def unopened(partition: int, message: BrowsedMessage) -> Seen:
+    """What can be said of a message that no key opens."""
+    state, sent_ms = MessageState(message.state), message.sent_ms
+    deadline_ms, received_ms = message.deadline_ms, message.first_received_ms
+    return Seen(
+        partition, message.offset, state, message.delivery, deadline_ms, sent_ms, sent_ms, received_ms,
+        None, "", None, None, None,
+    )  # fmt: skip
+
+
+def history_of(queue: QueueView, seen: Seen, task: str = "", keeps_id: bool = False) -> History:
+    """What a copy of the message says of its life up to now."""
+    assert seen.content is not None
+    before = seen.content.history
+    if before is None:
+        name = queue.record.name if seen.source is None else seen.source
+        return History(seen.message_id, seen.sent_ms, seen.receives, name, 1, task, keeps_id)
+    receives, moves = before.receives + seen.receives, before.moves + 1
+    return History(before.message_id, before.sent_ms, receives, before.queue, moves, task, keeps_id)
+
+
+def _tag_of(body: bytes) -> str | None:
+    for name, content in read_headers(body):
+        if name == HEADER_TAG:
+            return content.decode("utf-8", "replace")
+    return None

@@ -1,0 +1,435 @@
+"""What the leader of a standard queue sees of its waiting messages, where they have groups or tags.
+
+Takes the place of the plain `Window`. In view is the stretch [.., end) of the log: every waiting message of it stands
+on a shelf (shelves.py), by its tag, in log order. Two questions are answered without a search:
+
+    what goes next?           the shelf with the first message, from a heap; if the group of that message is noisy
+                              (fairness.py) the run goes to a shelf aside, once, and the next one is looked at
+    what goes next of a tag?  its shelves: the common one, and those aside
+
+Shelves of groups that are noisy now wait in a heap of their own, from which is served when the other has nothing. A
+group that is noisy no more has its shelves back among the others, and they go first there, being older.
+
+Memory is a bounded number of runs, not of messages (SIGHT_* in limits.py): a flood of a million messages of one group
+is a run, or some thousands. Everything is derived from the replicated state and the log, and thrown away with the
+leadership.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Sequence
+from itertools import groupby
+
+from storage_nodes.limits import SIGHT_RUNS_MAX, SIGHT_RUNS_NEAR, SIGHT_SHELVES_MAX, SIGHT_STEPS_MAX
+from storage_nodes.machines.queue.effects import NO_KEY, FreshRange, Keys, Tags
+from storage_nodes.machines.queue.fairness import GroupsInFlight
+from storage_nodes.machines.queue.ready import Leases
+from storage_nodes.machines.queue.shelves import NOTHING, Shelf
+from storage_nodes.machines.queue.state import QueueState
+
+# Entries that mean nothing any more which a heap may hold beside as many others again.
+_GARBAGE_MAX = 1_024
+
+
+class Backlog:
+    __slots__ = (
+        "_again_count",
+        "_aside",
+        "_bases",
+        "_fronts",
+        "_in_flight",
+        "_leases",
+        "_next_number",
+        "_noisy",
+        "_passed_over",
+        "_quiet",
+        "_runs",
+        "_shelves",
+        "_state",
+        "_tags",
+        "_times_ms",
+        "count",
+        "end",
+        "noisy_count",
+        "taken",
+        "watched",
+        "woken",
+    )
+
+    def __init__(
+        self, state: QueueState, leases: Leases, in_flight: GroupsInFlight, watched: Collection[bytes]
+    ) -> None:
+        self._state = state
+        self._leases = leases
+        self._in_flight = in_flight
+        self.end = state.cursor
+        self.count = 0  # fresh messages in view
+        self.noisy_count = 0  # of them those on shelves of noisy groups
+        self.taken: set[int] = set()  # ... and those that a command of ours takes that is not folded yet
+        self.watched = watched  # tags that somebody waits for
+        self.woken: set[bytes] = set()  # those of them of which something came
+        self._runs = 0
+        self._next_number = 0
+        self._shelves: dict[int, Shelf] = {}  # by number; none of them is empty for long
+        self._tags: dict[bytes, dict[bytes | None, Shelf]] = {}
+        self._aside: dict[bytes, dict[bytes, Shelf]] = {}  # group -> tag -> shelf
+        self._passed_over: set[bytes] = set()  # groups of which the shelves aside count as noisy
+        # Heaps of (standing, shelf number). What stands there is true or too low; an entry counts if it is what the
+        # shelf was offered by.
+        self._quiet: list[tuple[int, int]] = []
+        self._noisy: list[tuple[int, int]] = []
+        self._fronts: list[tuple[int, int]] = []  # the same by the first fresh message alone
+        # Messages from _bases[i] on were appended at _times_ms[i].
+        self._bases = array("q")
+        self._times_ms = array("q")
+        self._again_count = 0  # entries in `again`, or more
+
+    # --- messages come ----------------------------------------------------------------------------------------
+
+    @property
+    def has_room(self) -> bool:
+        """May more of the log be taken into view?"""
+        if len(self._bases) >= SIGHT_RUNS_MAX:
+            self._forget_times()
+        if len(self._shelves) >= SIGHT_SHELVES_MAX and self._again_count > self._leases.ready_count:
+            self._forget_gone()
+        return max(self._runs, len(self._bases)) < SIGHT_RUNS_MAX and len(self._shelves) < SIGHT_SHELVES_MAX
+
+    def arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, keys: Keys, without: Sequence[int]
+    ) -> None:
+        """A data batch was folded when the log ended at `before`; take it in if it continues the view."""
+        if self.end < before or (self._runs >= SIGHT_RUNS_NEAR and not self.watched) or not self.has_room:
+            return
+        self._note_time(first, timestamp_ms)
+        start = first
+        for offset in without:
+            self._put_all(start, offset, keys, first)
+            start = offset + 1
+        self._put_all(start, last + 1, keys, first)
+        self.end = last + 1
+
+    def fetched(self, ranges: Iterable[tuple[FreshRange, Keys]], end: int) -> None:
+        """The log was read up to `end`; its ranges may hold messages that are delayed, leased or gone."""
+        gone, live = self._state.deleted_ahead, self._state.live
+        for (first, last, timestamp_ms), keys in ranges:
+            if not self.has_room:
+                end = min(end, max(first, self.end))
+                break
+            gaps = gone.gaps(max(first, self.end), min(last, end - 1) + 1)
+            if gaps:
+                self._note_time(gaps[0][0], timestamp_ms)
+            for start, stop in gaps:
+                if not live.keys().isdisjoint(range(start, stop)):
+                    for offset in range(start, stop):
+                        if offset in live:
+                            self._put_all(start, offset, keys, first)
+                            start = offset + 1
+                self._put_all(start, stop, keys, first)
+        self.end = max(self.end, end)
+
+    def came_ready(self, offsets: Sequence[int]) -> None:
+        """These may be received again, or are due."""
+        keys = self._state.keys
+        for offset in offsets:
+            tag = keys.get(offset, NO_KEY)[1]
+            shelf = self._common(tag)
+            shelf.add_again(offset)
+            self._offer(shelf)
+            if tag in self.watched:
+                self.woken.add(tag)
+        self._again_count += len(offsets)
+        if self._again_count > 2 * self._leases.ready_count + _GARBAGE_MAX:
+            self._forget_gone()
+
+    # --- what goes next ---------------------------------------------------------------------------------------
+
+    def judge(self, in_flight: int) -> None:
+        """Groups that are noisy no more are not passed over any more."""
+        for group in [g for g in self._passed_over if not self._in_flight.is_noisy(g, in_flight)]:
+            self._passed_over.remove(group)
+            self._set_noisy(group, False)
+        if not self._passed_over:
+            self._noisy.clear()
+
+    def pass_over(self, groups: Iterable[bytes]) -> None:
+        """These are noisy, as an earlier leader knew."""
+        self._passed_over.update(groups)
+
+    def look_ahead(self, in_flight: int) -> None:
+        """Where a group is noisy, put what it has in front aside: `noisy_count` then tells whether others wait."""
+        if self._passed_over:
+            self.judge(in_flight)
+            self.next_shelf((), in_flight, False)
+
+    def next_shelf(self, tags: Tags, in_flight: int, in_order: bool) -> Shelf | None:
+        """Where to take from now; None if nothing in view may be handed out. `in_order`: whatever the groups."""
+        if in_order:
+            both = [shelf for shelf in (self._first(tags, False), self._first(tags, True)) if shelf is not None]
+            return min(both, key=_standing, default=None)
+        for _ in range(SIGHT_STEPS_MAX):
+            shelf = self._first(tags, False)
+            if shelf is None:
+                break
+            group = self._group_at(shelf)
+            if not group or not self._in_flight.is_noisy(group, in_flight):
+                return shelf
+            self._pass_over(shelf, group)
+        return self._first(tags, True)
+
+    def take_again(self, shelf: Shelf) -> int:
+        """The message that goes next from a shelf, if that is one that may be received again; else -1."""
+        if not shelf.again:
+            return -1
+        offset = heapq.heappop(shelf.again)
+        self._remove_if_empty(shelf)
+        return offset
+
+    def take_fresh(self, shelf: Shelf, count_max: int) -> FreshRange:
+        """Neighbours off the front of a shelf that has fresh messages, of one group and batch time."""
+        first, end = shelf.first_run()
+        at = bisect_right(self._bases, first)
+        end = min(end, first + count_max, self._bases[at] if at < len(self._bases) else NOTHING)
+        sent_ms = self._times_ms[at - 1]
+        if shelf.take(end):
+            self._runs -= 1
+        self.count -= end - first
+        if shelf.is_noisy:
+            self.noisy_count -= end - first
+        self.taken.update(range(first, end))
+        self._remove_if_empty(shelf)
+        return FreshRange(first, end - 1, sent_ms)
+
+    def take_expired(self, oldest_ms: int, room: int) -> list[FreshRange]:
+        """Take messages that were sent at or before `oldest_ms`, up to `room` of them."""
+        at = bisect_right(self._times_ms, oldest_ms)
+        boundary = self._bases[at] if at < len(self._bases) else self.end
+        expired: list[FreshRange] = []
+        if not at or self.head >= boundary:
+            return expired
+        for shelf in list(self._shelves.values()):
+            while room > 0 and shelf.first_fresh < boundary:
+                expired.append(self.take_fresh(shelf, min(room, boundary - shelf.first_fresh)))
+                room -= expired[-1].last_offset - expired[-1].first_offset + 1
+        return expired
+
+    # --- as the plain window ----------------------------------------------------------------------------------
+
+    @property
+    def head(self) -> int:
+        """No message below it waits, unless it is in `live`."""
+        fronts = self._fronts
+        while fronts:
+            first, number = fronts[0]
+            shelf = self._shelves.get(number)
+            now = shelf.first_fresh if shelf is not None else NOTHING
+            if now == first:
+                return first
+            if now != NOTHING:
+                heapq.heapreplace(fronts, (now, number))
+                continue
+            heapq.heappop(fronts)
+            if shelf is not None:
+                shelf.in_fronts = False
+        return self.end
+
+    @property
+    def oldest_ms(self) -> int:
+        """When the first waiting message was sent; 0 where none is in view."""
+        return self._times_ms[bisect_right(self._bases, self.head) - 1] if self.count else 0
+
+    def holds(self, offset: int) -> bool:
+        """Does a message that waits in view, or is on its way out, stand here?"""
+        return offset in self.taken or any(shelf.holds(offset) for shelf in self._shelves.values())
+
+    def cut(self, gone: Sequence[int]) -> None:
+        """Messages that were deleted ahead of the cursor (rare: their lease was lost in a failover)."""
+        for offset in gone:
+            shelf = next((each for each in self._shelves.values() if each.holds(offset)), None)
+            if shelf is not None:
+                self._runs += shelf.cut(offset)
+                self.count -= 1
+                self.noisy_count -= shelf.is_noisy
+                self._remove_if_empty(shelf)
+
+    def clear(self, end: int) -> None:
+        """Nothing below `end` is fresh."""
+        if self.count:
+            for shelf in list(self._shelves.values()):
+                shelf.clear_fresh()
+                self._remove_if_empty(shelf)
+        self.count = self.noisy_count = self._runs = 0
+        del self._bases[:], self._times_ms[:]
+        self.end = max(self.end, end)
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _put_all(self, start: int, stop: int, keys: Keys, base: int) -> None:
+        """Waiting messages [start, stop) of a batch of which `keys` are those from `base` on."""
+        if start >= stop:
+            return
+        if not keys:
+            self._put(start, stop, b"", b"")
+            return
+        at = start
+        for (group, tag), run in groupby(keys[start - base : stop - base]):
+            end = at + len(list(run))
+            self._put(at, end, group, tag)
+            at = end
+
+    def _put(self, first: int, end: int, group: bytes, tag: bytes) -> None:
+        shelf = self._common(tag)
+        self._runs += shelf.add(first, end, group)
+        self.count += end - first
+        self._put_on(shelf)
+        if tag in self.watched:
+            self.woken.add(tag)
+
+    def _put_on(self, shelf: Shelf) -> None:
+        """A run was added to it."""
+        if not shelf.in_fronts:
+            shelf.in_fronts = True
+            self._push(self._fronts, shelf.first_fresh, shelf.number)
+        self._offer(shelf)
+
+    def _pass_over(self, shelf: Shelf, group: bytes) -> None:
+        """What goes next on this shelf is of a noisy group: aside with it."""
+        if group not in self._passed_over:
+            self._passed_over.add(group)
+            self._set_noisy(group, True)
+        if shelf.group is not None:
+            return
+        aside = self._tags[shelf.tag].get(group)
+        if aside is None:
+            aside = self._new_shelf(shelf.tag, group)
+            aside.is_noisy = True
+            self._aside.setdefault(group, {})[shelf.tag] = aside
+        if shelf.again:
+            aside.add_again(heapq.heappop(shelf.again))
+            self._offer(aside)
+        else:
+            first, end = shelf.first_run()
+            shelf.take(end)
+            self._runs += aside.add(first, end, group) - 1
+            self.noisy_count += end - first
+            self._put_on(aside)
+        self._remove_if_empty(shelf)
+
+    def _set_noisy(self, group: bytes, is_noisy: bool) -> None:
+        for shelf in self._aside.get(group, {}).values():
+            if shelf.is_noisy != is_noisy:
+                shelf.is_noisy = is_noisy
+                self.noisy_count += shelf.count if is_noisy else -shelf.count
+                shelf.offered = NOTHING
+                self._offer(shelf)
+
+    def _group_at(self, shelf: Shelf) -> bytes:
+        if shelf.group is not None:
+            return shelf.group
+        return self._state.keys.get(shelf.again[0], NO_KEY)[0] if shelf.again else shelf.fresh_group
+
+    def _first(self, tags: Tags, is_noisy: bool) -> Shelf | None:
+        if not tags:
+            return self._first_of_all(self._noisy if is_noisy else self._quiet, is_noisy)
+        shelves = [shelf for tag in tags for shelf in list(self._tags.get(tag, {}).values())]
+        for shelf in shelves:
+            self._forget_taken(shelf)
+            self._remove_if_empty(shelf)
+        found = [shelf for shelf in shelves if shelf.is_noisy == is_noisy and not shelf.is_empty]
+        return min(found, key=_standing, default=None)
+
+    def _first_of_all(self, heap: list[tuple[int, int]], is_noisy: bool) -> Shelf | None:
+        while heap:
+            standing, number = heap[0]
+            shelf = self._shelves.get(number)
+            if shelf is None or shelf.is_noisy != is_noisy or shelf.offered != standing:
+                heapq.heappop(heap)
+                continue
+            self._forget_taken(shelf)
+            shelf.offered = now = shelf.standing
+            if now == standing:
+                return shelf
+            if now == NOTHING:
+                heapq.heappop(heap)
+                self._remove_if_empty(shelf)
+            else:
+                heapq.heapreplace(heap, (now, number))
+        return None
+
+    def _forget_taken(self, shelf: Shelf) -> None:
+        """At the front, messages that cannot be received again any more: taken in another order, or gone."""
+        again = shelf.again
+        while again and not self._leases.is_ready(again[0]):
+            heapq.heappop(again)
+
+    def _forget_gone(self) -> None:
+        """The same for all of `again`."""
+        self._again_count = 0
+        for shelf in list(self._shelves.values()):
+            shelf.again = sorted(set(filter(self._leases.is_ready, shelf.again)))
+            self._again_count += len(shelf.again)
+            self._remove_if_empty(shelf)
+
+    def _offer(self, shelf: Shelf) -> None:
+        """Something of the shelf changed: it may go earlier than it did."""
+        standing = shelf.standing
+        if standing < shelf.offered:
+            shelf.offered = standing
+            self._push(self._noisy if shelf.is_noisy else self._quiet, standing, shelf.number)
+
+    def _push(self, heap: list[tuple[int, int]], standing: int, number: int) -> None:
+        heapq.heappush(heap, (standing, number))
+        if len(heap) > 2 * len(self._shelves) + _GARBAGE_MAX:
+            heap[:] = sorted({entry for entry in heap if self._counts(heap, *entry)})
+
+    def _counts(self, heap: list[tuple[int, int]], standing: int, number: int) -> bool:
+        shelf = self._shelves.get(number)
+        return shelf is not None and (heap is self._fronts or shelf.offered == standing)
+
+    def _common(self, tag: bytes) -> Shelf:
+        shelves = self._tags.get(tag)
+        shelf = shelves.get(None) if shelves is not None else None
+        return shelf if shelf is not None else self._new_shelf(tag, None)
+
+    def _new_shelf(self, tag: bytes, group: bytes | None) -> Shelf:
+        self._next_number += 1
+        shelf = self._shelves[self._next_number] = Shelf(self._next_number, tag, group)
+        self._tags.setdefault(tag, {})[group] = shelf
+        return shelf
+
+    def _remove_if_empty(self, shelf: Shelf) -> None:
+        if not shelf.is_empty or self._shelves.pop(shelf.number, None) is None:
+            return
+        of_tag = self._tags[shelf.tag]
+        del of_tag[shelf.group]
+        if not of_tag:
+            del self._tags[shelf.tag]
+        if shelf.group is not None:
+            of_group = self._aside[shelf.group]
+            del of_group[shelf.tag]
+            if not of_group:
+                del self._aside[shelf.group]
+
+    def _note_time(self, base: int, timestamp_ms: int) -> None:
+        times_ms = self._times_ms
+        if times_ms:
+            timestamp_ms = max(timestamp_ms, times_ms[-1])
+            if timestamp_ms == times_ms[-1]:
+                return
+            if len(times_ms) > _GARBAGE_MAX and self._bases[len(times_ms) // 2] <= self.head:
+                self._forget_times()
+        self._bases.append(base)
+        times_ms.append(timestamp_ms)
+
+    def _forget_times(self) -> None:
+        """Of batches of which no message waits."""
+        passed = bisect_right(self._bases, self.head) - 1 if self.count else len(self._bases)
+        if passed > 0:
+            del self._bases[:passed], self._times_ms[:passed]
+
+
+def _standing(shelf: Shelf) -> int:
+    return shelf.standing

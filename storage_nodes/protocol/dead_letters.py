@@ -1,0 +1,36 @@
+"""The copy of a message for a dead-letter queue: made by the storage node that saw it die, or by who moves it there.
+
+Both make the same deduplication id, so that a message which both move at the same moment is there once.
+"""
+
+from __future__ import annotations
+
+from storage_nodes.protocol.messages import DeadSource, encode_message
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    Record,
+    RecordError,
+    decode_body,
+    encode_body,
+)
+
+_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DEDUP, HEADER_DEAD_SOURCE)
+
+
+def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
+    """The message as it is sent to the dead-letter queue: key, value and group as they are, and where it comes from."""
+    try:
+        record = decode_body(body)
+    except RecordError:
+        record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
+    headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
+    headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
+    headers.append((HEADER_DEDUP, dead_letter_id(source.partition, source.offset)))
+    return encode_body(record.value, record.key, headers)
+
+
+def dead_letter_id(partition: int, offset: int) -> bytes:
+    """Names the message, so that its second copy is a duplicate. No client sends a zero byte in an id."""
+    return b"\x00%d/%d" % (partition, offset)

@@ -1,0 +1,156 @@
+"""Message schemas between nodes; the rules are those of `messages.py`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from storage_nodes.protocol.messages import Message
+
+
+class PeerHello(Message, frozen=True):
+    """First frame between nodes. Frames of an older incarnation of a node are dropped.
+
+    `to` is whom the caller takes the receiver for (0 = anybody): an address may have another owner by now. The rest is
+    where the caller says that it listens. A node that is not let in gets an ErrorReply and is hung up on.
+    """
+
+    cluster_id: str
+    node_id: int
+    incarnation: int
+    to: int = 0
+    host: str = ""
+    port: int = 0
+    zone: str = ""
+
+
+class Heartbeat(Message, frozen=True):
+    """`seq` is the sender's clock; `echo_seq` is the highest heard of the receiver's `echo_incarnation` (F5)."""
+
+    node_id: int
+    incarnation: int
+    seq: int
+    echo_seq: int
+    echo_incarnation: int
+    # The sender is about to stop: give it no leadership.
+    retiring: bool = False
+    # Its disk is nearly full: it takes no messages, and no leadership.
+    read_only: bool = False
+    # Its disk is slow: give it no leadership.
+    slow: bool = False
+    # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
+    sync_us: int = 0
+
+
+class Manage(Message, frozen=True):
+    """Commands of the cluster machine that a node asks the manager to log. Not answered: the sender sees them folded,
+    and sends them again until it does."""
+
+    commands: list[bytes]
+
+
+# Raft messages of all partitions for one peer ride in one RAFT frame (`RaftFrame`). Offsets are exclusive ends
+# unless said otherwise; `partition` names the group.
+
+
+class AppendEntries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
+    """Batches that follow `prev_offset` (= base offset of the first), whose predecessor was written in prev_epoch."""
+
+    partition: int
+    epoch: int
+    prev_epoch: int
+    prev_offset: int
+    commit: int
+    entries: list[bytes]
+    # Every voter is known to hold the log durably up to here: dead entries below it need not be kept.
+    replicated: int = 0
+    # The leader takes the receiver for a learner: a replica without any epoch listens to nothing else.
+    learner: bool = False
+
+
+class AppendReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=2):
+    """Sent after the follower's fsync. ok: `offset` = its durable log end that matches the leader's.
+
+    Not ok: the logs differ at prev_offset; (conflict_epoch, offset) = the last epoch at or below the asked one and
+    where it ends in the follower's log, so that the leader backs off an epoch at a time (R16).
+    `commit` is what the follower knows to be committed: only an answer proves that a commit notice arrived.
+    """
+
+    partition: int
+    epoch: int
+    ok: bool
+    offset: int
+    conflict_epoch: int = 0
+    commit: int = 0
+    # The replica is suspect: its log may end below what it once acknowledged.
+    suspect: bool = False
+
+
+class VoteRequest(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=3):
+    partition: int
+    epoch: int
+    last_epoch: int
+    log_end: int
+    pre_vote: bool = False
+    # The leader itself asked for this election (TimeoutNow): a live leader is no reason to refuse.
+    transfer: bool = False
+
+
+class VoteReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=4):
+    partition: int
+    epoch: int
+    granted: bool
+    pre_vote: bool = False
+    # The voter is suspect: its vote counts only where every voter grants one (R12b).
+    suspect: bool = False
+
+
+class TimeoutNow(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=5):
+    """The leader of `epoch` hands over: stand for election at once, without pre-votes."""
+
+    partition: int
+    epoch: int
+
+
+class SnapshotChunk(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=6):
+    """A piece of the log up to `end_offset`, for a follower that cannot be fed from the leader's log.
+
+    Chunks are numbered from 0. First come the pieces of the machine's checkpoint as of end_offset, then the entries
+    that still matter, in order and with gaps. `last_epoch` is that of the entry before end_offset. Number 0 carries
+    the epoch boundaries: epochs[i] starts at starts[i]. `serial` tells the snapshots of one sender apart, the later one
+    has the higher one: two up to the same offset are not cut into chunks at the same places.
+    """
+
+    partition: int
+    epoch: int
+    end_offset: int
+    last_epoch: int
+    number: int
+    checkpoint: bytes
+    entries: list[bytes]
+    done: bool
+    epochs: list[int] = []
+    starts: list[int] = []
+    # The leader takes the receiver for a learner, as in AppendEntries.
+    learner: bool = False
+    # Number 0: the group's configuration as of end_offset, and where its entry ends (0 = it has none).
+    configuration: bytes = b""
+    configuration_end: int = 0
+    serial: int = 0
+
+
+class SnapshotReply(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=7):
+    """Chunk `number` was taken; the last one: the snapshot is installed, durably."""
+
+    partition: int
+    epoch: int
+    end_offset: int
+    number: int
+    serial: int = 0
+
+
+RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow | SnapshotChunk | SnapshotReply
+
+
+class RaftFrame(Message, frozen=True):
+    incarnation: int
+    messages: list[RaftMessage]

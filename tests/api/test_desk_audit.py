@@ -1,0 +1,76 @@
+"""What the front end asks the control plane to note: rows of the audit trail, of the caller's own queues only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from api.accounts.models import Account
+from api.audit.models import AuditEntry
+from api.queues.models import Queue, QueueState
+from tests.support.control_plane import Caller, new_caller
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ENTRY = {"action": "message.delete", "queue": "orders", "message_id": "m-1", "partition": 3, "offset": 70}
+
+
+@pytest.fixture
+def caller(transactional_db: None) -> Caller:
+    made = new_caller()
+    now = timezone.now()
+    Queue.objects.create(
+        account=Account.objects.get(id=made.account_id), name="orders", uuid="0" * 31 + "1", attributes={},
+        state=QueueState.ACTIVE, partitions=[3], created_at=now, modified_at=now, next_attempt_at=now, version=1,
+    )  # fmt: skip
+    return made
+
+
+def note(caller: Caller, entry: Any, **headers: str) -> Any:
+    return caller.request("POST", "/internal/audit", entry, **headers)
+
+
+def written() -> list[AuditEntry]:
+    return list(AuditEntry.objects.filter(action__startswith="message.").order_by("pk"))
+
+
+def test_entry_is_written_with_actor_queue_and_message(caller: Caller) -> None:
+    answer = note(caller, {**ENTRY, "action": "message.dead_letter", "reason": "poison", "target": "dead"})
+    assert (answer.status_code, answer.json()) == (200, {})
+    (row,) = written()
+    assert (row.account_id, row.actor, row.request_id) == (caller.account_id, caller.access_key_id, "req-1")
+    assert (row.action, row.subject) == ("message.dead_letter", "queue:orders")
+    assert row.details == {"message_id": "m-1", "partition": 3, "offset": 70, "reason": "poison", "target": "dead"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"action": "message.read"},
+        {"queue": "nowhere"},
+        {"queue": "x" * 86},
+        {"body": "content"},
+        {"message_id": "x" * 37},
+        {"partition": -1},
+        {"offset": 2**63},
+        {"reason": "x" * 201},
+        {"reason": 7},
+    ],
+)
+def test_entry_that_is_none_is_refused_and_not_written(caller: Caller, change: dict[str, object]) -> None:
+    assert note(caller, {**ENTRY, **change}).status_code == 400
+    assert not written()
+
+
+def test_queue_of_another_account_is_not_there(caller: Caller) -> None:
+    answer = note(new_caller("other"), ENTRY)
+    assert (answer.status_code, answer.json()["code"]) == (400, "QueueDoesNotExist")
+    assert not written()
+
+
+def test_who_is_no_front_end_writes_nothing(caller: Caller) -> None:
+    assert note(caller, ENTRY, **{"X-Penstock-Principal-Mac": "0" * 64}).status_code == 401
+    assert caller.request("GET", "/internal/audit").status_code == 404
+    assert not written()

@@ -1,0 +1,167 @@
+"""A standard queue with groups and tags against a naive one, which looks at everything that waits at every receive.
+
+All promises of `test_queue_model.py` hold, and: what an acquire gets is exactly what the naive rule gives it, tags
+are obeyed, and nobody waits for a tag of which something waits.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, rule
+
+from storage_nodes.machines.queue import backlog, fairness, keyed_leader
+from tests.storage_nodes.machines.queue.partition import RETRY_FIELDS
+from tests.storage_nodes.machines.queue.test_queue_model import QueueAgainstModel
+
+NOISY_MIN = 3
+NOISY_PERCENT = 30
+GROUPS = st.sampled_from([b"", b"flood", b"flood", b"flood", b"g1", b"g2"])
+TAGS = st.sampled_from([b"", b"red", b"blue"])
+ASKED = st.sampled_from([(), (), (b"red",), (b"blue", b"red"), (b"green",)])
+
+
+class KeyedQueueAgainstModel(QueueAgainstModel):
+    @initialize(
+        in_flight_max=st.sampled_from([5, 1_000]), fetch_batches_max=st.integers(1, 4), small=st.booleans(),
+        retention_ms=st.sampled_from([4_000, 500_000_000]), retry=st.sampled_from([(), *RETRY_FIELDS]),
+    )  # fmt: skip
+    def start(
+        self, in_flight_max: int, fetch_batches_max: int, small: bool, retention_ms: int, retry: tuple[int, ...]
+    ) -> None:
+        super().start(in_flight_max, fetch_batches_max, retention_ms, retry)
+        self.key_of: dict[int, tuple[bytes, bytes]] = {}
+        self.tags_of: dict[object, tuple[bytes, ...]] = {}
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(fairness, "NOISY_IN_FLIGHT_MIN", NOISY_MIN)
+        self.patch.setattr(fairness, "NOISY_SHARE_PERCENT", NOISY_PERCENT)
+        self.is_small = small
+        if small:
+            self.patch.setattr(backlog, "SIGHT_RUNS_NEAR", 3)
+            self.patch.setattr(backlog, "SIGHT_RUNS_MAX", 12)
+            self.patch.setattr(backlog, "SIGHT_SHELVES_MAX", 4)
+            self.patch.setattr(backlog, "SIGHT_STEPS_MAX", 2)
+            self.patch.setattr(keyed_leader, "TAKEN_AHEAD_RANGES_MAX", 4)
+
+    @rule(
+        keys=st.lists(st.tuples(GROUPS, TAGS), min_size=1, max_size=8), times=st.integers(1, 4),
+        delay_ms=st.sampled_from([0, 0, 0, 1, 3_000]),
+    )  # fmt: skip
+    def send_keyed(self, keys: list[tuple[bytes, bytes]], times: int, delay_ms: int) -> None:
+        keys = [key for key in keys for _ in range(times)]
+        self.partition.pass_ms(1)  # no two batches have one time
+        self.observe()
+        now_ms = self.partition.now_ms
+        base = self.partition.end
+        self.sent |= dict.fromkeys(range(base, base + len(keys)), (now_ms, now_ms + delay_ms))
+        self.key_of |= dict(enumerate(keys, base))
+        self.partition.send_tagged(*keys, delay_ms=delay_ms)
+        self.observe()
+
+    @rule(
+        count=st.integers(1, 12), visibility_ms=st.sampled_from([0, 1, 2_000, 30_000]), tags=ASKED,
+        wait_ms=st.sampled_from([0, 0, 5_000]),
+    )  # fmt: skip
+    def acquire(self, count: int, visibility_ms: int, wait_ms: int, tags: tuple[bytes, ...] = ()) -> None:
+        token = next(self.numbers)
+        self.visibility_of[token] = visibility_ms
+        self.tags_of[token] = tags
+        expected = self._naive_picks(count, tags)
+        picks = self.partition.acquire(token, count, visibility_ms, wait_ms, tags=tags)
+        if expected is not None and (picks is not None or token not in self.partition.refused):
+            assert [pick.offset for pick in picks or ()] == expected
+        self.observe()
+
+    @rule(count=st.integers(5, 30))
+    def commit_acquire(self, count: int) -> None:
+        """With everything committed and read the naive rule holds to the letter."""
+        self.hold_fetches(False)
+        self.commit()
+        self.acquire(count, 30_000, 0)
+        self.commit()
+
+    def _naive_picks(self, count: int, tags: tuple[bytes, ...]) -> list[int] | None:
+        """What the rule of `fairness.py` gives, by looking at all messages; None where the state does not tell."""
+        partition = self.partition
+        if self.is_small or partition.is_proposed or partition.fetches or partition.leader.next_tick_ms() == 1:
+            return None
+        state, now_ms = partition.leader.state, partition.now_ms
+        again = sorted(offset for offset, entry in state.live.items() if state.due_ms(offset, entry) <= now_ms)
+        oldest_ms = now_ms - state.config.retention_ms
+        fresh = [
+            offset for offset in sorted(self.sent)
+            if state.cursor <= offset < state.log_end and offset not in state.live
+            and offset not in state.deleted_ahead and self.sent[offset][0] > oldest_ms
+        ]  # fmt: skip
+        waiting = [offset for offset in again + fresh if not tags or self._key(offset)[1] in tags]
+        in_flight = [o for o, entry in state.live.items() if state.due_ms(o, entry) > now_ms and entry[1]]
+        of_group: dict[bytes, int] = {}
+        for offset in in_flight:
+            group = self._key(offset)[0]
+            of_group[group] = of_group.get(group, 0) + 1
+        picks: list[int] = []
+        while waiting and len(picks) < min(count, self.in_flight_max - len(in_flight)):
+            noisy = {
+                group for group, n in of_group.items()
+                if group and n >= NOISY_MIN and n * 100 > len(in_flight) * NOISY_PERCENT
+            }  # fmt: skip
+            chosen = next((offset for offset in waiting if self._key(offset)[0] not in noisy), waiting[0])
+            waiting.remove(chosen)
+            picks.append(chosen)
+            group = self._key(chosen)[0]
+            of_group[group] = of_group.get(group, 0) + 1
+        return picks
+
+    def _key(self, offset: int) -> tuple[bytes, bytes]:
+        return self.key_of.get(offset, (b"", b""))
+
+    def observe(self) -> None:
+        for effect in self.partition.effects[self.seen_effects :]:
+            tags = self.tags_of.get(getattr(effect, "token", None))
+            if tags and type(effect).__name__ == "Deliver":
+                assert all(self._key(pick.offset)[1] in tags for pick in effect.picks), "a tag nobody asked for"
+        super().observe()
+
+    @invariant()
+    def keys_are_those_of_live_messages(self) -> None:
+        state = self.partition.leader.state
+        assert state.keys == {offset: self.key_of[offset] for offset in state.live if self._key(offset) != (b"", b"")}
+
+    @invariant()
+    def nobody_waits_for_what_is_there(self) -> None:
+        partition = self.partition
+        if self.is_small or partition.is_proposed or partition.fetches or partition.holds_fetches:
+            return
+        for token, tags in self.tags_of.items():
+            is_open = token not in partition.delivered and token not in partition.refused
+            assert not (is_open and self._naive_picks(1, tags)), "a waiter was not woken"
+
+    @invariant()
+    def view_agrees_with_itself(self) -> None:
+        leader = self.partition.leader._leader
+        if not isinstance(leader, keyed_leader.KeyedLeader):
+            return
+        view = leader._window
+        shelves = list(view._shelves.values())
+        assert view.count == sum(shelf.count for shelf in shelves)
+        assert view.noisy_count == sum(shelf.count for shelf in shelves if shelf.is_noisy)
+        assert view._runs == sum(shelf.runs for shelf in shelves)
+        assert view.head == min([shelf.first_fresh for shelf in shelves if shelf.count], default=view.end)
+        assert {id(s) for of_tag in view._tags.values() for s in of_tag.values()} == {id(s) for s in shelves}
+        if not self.partition.is_proposed:
+            assert not view.taken
+            state, now_ms = leader._state, self.partition.now_ms
+            hidden = {o for o, entry in state.live.items() if entry[1] and state.due_ms(o, entry) > now_ms}
+            assert {o for o in hidden if self._key(o)[0]} == hidden.intersection(leader._in_flight._group_of)
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            if hasattr(self, "patch"):
+                self.patch.undo()
+
+
+KeyedQueueAgainstModel.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestKeyedQueueAgainstModel = KeyedQueueAgainstModel.TestCase

@@ -1,0 +1,151 @@
+"""What a slice of any move task does: batch after batch at its rate, progress noted, until its time is over.
+
+    leasing.py    tasks of SQS: whatever can be leased, until nothing can
+    scanning.py   tasks of REST: what a filter wants of what the queue held when the task began
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from api import limits
+from api.queues import moving
+from api.queues.models import MoveStatus
+from api.queues.moving import MoveClaim, ScanProgress
+from api.secrets import keyring, receipt_key
+from frontend.crypto.message_ids import MessageIds
+from frontend.routing.queues import QueueView
+from storage_nodes.protocol.errors import ErrorCode
+from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
+from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
+
+
+class Storage(Protocol):
+    """The part of `StorageClient` that is used here."""
+
+    async def send(self, partition: int, bodies: list[bytes], plain: bool = True) -> SendReply: ...
+
+    async def acquire(
+        self, partition: int, max_messages: int, visibility_ms: int, wait_ms: int = 0
+    ) -> AcquireReply: ...
+
+    async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
+
+    async def change_visibility(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> list[ErrorCode]: ...
+
+    async def browse(self, partition: int, from_offset: int, messages_max: int) -> QueueBrowseReply: ...
+
+    async def remove(self, partition: int, offsets: Sequence[int]) -> list[ErrorCode]: ...
+
+    async def stats(self, partition: int) -> QueueStats: ...
+
+
+class StorageRunner(Protocol):
+    """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
+
+    def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any: ...
+
+
+class MoveFailed(Exception):
+    """The task cannot go on; the text is its FailureReason."""
+
+
+class Tools(NamedTuple):
+    """Storage and time."""
+
+    storage: StorageRunner
+    monotonic: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
+class Step(NamedTuple):
+    """What a batch came to. `over`: there is nothing left; `wait_ms`: there is, but not now."""
+
+    moved: int = 0
+    scan: ScanProgress | None = None
+    over: bool = False
+    wait_ms: int = 0
+
+
+class Slice:
+    """One claim of a task, until its time is over."""
+
+    def __init__(self, claim: MoveClaim, tools: Tools) -> None:
+        if claim.source is None:
+            raise MoveFailed("The source queue does not exist any more.")
+        if claim.destination is None and not claim.sources_only:
+            raise MoveFailed("The destination queue does not exist any more.")
+        self.claim = claim
+        self._storage, self._monotonic, self._sleep = tools
+        self.source = QueueView(claim.source, keyring())
+        self._destination = None if claim.destination is None else QueueView(claim.destination, keyring())
+        self.ids = MessageIds(receipt_key())
+        self._owners: dict[int, QueueView | None] = {}
+        self.left = claim.left
+
+    def step(self) -> Step:
+        """One batch."""
+        raise NotImplementedError
+
+    def run(self) -> int | None:
+        """Milliseconds until the next slice is due; None when the task has ended, or rests."""
+        claim = self.claim
+        self.count_once()
+        ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
+        while True:
+            if self.left == 0:
+                moving.end_move(claim, MoveStatus.COMPLETED)
+                return None
+            began_s = self._monotonic()
+            step = self.step()
+            if (step.moved or step.scan is not None) and not moving.note_progress(claim, step.moved, step.scan):
+                return None
+            if step.over:
+                moving.end_move(claim, MoveStatus.COMPLETED)
+                return None
+            if step.wait_ms:
+                moving.release_move(claim, step.wait_ms)
+                return step.wait_ms
+            self.left = None if self.left is None else max(0, self.left - step.moved)
+            pause_s = step.moved / claim.messages_per_s - (self._monotonic() - began_s)
+            if self._monotonic() + pause_s >= ends_s or pause_s > MOVE_PAUSE_SLEPT_S_MAX:
+                pause_ms = max(0, round(pause_s * 1000))
+                moving.release_move(claim, pause_ms)
+                return pause_ms
+            if pause_s > 0:
+                self._sleep(pause_s)
+
+    # --- what both kinds do -------------------------------------------------------------------------------------
+
+    def count_once(self) -> None:
+        if not self.claim.counted:
+            waiting = sum(one.waiting for one in self.stats())
+            moving.note_count(self.claim, waiting if self.left is None else min(waiting, self.left))
+
+    def stats(self) -> list[QueueStats]:
+        async def ask(client: Storage) -> list[QueueStats]:
+            return [await client.stats(partition) for partition in self.source.partitions]
+
+        return self.in_storage(ask)
+
+    def batch_max(self) -> int:
+        count = min(limits.MOVE_BATCH_MESSAGES_MAX, self.claim.messages_per_s)
+        return count if self.left is None else min(count, self.left)
+
+    def target_of(self, dead: DeadSource | None) -> QueueView:
+        """Where a message goes that died there. Raises MoveFailed."""
+        if self._destination is not None:
+            return self._destination
+        if dead is None:
+            raise MoveFailed("CouldNotDetermineMessageSource")
+        if dead.partition not in self._owners:
+            record = moving.owner_of_partition(self.claim.account_id, dead.partition)
+            self._owners[dead.partition] = None if record is None else QueueView(record, keyring())
+        owner = self._owners[dead.partition]
+        if owner is None:
+            raise MoveFailed("AWS.SimpleQueueService.NonExistentQueue")
+        return owner
+
+    def in_storage(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        return self._storage.run(work, MOVE_STEP_S_MAX)
