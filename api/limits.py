@@ -107,6 +107,25 @@ MOVE_BATCH_BYTES_MAX = 1024 * 1024
 MOVE_RETURNED_MAX = 1_000_000_000
 MOVE_FAILURES_MAX = 60
 
+# --- schedules ----------------------------------------------------------------------------------------------
+SCHEDULE_NAME_CHARACTERS_MAX = 80
+SCHEDULES_PER_QUEUE_MAX = 1_000
+CRON_CHARACTERS_MAX = 200
+CRON_YEARS_MAX = 12
+ZONE_CHARACTERS_MAX = 64
+SCHEDULE_ERROR_CHARACTERS_MAX = 200
+# A worker looks this often for ticks, and hands those that come within CRON_AHEAD_MS to the storage nodes, which keep
+# the time. A change or a pause of a schedule therefore takes effect for ticks that are further away.
+CRON_INTERVAL_S = 2
+CRON_AHEAD_MS = 5_000
+# A tick that nobody looked at for longer than this was missed: the first such comes late, the others do not come.
+CRON_LATE_MS_MAX = 60_000
+# Schedules that one worker takes at a time, ticks of one of them, and for how long they are its own.
+CRON_CLAIMED_MAX = 50
+CRON_TICKS_AT_ONCE_MAX = 100
+CRON_CLAIM_LEASE_MS = 30_000
+CRON_RETRY_MS = 5_000
+
 # --- connections --------------------------------------------------------------------------------------------
 DATABASE_POOL_MIN = 1
 DATABASE_POOL_MAX = 12
@@ -134,3 +153,5 @@ assert MOVE_BATCH_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one batch mus
 assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
 assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
+assert CRON_INTERVAL_S * 1000 < CRON_AHEAD_MS < CRON_LATE_MS_MAX, "a tick is handed over before it is due"
+assert CRON_TICKS_AT_ONCE_MAX * 1000 > CRON_AHEAD_MS + CRON_LATE_MS_MAX, "a schedule of every second keeps up"

@@ -17,5 +17,6 @@ urlpatterns = [
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.queues.urls")),
+    path("v1/", include("api.schedules.urls")),
     path("", include("console.urls")),
 ]

@@ -14,6 +14,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 
 import psutil
 import uvloop
@@ -45,34 +46,37 @@ async def run(report: Report) -> None:
         full = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:full")
         empty = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:empty")
         for partition in (full, empty):
-            await _fill(client, partition, 20_000)
-            await _drain(client, partition, 20_000)
+            await fill(client, partition, 20_000)
+            await drain(client, partition, 20_000)
         await asyncio.sleep(SETTLE_S)
-        before = _resident_mib(cluster)
+        before = resident_mib(cluster)
         report.add("resident empty, three nodes", sum(before), "MiB")
         began_ms = int(time.time() * 1000)
-        seconds = await _fill(client, full, MESSAGES)
+        seconds = await fill(client, full, MESSAGES)
         what = f"filling {MESSAGES:,} messages of {BODY_BYTES} bytes in batches of {FILL_BATCH}"
         report.add(what, MESSAGES / seconds, "msg/s")
         await asyncio.sleep(SETTLE_S)
-        _report_memory(report, "with them waiting", before, _resident_mib(cluster))
+        report_memory(report, "with them waiting", before, resident_mib(cluster))
         await _check_counts(client, full, began_ms, report)
-        await _compare(client, full, empty, report)
-        _report_memory(report, "after the comparison", before, _resident_mib(cluster))
+        await compare(client, full, empty, report)
+        report_memory(report, "after the comparison", before, resident_mib(cluster))
         waiting = (await client.stats(full)).waiting
-        await _restart(cluster, client, full, report)
+        await restart(cluster, client, full, report)
         report.add("lost by the restart", waiting - (await client.stats(full)).waiting, "messages")
         count = min(waiting, DRAINED_MAX)
-        seconds = await _drain(client, full, count)
+        seconds = await drain(client, full, count)
         report.add(f"draining {count:,} of them, batches of {BATCH} received and deleted", count / seconds, "msg/s")
-        report.add("resident at the end, three nodes", sum(_resident_mib(cluster)), "MiB")
+        report.add("resident at the end, three nodes", sum(resident_mib(cluster)), "MiB")
     finally:
         await client.close()
         cluster.stop()
         cluster.remove()
 
 
-async def _fill(client: StorageClient, partition: int, count: int) -> float:
+async def fill(
+    client: StorageClient, partition: int, count: int, make: Callable[[], bytes] | None = None
+) -> float:
+    """Send that many, one batch of plain messages again and again, or what `make` makes."""
     bodies = [encode_body(os.urandom(BODY_BYTES)) for _ in range(FILL_BATCH)]
     started = time.perf_counter()
     batches = left = count // FILL_BATCH
@@ -81,7 +85,8 @@ async def _fill(client: StorageClient, partition: int, count: int) -> float:
         nonlocal left
         while left > 0:
             left -= 1
-            await client.send(partition, bodies)
+            sent = bodies if make is None else [make() for _ in range(FILL_BATCH)]
+            await client.send(partition, sent, make is None)
             if left > 0 and left % (batches // 10 or 1) == 0:
                 sys.stderr.write(f"    {(batches - left) * FILL_BATCH:,} sent\n")
 
@@ -89,7 +94,7 @@ async def _fill(client: StorageClient, partition: int, count: int) -> float:
     return time.perf_counter() - started
 
 
-async def _drain(client: StorageClient, partition: int, count: int) -> float:
+async def drain(client: StorageClient, partition: int, count: int) -> float:
     """Receive and delete that many."""
     started = time.perf_counter()
     left = count
@@ -118,7 +123,7 @@ async def _check_counts(client: StorageClient, partition: int, began_ms: int, re
     report.add("oldest is said to be sent so long after the first send began", stats.oldest_sent_ms - began_ms, "ms")
 
 
-async def _compare(client: StorageClient, full: int, empty: int, report: Report) -> None:
+async def compare(client: StorageClient, full: int, empty: int, report: Report) -> None:
     """Send rates, then rates of receive and delete, in turns; medians."""
     sends: dict[int, list[float]] = {full: [], empty: []}
     takes: dict[int, list[float]] = {full: [], empty: []}
@@ -126,7 +131,7 @@ async def _compare(client: StorageClient, full: int, empty: int, report: Report)
         for partition in (empty, full):
             sent, seconds = await _send_for(client, partition, TURN_S)
             sends[partition].append(sent / seconds)
-            takes[partition].append(sent / await _drain(client, partition, sent))
+            takes[partition].append(sent / await drain(client, partition, sent))
     for what, rates in (("sends", sends), ("receives and deletes", takes)):
         empty_rate, full_rate = statistics.median(rates[empty]), statistics.median(rates[full])
         report.add(f"{what} in batches of {BATCH}, empty queue", empty_rate, "msg/s")
@@ -150,7 +155,7 @@ async def _send_for(client: StorageClient, partition: int, seconds: float) -> tu
     return sent, time.perf_counter() - started
 
 
-async def _restart(cluster: StorageCluster, client: StorageClient, partition: int, report: Report) -> None:
+async def restart(cluster: StorageCluster, client: StorageClient, partition: int, report: Report) -> None:
     """kill -9 of the leader's node, then how long until it answers again."""
     leader = (await client.describe([partition])).partitions[0].leader
     started = time.perf_counter()
@@ -168,11 +173,11 @@ async def _restart(cluster: StorageCluster, client: StorageClient, partition: in
     report.add("killed node answers again after its start", time.perf_counter() - started, "s")
 
 
-def _resident_mib(cluster: StorageCluster) -> list[float]:
+def resident_mib(cluster: StorageCluster) -> list[float]:
     return [psutil.Process(process.pid).memory_info().rss / 2**20 for process in cluster.processes.values()]
 
 
-def _report_memory(report: Report, when: str, before: list[float], now: list[float]) -> None:
+def report_memory(report: Report, when: str, before: list[float], now: list[float]) -> None:
     report.add(f"resident {when}, three nodes", sum(now), "MiB")
     grown = max(after - earlier for earlier, after in zip(before, now, strict=True))
     report.add("  the node that grew most, by", grown, "MiB")

@@ -42,6 +42,8 @@ KINDS: dict[str, RefusalKind] = {
     "InvalidIdFormat": RefusalKind("InvalidIdFormat", 400, 400),
     "InvalidMessageContents": RefusalKind("InvalidMessageContents", 400, 400),
     "OverLimit": RefusalKind("OverLimit", 403, 429),
+    "NotScheduled": RefusalKind("NotScheduled", 400, 409),
+    "ScheduleFull": RefusalKind("OverLimit", 403, 429),
     "PurgeQueueInProgress": RefusalKind(_SIMPLE + "PurgeQueueInProgress", 403, 409),
     # parameters
     "InvalidAttributeName": RefusalKind("InvalidAttributeName", 400, 400),

@@ -16,7 +16,16 @@ from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_en
 from frontend.crypto.message_ids import MessageIds
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import DeadSource
-from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, HEADER_GROUP, RecordError, decode_body
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    RecordError,
+    decode_body,
+    origin_offset,
+)
+
+_NOWHERE = -1
 
 _decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -28,6 +37,8 @@ class Letter(NamedTuple):
     group: str | None
     dead: DeadSource | None
     lender: str | None
+    # Where a message lay that was scheduled and became due; None for others.
+    origin: int | None = None
 
 
 class KeyNotLent(EnvelopeError):
@@ -48,7 +59,8 @@ def open_record(queue: QueueView, body: bytes) -> Letter:
         raise RecordError("a group id that is not ASCII") from None
     raw_source = headers.get(HEADER_DEAD_SOURCE)
     if raw_source is None:
-        return Letter(_open_own(queue, record.value), group, None, None)
+        origin = origin_offset(record.headers, _NOWHERE) if HEADER_RELEASED in headers else None
+        return Letter(_open_own(queue, record.value), group, None, None, origin)
     opened, lender = _open_dead(queue, record.value)
     try:
         return Letter(opened, group, _decode_source(raw_source), lender)
@@ -64,7 +76,9 @@ def message_id_of(ids: MessageIds, queue: QueueView, partition: int, offset: int
     if queue.fifo is None and not content.dedup_id:
         return letter.opened.message_id
     dead = letter.dead
-    return ids.of(partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
+    if dead is not None:
+        return ids.of(dead.partition, dead.offset)
+    return ids.of(partition, offset if letter.origin is None else letter.origin)
 
 
 def _open_own(queue: QueueView, envelope: bytes) -> Opened:

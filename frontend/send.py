@@ -26,12 +26,14 @@ from frontend.authn.principal import Principal
 from frontend.authz.ownership import is_allowed
 from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
+from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
 from frontend.routing.parts import Part, PartitionClosed, parts_by_group, probe_body
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
 from frontend.sqs.priority import check_priority
+from frontend.sqs.scheduling import check_due
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -48,22 +50,25 @@ class Sent(NamedTuple):
     message_id: str
     draft: Draft
     sequence_number: str | None = None
+    schedule_id: str | None = None  # of one that is delivered later: what cancels it
 
 
 async def send_message(plane: Plane, caller: Principal, address: Address, fields: MessageFields) -> Sent:
     """One message. Raises Refusal."""
     queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
-    draft = _checked(queue, fields)
+    draft = _draft(plane, queue, fields)
     if queue.numbers_messages or queue.routes is not None:
         outcome = (await _send_routed(plane, caller, queue, [fields], [draft]))[0]
         if isinstance(outcome, Refusal):
             raise outcome
         return outcome
     message_id, body = encrypt(caller, queue, draft)
-    await store(plane, queue, queue.partitions[0], [body], not draft.headers, draft.acks)
+    partition = queue.partitions[0]
+    reply = await store(plane, queue, partition, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
-    return Sent(message_id, draft)
+    sent = Sent(message_id, draft)
+    return name_scheduled(plane, queue, partition, [sent], reply)[0] if draft.due else sent
 
 
 async def send_messages(
@@ -72,7 +77,7 @@ async def send_messages(
     """Several messages, each with its own outcome; those that pass are stored together. Refusal: none of them."""
     queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
-    drafts = [_draft(queue, fields) for fields in batch]
+    drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
     check_batch_size(drafts)
     if queue.numbers_messages or queue.routes is not None:
         return await _send_routed(plane, caller, queue, batch, drafts)
@@ -90,8 +95,13 @@ async def send_messages(
         plain = plain and not draft.headers
         acks = max(acks, draft.acks)
     if bodies:
-        await store(plane, queue, queue.partitions[0], bodies, plain, acks)
+        partition = queue.partitions[0]
+        reply = await store(plane, queue, partition, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
+        sent = [one for one in outcomes if isinstance(one, Sent)]
+        if any(one.draft.due for one in sent):
+            named = iter(name_scheduled(plane, queue, partition, sent, reply))
+            return [one if isinstance(one, Refusal) else next(named) for one in outcomes]
     return outcomes
 
 
@@ -117,7 +127,7 @@ async def _send_routed(
             # deduplication ids, by the queue's new record.
             await asyncio.sleep(ROUTE_PAUSE_MS / 1000)
             queue = await plane.queues.refresh(queue.address)
-            drafts = [_draft(queue, fields) for fields in batch]
+            drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
             continue
         return [one if isinstance(one, Refusal) else next(sent) for one in drafts]
     raise unavailable("The partitions of the queue change at the moment. Try again.")
@@ -146,11 +156,13 @@ async def _send_around(plane: Plane, caller: Principal, queue: QueueView, drafts
         sent.append(Sent(message_id, draft))
     replies = await _store_parts(plane, queue, list(parts.values()))
     plane.meters.count("messages_sent", len(sent))
-    if queue.numbers_messages:
-        for part, reply in zip(parts.values(), replies, strict=True):
-            numbered = number(plane, queue, part.partition, [sent[place] for place in part.places], reply)
-            for place, one in zip(part.places, numbered, strict=True):
-                sent[place] = one
+    for part, reply in zip(parts.values(), replies, strict=True):
+        answers = [sent[place] for place in part.places]
+        if queue.numbers_messages:
+            answers = number(plane, queue, part.partition, answers, reply)
+        answers = name_scheduled(plane, queue, part.partition, answers, reply)
+        for place, one in zip(part.places, answers, strict=True):
+            sent[place] = one
     return sent
 
 
@@ -168,14 +180,15 @@ async def _send_by_group(plane: Plane, caller: Principal, queue: QueueView, draf
             assert len(reply.duplicates) == len(part.bodies), "a closed partition took a message"
             plane.meters.count("messages_deduplicated", len(known))
             for index, offset in known.items():
-                sent[part.places[index]] = _numbered(plane, queue, part.partition, part.drafts[index], offset)
+                one = _numbered(plane, queue, part.partition, Sent("", part.drafts[index]), offset)
+                sent[part.places[index]] = _named(plane, queue, part.partition, one, offset)
     partitions = queue.partitions if routes is None else routes.open[0].partitions
     parts = parts_by_group(drafts, partitions, sent)
     for part in parts:
         part.bodies = [encrypt(caller, queue, draft)[1] for draft in part.drafts]
     for part, reply in zip(parts, await _store_parts(plane, queue, parts), strict=True):
         numbered = number(plane, queue, part.partition, [Sent("", draft) for draft in part.drafts], reply)
-        sent.update(zip(part.places, numbered, strict=True))
+        sent.update(zip(part.places, name_scheduled(plane, queue, part.partition, numbered, reply), strict=True))
     plane.meters.count("messages_sent", len(drafts))
     return [sent[place] for place in range(len(drafts))]
 
@@ -257,16 +270,34 @@ def number(plane: Plane, queue: QueueView, partition: int, sent: Sequence[Sent],
             raise PartitionClosed
         plane.meters.count("messages_deduplicated", len(originals))
     return [
-        _numbered(plane, queue, partition, one.draft, originals.get(index, reply.first_offset + index))
+        _numbered(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
         if one.draft.content.dedup_id
         else one
         for index, one in enumerate(sent)
     ]
 
 
-def _numbered(plane: Plane, queue: QueueView, partition: int, draft: Draft, offset: int) -> Sent:
-    sequence = None if queue.fifo is None else queue.sequence_number(partition, offset)
-    return Sent(plane.message_ids.of(partition, offset), draft, sequence)
+def _numbered(plane: Plane, queue: QueueView, partition: int, sent: Sent, offset: int) -> Sent:
+    # A scheduled message gets its place in the order, and so its number, when it is due.
+    sequence = None if queue.fifo is None or sent.draft.due else queue.sequence_number(partition, offset)
+    return sent._replace(message_id=plane.message_ids.of(partition, offset), sequence_number=sequence)
+
+
+def name_scheduled(plane: Plane, queue: QueueView, partition: int, sent: list[Sent], reply: SendReply) -> list[Sent]:
+    """The answers to scheduled messages have the id that cancels them; a duplicate has that of its original."""
+    if not any(one.draft.due for one in sent):
+        return sent
+    originals = dict(reply.duplicates)
+    return [
+        _named(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
+        for index, one in enumerate(sent)
+    ]
+
+
+def _named(plane: Plane, queue: QueueView, partition: int, sent: Sent, offset: int) -> Sent:
+    if not sent.draft.due:
+        return sent
+    return sent._replace(schedule_id=make_schedule_id(plane.receipts, queue.owner, partition, offset))
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -288,6 +319,10 @@ def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
         return invalid("Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
     if code == ErrorCode.OVER_LIMIT:
         return Refusal("OverLimit", "The maximum number of in flight messages is reached.")
+    if code == ErrorCode.NOT_SCHEDULED:
+        return Refusal("NotScheduled", "The message is not scheduled: it is due, was cancelled, or never was.")
+    if code == ErrorCode.SCHEDULE_FULL:
+        return Refusal("ScheduleFull", f"{queue_name} holds as many scheduled messages as it can.")
     if code == ErrorCode.PURGE_IN_PROGRESS:
         return Refusal(
             "PurgeQueueInProgress", f"Only one PurgeQueue operation on {queue_name} is allowed every 60 seconds."
@@ -303,15 +338,17 @@ def throttled(wait_s: float) -> Refusal:
     return Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
 
 
-def _checked(queue: QueueView, fields: MessageFields) -> Draft:
+def _draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft:
     draft = draft_message(fields, queue.send_rules)
     if queue.priority_levels:
         check_priority(draft, queue.priority_levels)
+    if draft.due:
+        check_due(draft.due, plane.now_s())
     return draft
 
 
-def _draft(queue: QueueView, fields: MessageFields) -> Draft | Refusal:
+def _attempt_draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft | Refusal:
     try:
-        return _checked(queue, fields)
+        return _draft(plane, queue, fields)
     except Refusal as refusal:
         return refusal

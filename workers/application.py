@@ -9,7 +9,7 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
-from api.limits import RECONCILE_INTERVAL_S
+from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
 from workers import limits
 
 LIFECYCLE_QUEUE = "lifecycle"
@@ -39,7 +39,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks", "workers.moves.tasks"],
+    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks"],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -47,6 +47,11 @@ app.conf.update(
             "schedule": float(RECONCILE_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
             "options": {"expires": RECONCILE_INTERVAL_S},
+        },
+        "cron": {
+            "task": "workers.cron.hand_over_ticks",
+            "schedule": float(CRON_INTERVAL_S),
+            "options": {"expires": CRON_INTERVAL_S},
         },
     },
     timezone="UTC",
@@ -71,6 +76,7 @@ def _start_worker(**_: object) -> None:
     django.setup()
     from api.observability import always_healthy, serve_operators_port_in_thread
     from api.settings.environment import environment, split_listen
+    from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
     from workers.storage import storage

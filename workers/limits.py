@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.limits import LIFECYCLE_STEP_MS_MAX, MOVE_SLICE_MS, MOVE_VISIBILITY_MS
+from api.limits import CRON_CLAIM_LEASE_MS, LIFECYCLE_STEP_MS_MAX, MOVE_SLICE_MS, MOVE_VISIBILITY_MS
 
 WORKER_THREADS = 4
 # A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
@@ -24,4 +24,11 @@ MOVE_STEP_S_MAX = 12.0
 MOVE_PAUSE_SLEPT_S_MAX = 0.2
 
 assert MOVE_STEP_S_MAX * 1000 < MOVE_VISIBILITY_MS, "messages are sent and deleted while their lease holds"
+# One round of cron messages at a partition, and one send of it.
+CRON_STEP_S_MAX = 12.0
+CRON_BATCH_BYTES_MAX = 1024 * 1024
+# One task ends after so many rounds of claims: the next one is due in seconds, and others have work too.
+CRON_ROUNDS_MAX = 40
+
+assert CRON_STEP_S_MAX * 2000 < CRON_CLAIM_LEASE_MS, "a claim outlives the work done under it"
 assert BROKER_VISIBILITY_S * 1000 > MOVE_SLICE_MS + 2 * MOVE_STEP_S_MAX * 1000, "a slice under work is not given twice"

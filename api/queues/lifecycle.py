@@ -29,6 +29,7 @@ from api.queues.attributes import redrive_of
 from api.queues.layout import Row, Wanted
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
+from api.schedules.models import Schedule
 from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
@@ -155,6 +156,7 @@ def settle_queue(claim: Claim, done: Fulfilled) -> bool:
         queue.state = QueueState.DELETED
         queue.data_keys.all().delete()  # what was not overwritten on disk can no longer be read
         queue.borrowed_keys.all().delete()
+        Schedule.objects.filter(queue=queue).delete()
     if moved and queue.state == QueueState.ACTIVE:
         wake_sources(queue.account_id, queue.name)
     queue.version = next_version()

@@ -25,6 +25,7 @@ INSTALLED_APPS = [
     "api",
     "api.accounts",
     "api.queues",
+    "api.schedules",
     "api.audit",
     "console",
 ]

@@ -56,6 +56,10 @@ ROUTE_PAUSE_MS = 200
 # A partition that was found empty is not the first one to be asked for so many receives.
 EMPTY_PARTITION_RESTS = 8
 
+# Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
+SCHEDULED_LISTED = 100
+SCHEDULED_LISTED_MAX = 500
+SCHEDULED_CHANGED_MAX = 100
 # --- message desk -------------------------------------------------------------------------------------------
 # One request looks at so much and answers how far it came; the caller goes on from there.
 DESK_MESSAGES_SHOWN_MAX = 100
@@ -155,6 +159,8 @@ SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
+assert SCHEDULED_LISTED_MAX <= storage_limits.SCHEDULE_PAGE_MESSAGES_MAX
+assert SCHEDULED_CHANGED_MAX <= storage_limits.SCHEDULE_CHANGES_PER_CALL_MAX
 assert DESK_MESSAGES_SHOWN_MAX <= DESK_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
 assert PARKED_GROUPS_PER_PAGE_MAX <= storage_limits.PARKED_GROUPS_PER_PAGE_MAX

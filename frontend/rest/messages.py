@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import History
+from frontend.crypto.envelope import Attributes, History
 from frontend.desk.filters import attribute_text
 from frontend.errors import Refusal, invalid, missing
 from frontend.http import Request
@@ -37,6 +37,7 @@ from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
 from frontend.sqs.priority import with_priority
+from frontend.sqs.scheduling import DELAY_SECONDS, DELIVER_AT
 from frontend.sqs.tags import TAG_ATTRIBUTE
 from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
 
@@ -60,6 +61,8 @@ class MessageJson(msgspec.Struct):
     group: str | None = None
     deduplication_id: str | None = None
     priority: int | None = None
+    deliver_at_ms: int | None = None
+    delay_ms: int | None = None
     acks: str | None = None
     tag: str | None = None
 
@@ -115,7 +118,7 @@ async def _send(call: RestCall, ask: SendJson) -> bytes:
     batch = [message_fields(one, ask.acks) for one in ask.messages]
     outcomes = await send_messages(call.plane, call.caller, call.address, batch)
     return encode_answer(
-        {"messages": [_error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
+        {"messages": [error_json(one) if isinstance(one, Refusal) else _sent_json(one) for one in outcomes]}
     )
 
 
@@ -191,11 +194,15 @@ def message_json(message: Received) -> dict[str, object]:
     if message.content.trace_header:
         answer["trace_header"] = message.content.trace_header
     if message.content.attributes:
-        answer["attributes"] = {
-            name: {"type": data_type, "value": attribute_text(data_type, value)}
-            for name, (data_type, value) in message.content.attributes.items()
-        }
+        answer["attributes"] = attributes_json(message.content.attributes)
     return answer
+
+
+def attributes_json(attributes: Attributes) -> dict[str, dict[str, str]]:
+    return {
+        name: {"type": data_type, "value": attribute_text(data_type, value)}
+        for name, (data_type, value) in attributes.items()
+    }
 
 
 def history_json(history: History) -> dict[str, object]:
@@ -214,6 +221,8 @@ def message_fields(message: MessageJson, acks: str | None = None) -> MessageFiel
     attributes = None
     if message.attributes is not None:
         attributes = {name: _attribute(one) for name, one in message.attributes.items()}
+    if message.deliver_at_ms is not None or message.delay_ms is not None:
+        attributes = _with_time(message, attributes or {})
     if message.tag is not None:
         if attributes is not None and TAG_ATTRIBUTE in attributes:
             raise invalid(f"Either tag or the attribute {TAG_ATTRIBUTE} may be given, not both.")
@@ -227,6 +236,17 @@ def message_fields(message: MessageJson, acks: str | None = None) -> MessageFiel
         message_deduplication_id=message.deduplication_id,
         penstock_acks=message.acks or acks,
     )
+
+
+def _with_time(message: MessageJson, attributes: dict[str, AttributeIn]) -> dict[str, AttributeIn]:
+    """The attributes that say when a message is due, whichever way it came in."""
+    timed = dict(attributes)
+    if message.deliver_at_ms is not None:
+        timed[DELIVER_AT] = AttributeIn(data_type="Number", string_value=str(message.deliver_at_ms))
+    if message.delay_ms is not None:
+        seconds = f"{message.delay_ms // 1000}.{message.delay_ms % 1000:03}"
+        timed[DELAY_SECONDS] = AttributeIn(data_type="Number", string_value=seconds)
+    return timed
 
 
 def _attribute(given: AttributeJson) -> AttributeIn:
@@ -250,10 +270,12 @@ def _sent_json(sent: Sent) -> dict[str, object]:
     answer: dict[str, object] = {"id": sent.message_id, "md5": sent.draft.body_md5}
     if sent.sequence_number is not None:
         answer["sequence_number"] = sent.sequence_number
+    if sent.schedule_id is not None:
+        answer["schedule_id"] = sent.schedule_id
     return answer
 
 
-def _error_json(refusal: Refusal) -> dict[str, object]:
+def error_json(refusal: Refusal) -> dict[str, object]:
     return {"error": {"code": problem_code(refusal), "detail": refusal.message}}
 
 
@@ -263,7 +285,7 @@ def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[Refusal | None]
         if refusal.kind.status >= 500 or len(receipts) == 1:
             raise refusal
     failed = [
-        {"receipt": receipt, **_error_json(outcome)}
+        {"receipt": receipt, **error_json(outcome)}
         for receipt, outcome in zip(receipts, outcomes, strict=True)
         if outcome is not None
     ]

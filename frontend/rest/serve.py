@@ -18,6 +18,7 @@ from frontend.rest.desk import DESK_ROUTES
 from frontend.rest.messages import ROUTES, RestCall, Route
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
+from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.routing.queues import Address
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ _MESSAGES = re.compile(
 )
 _PARKED = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/parked-groups(?:/(release))?" % QUEUE_NAME_CHARS_MAX
+)
+_SCHEDULED = re.compile(
+    rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/scheduled(?:/(cancel|reschedule))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
@@ -51,6 +55,12 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
         request.read_headers()
         if match is not None:
             route = _ROUTES[match[2]]
+            action = route.action
+            await _serve_messages(plane, request, route, match[1].decode(), began)
+        elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
+            if (request.method, match[2]) not in SCHEDULED_ROUTES:
+                raise Refusal("MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them.")
+            route = SCHEDULED_ROUTES[request.method, match[2]]
             action = route.action
             await _serve_messages(plane, request, route, match[1].decode(), began)
         elif (match := _PARKED.fullmatch(request.path)) is not None:

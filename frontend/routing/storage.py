@@ -16,6 +16,7 @@ from storage_nodes.protocol.messages import (
     ParkedGroupsReply,
     QueueBrowseReply,
     QueueStats,
+    ScheduledReply,
     SendReply,
     VisibilityMode,
 )
@@ -49,6 +50,12 @@ class Storage(Protocol):
     async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]: ...
 
     async def purge(self, partition: int) -> int: ...
+
+    async def scheduled(
+        self, partition: int, messages_max: int, after: tuple[int, int] = (-1, -1), until_ms: int = 2**63 - 1
+    ) -> ScheduledReply: ...
+
+    async def reschedule(self, partition: int, changes: Sequence[tuple[int, int]]) -> list[ErrorCode]: ...
 
     async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply: ...
 

@@ -32,6 +32,7 @@ from frontend.sqs.asks import AttributeIn, MessageFields, ReceiptEntry, SendEntr
 from frontend.sqs.attributes_md5 import attributes_md5
 from frontend.sqs.extensions import ACKS, ACKS_WORDS
 from frontend.sqs.fifo import FifoRules, check_dedup_id, check_fifo_group, check_group, choose_dedup_id, dedup_key
+from frontend.sqs.scheduling import read_due, with_due
 from frontend.sqs.tags import tag_headers
 from storage_nodes.model import Acks
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP
@@ -60,6 +61,7 @@ class Draft(NamedTuple):
     attributes_md5: str | None
     trace_md5: str | None
     acks: Acks
+    due: bytes = b""  # of a scheduled message: the content of its HEADER_DUE
 
 
 class SendRules(NamedTuple):
@@ -88,6 +90,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
     size_bytes = len(raw)
     attributes: Attributes = {}
     attributes_digest = trace_digest = None
+    due = b""
     trace_header = ""
     acks = rules.acks if fields.penstock_acks is None else _check_acks(fields.penstock_acks)
     tag: tuple[tuple[bytes, bytes], ...] = ()
@@ -95,6 +98,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         attributes, attribute_bytes = _check_attributes(fields.message_attributes)
         size_bytes += attribute_bytes
         attributes_digest = attributes_md5(attributes)
+        due = read_due(attributes)
         if ACKS in attributes:
             acks = _check_acks(attributes[ACKS][1].decode(errors="replace"))
         tag = tag_headers(attributes)
@@ -108,6 +112,10 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         headers += tag
     else:
         dedup_id, headers = _fifo_headers(fields, rules.delay_ms, rules.fifo, raw)
+    if due:
+        if fields.delay_seconds:
+            raise invalid("A message with a delivery time of its own takes no DelaySeconds.")
+        headers = with_due(headers, due)
     return Draft(
         Content(body, attributes, trace_header, dedup_id),
         headers,
@@ -116,6 +124,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         attributes_digest,
         trace_digest,
         acks,
+        due,
     )
 
 

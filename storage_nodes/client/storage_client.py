@@ -63,6 +63,9 @@ from storage_nodes.protocol.messages import (
     QueueStats,
     QueueStatsRequest,
     RegisterNodeRequest,
+    RescheduleRequest,
+    ScheduledReply,
+    ScheduledRequest,
     ScrubReply,
     ScrubRequest,
     SendReply,
@@ -85,6 +88,7 @@ RETRY_PAUSE_S_MAX = 0.25
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
+_scheduled_reply = msgspec.msgpack.Decoder(ScheduledReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
@@ -203,6 +207,20 @@ class StorageClient:
         empty and not the last: go on at next_offset until it is log_end."""
         payload = encode_message(QueueBrowseRequest(partition, from_offset, messages_max, states))
         return _browse_reply.decode(await self._call(Opcode.QUEUE_BROWSE, partition, payload))
+
+    async def scheduled(
+        self, partition: int, messages_max: int, after: tuple[int, int] = (-1, -1), until_ms: int = 2**63 - 1
+    ) -> ScheduledReply:
+        """Scheduled messages beyond `after`, a (due_ms, offset), that are due by until_ms, in that order. Go on at
+        (last_due_ms, last_offset) while there is more; a page may be empty."""
+        payload = encode_message(ScheduledRequest(partition, messages_max, *after, until_ms))
+        return _scheduled_reply.decode(await self._call(Opcode.SCHEDULED, partition, payload))
+
+    async def reschedule(self, partition: int, changes: Sequence[tuple[int, int]]) -> list[ErrorCode]:
+        """Give scheduled messages another due time, (offset, due_ms), or cancel them, (offset, 0). One code each, after
+        commit: OK, or NOT_SCHEDULED. A cancel that is answered OK is never delivered."""
+        payload = encode_message(RescheduleRequest(partition, list(changes)))
+        return _codes(await self._call(Opcode.RESCHEDULE, partition, payload))
 
     async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
         """Remove the messages that stand at these offsets, leased or not; `moved`: their copies are committed in the

@@ -7,7 +7,7 @@ node no more than BODY_CACHE_BYTES_MAX, the partition used longest ago going fir
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -196,6 +196,47 @@ class BodyReader:
     def _grow(self, size_bytes: int) -> None:
         self._size_bytes += size_bytes
         self._cache.grown(self, size_bytes)
+
+
+def read_scattered(
+    log: PartitionLog, run_cold: RunCold, offsets: list[int], done: Callable[[dict[int, bytes]], None]
+) -> None:
+    """Bodies of offsets that lie anywhere in the log: each batch is read and parsed once, off the event loop, and none
+    is kept. `done` is called on the loop; what is no more there is left out."""
+    hot: list[bytes] = []
+    cold: list[int] = []
+    end = 0
+    ordered = sorted(offsets)
+    for offset in ordered:
+        if offset < end:
+            continue
+        batches = log.read_hot(offset, 1)
+        if batches:
+            hot.append(batches[0])
+            end = read_header(batches[0]).end_offset
+        else:
+            cold.append(offset)
+
+    def work() -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        read_to = 0
+        for offset in cold:
+            if offset >= read_to:
+                for batch in log.read_cold(offset, 1):
+                    read_to = _take_bodies(batch, ordered, found)
+        for batch in hot:
+            _take_bodies(batch, ordered, found)
+        return found
+
+    run_cold(work, done)
+
+
+def _take_bodies(batch: bytes, ordered: list[int], found: dict[int, bytes]) -> int:
+    """Those of the batch that are asked for; where it ends."""
+    parsed = _parse(batch)
+    for offset in ordered[bisect_left(ordered, parsed.base) : bisect_left(ordered, parsed.end)]:
+        found[offset] = parsed.body(offset)
+    return parsed.end
 
 
 def _parse(batch: bytes) -> _Parsed:

@@ -14,7 +14,7 @@ import asyncio
 import gc
 import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -253,6 +253,11 @@ class StorageNode:
 
     def request(self, token: Token, payload: bytes) -> None:
         self._table.dispatch(token, payload)
+
+    def nodes_without_room(self, voters: Sequence[int]) -> list[int]:
+        """Those whose disks are nearly full, where no more messages may be taken for that: this node, or a majority."""
+        full = [voter for voter in voters if self.links.is_read_only(voter)]
+        return full if self.node_id in full or len(full) > (len(voters) - 1) // 2 else []
 
     def gate_sends(self) -> None:
         self._table.gate_sends(self.links.any_read_only)

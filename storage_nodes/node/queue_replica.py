@@ -32,8 +32,8 @@ from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_hea
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
+from storage_nodes.machines.queue.headers import group_of, is_due_time, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of, key_of
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse
@@ -41,6 +41,7 @@ from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
 from storage_nodes.node.removing import remove
 from storage_nodes.node.replica import Host, PartitionMeta, Replica
+from storage_nodes.node.scheduled import check_changes, release, show
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
@@ -57,12 +58,22 @@ from storage_nodes.protocol.messages import (
     PurgeReply,
     QueueBrowseRequest,
     QueueRemoveRequest,
+    RescheduleRequest,
+    ScheduledRequest,
     SendRequest,
     UnparkRequest,
     VisibilityMode,
     encode_message,
 )
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, HEADER_TAG, RecordError, read_headers
+from storage_nodes.protocol.records import (
+    HEADER_DEDUP,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    HEADER_TAG,
+    RecordError,
+    read_headers,
+)
 
 MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
 MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
@@ -75,6 +86,8 @@ _remove_request = msgspec.msgpack.Decoder(QueueRemoveRequest)
 _parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
 _unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
 _configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
+_scheduled_request = msgspec.msgpack.Decoder(ScheduledRequest)
+_reschedule_request = msgspec.msgpack.Decoder(RescheduleRequest)
 
 
 class QueueReplica(Replica):
@@ -88,6 +101,8 @@ class QueueReplica(Replica):
         self._linger_until_ms = 0
         # Made when first needed, as the queues of appends are: an idle partition stays small.
         self._body_reader: BodyReader | None = None
+        # Scheduled messages that are due, to be appended with the next group commit.
+        self._released: list[bytes] = []
         super().__init__(host, log, meta)
 
     @property
@@ -184,6 +199,18 @@ class QueueReplica(Replica):
         self.require_leader()
         browse(self, token, request)
 
+    def scheduled(self, token: Token, payload: bytes) -> None:
+        request = _scheduled_request.decode(payload)
+        self.require_leader()
+        show(self, token, request)
+
+    def reschedule(self, token: Token, payload: bytes) -> None:
+        request = _reschedule_request.decode(payload)
+        self.require_leader()
+        check_changes(request)
+        self._do(self.machine.reschedule(token, request.changes, self.host.clock.wall_ms()))
+        self.propose_soon()
+
     def remove(self, token: Token, payload: bytes) -> None:
         request = _remove_request.decode(payload)
         self.require_leader()
@@ -197,6 +224,15 @@ class QueueReplica(Replica):
     def cancel(self, token: Token) -> None:
         """The caller gave up a parked acquire, or its connection is gone."""
         self._do(self.machine.cancel(token))
+
+    # --- scheduled messages -----------------------------------------------------------------------------------
+
+    def released(self, copies: list[bytes], offsets: list[int]) -> None:
+        """These were read to be appended once more; none: there is no room for them now."""
+        self._released = copies
+        self._do(self.machine.release_begun(offsets, self.host.clock.wall_ms()))
+        self.propose_soon()
+        self.schedule()
 
     # --- dead letters -----------------------------------------------------------------------------------------
 
@@ -218,6 +254,9 @@ class QueueReplica(Replica):
         now_ms = self.host.clock.wall_ms()
         self._linger_until_ms = 0
         self._appends.propose(self, now_ms)
+        if self._released:
+            self.append_own(self._released, now_ms)
+            self._released = []
         commands = self.machine.take_commands(now_ms)
         if commands:
             self.append_own(commands, now_ms, control=True)
@@ -235,6 +274,7 @@ class QueueReplica(Replica):
 
     def on_follow(self) -> None:
         self._appends.fail(self.raft.leader)
+        self._released = []
         self._do(self.machine.follow())
         if self._body_reader is not None:
             self._body_reader.clear()
@@ -264,11 +304,15 @@ class QueueReplica(Replica):
             if self.machine.is_fifo:
                 raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
             return
-        ids = 0
+        ids = scheduled = 0
         for body in request.bodies:
-            ids += _check_headers(body, self.machine.is_fifo)
-        if ids:
+            has_id, is_scheduled = _check_headers(body, self.machine.is_fifo)
+            ids += has_id
+            scheduled += is_scheduled
+        if ids or scheduled:
             uncommitted = self.log.log_end - self.applied + self._appends.gathered_records
+            if scheduled > self.machine.schedule_room(uncommitted):
+                raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
             if ids > self.machine.dedup_room(self.host.clock.wall_ms(), uncommitted):
                 raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
 
@@ -290,6 +334,8 @@ class QueueReplica(Replica):
             elif kind is queue_effects.DeadLetter:
                 # A turn later: its answer is an input to the machine, which has not returned from this one.
                 self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Release:
+                self.host.loop.call_soon(self._release, effect, self.raft.epoch)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:
                 self._answer(effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Fetch:
@@ -299,6 +345,11 @@ class QueueReplica(Replica):
                 refused: Token | None = effect.token  # type: ignore[assignment]
                 if refused is not None:
                     refused.connection.refuse(refused, StorageError(effect.code, effect.text))
+
+    def _release(self, effect: queue_effects.Release, epoch: int) -> None:
+        """A turn later, as with dead letters."""
+        if self.serving and self.raft.epoch == epoch:
+            release(self, effect)
 
     def _answer(self, effect: queue_effects.Answer) -> None:
         token: Token | None = effect.token  # type: ignore[assignment]
@@ -429,8 +480,8 @@ def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
     raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
 
 
-def _check_headers(body: bytes, is_fifo: bool) -> bool:
-    """Whether the message has a deduplication id. Raises StorageError."""
+def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
+    """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
     try:
         headers = dict(read_headers(body))
     except RecordError as error:
@@ -446,7 +497,10 @@ def _check_headers(body: bytes, is_fifo: bool) -> bool:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
     if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
-    return dedup_id is not None
+    due = headers.get(HEADER_DUE)
+    if (due is not None and not is_due_time(due)) or HEADER_RELEASED in headers:
+        raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
+    return dedup_id is not None, due is not None
 
 
 def _check_tags(tags: list[bytes]) -> tuple[bytes, ...]:

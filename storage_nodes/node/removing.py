@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from storage_nodes.limits import REMOVES_PER_CALL_MAX
 from storage_nodes.log.record_batch import iterate_bodies, read_header
-from storage_nodes.machines.queue.state import group_of
+from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import CodesReply, QueueRemoveRequest, encode_message

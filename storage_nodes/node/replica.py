@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Protocol, TypeVar
 
@@ -107,6 +107,7 @@ class Host(Protocol):
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
+    def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
     def peers_up(self) -> list[int]: ...
     def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
         """The replica's configuration in force is committed; perhaps said again after a restart."""

@@ -28,6 +28,8 @@ _QUEUE: dict[int, Callable[[QueueReplica, Token, bytes], None]] = {
     Opcode.PURGE: QueueReplica.purge,
     Opcode.QUEUE_STATS: QueueReplica.stats,
     Opcode.QUEUE_BROWSE: QueueReplica.browse,
+    Opcode.SCHEDULED: QueueReplica.scheduled,
+    Opcode.RESCHEDULE: QueueReplica.reschedule,
     Opcode.QUEUE_REMOVE: QueueReplica.remove,
     Opcode.PARKED_GROUPS: QueueReplica.parked_groups,
     Opcode.UNPARK: QueueReplica.unpark,
@@ -80,10 +82,8 @@ class RequestTable:
     def _require_room(self, replica: Replica) -> None:
         """Raises READ_ONLY where this node, or a majority of the group, has none; NOT_LEADER comes first."""
         replica.require_leader()
-        links = self._node.links
-        voters = replica.voters
-        full = [voter for voter in voters if links.is_read_only(voter)]
-        if self._node.node_id in full or len(full) > (len(voters) - 1) // 2:
+        full = self._node.nodes_without_room(replica.voters)
+        if full:
             nodes = ", ".join(map(str, full))
             text = f"the disk of node {nodes} is nearly full: no messages are taken until there is room"
             raise StorageError(ErrorCode.READ_ONLY, text)

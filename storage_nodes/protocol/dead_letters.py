@@ -5,18 +5,23 @@ Both make the same deduplication id, so that a message which both move at the sa
 
 from __future__ import annotations
 
+import msgspec
+
 from storage_nodes.protocol.messages import DeadSource, encode_message
 from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_RELEASED,
     Record,
     RecordError,
     decode_body,
     encode_body,
+    origin_offset,
 )
 
-_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DEDUP, HEADER_DEAD_SOURCE)
+_REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DUE, HEADER_RELEASED, HEADER_DEDUP, HEADER_DEAD_SOURCE)
 
 
 def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
@@ -26,6 +31,8 @@ def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
     except RecordError:
         record = Record(None, body, ())  # what a client sent as plain and is not: kept as it is
     headers = [header for header in record.headers if header[0] not in _REPLACED_HEADERS]
+    # The place that gave a scheduled message its id is where it was scheduled.
+    source = msgspec.structs.replace(source, offset=origin_offset(record.headers, source.offset))
     headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
     headers.append((HEADER_DEDUP, dead_letter_id(source.partition, source.offset)))
     return encode_body(record.value, record.key, headers)

@@ -47,6 +47,8 @@ class Opcode(enum.IntEnum):
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
     PARKED_GROUPS = 80
     UNPARK = 81
+    SCHEDULED = 82
+    RESCHEDULE = 83
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -316,6 +318,40 @@ class QueueBrowseReply(Message, frozen=True):
     messages: list[BrowsedMessage]
     next_offset: int
     log_end: int
+
+
+class ScheduledRequest(Message, frozen=True):
+    """Look at scheduled messages beyond (after_due_ms, after_offset), in the order in which they are due, those due by
+    until_ms."""
+
+    partition: int
+    messages_max: int
+    after_due_ms: int = -1
+    after_offset: int = -1
+    until_ms: int = 2**63 - 1
+
+
+class ScheduledMessage(Message, frozen=True):
+    offset: int
+    due_ms: int
+    body: bytes
+
+
+class ScheduledReply(Message, frozen=True):
+    """Look on beyond (last_due_ms, last_offset); a page may be empty and not the last."""
+
+    messages: list[ScheduledMessage]
+    last_due_ms: int
+    last_offset: int
+    more: bool
+
+
+class RescheduleRequest(Message, frozen=True):
+    """Changes are (offset, due_ms; 0 = cancel). Answered with a CodesReply: OK, or NOT_SCHEDULED for a message that is
+    due, gone, or never was scheduled, to which nothing happens."""
+
+    partition: int
+    changes: list[tuple[int, int]]
 
 
 class QueueRemoveRequest(Message, frozen=True):

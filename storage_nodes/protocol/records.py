@@ -21,9 +21,11 @@ from typing import NamedTuple
 
 # Clear headers that the queue machine understands. One byte each, because they are stored with every message.
 HEADER_DELAY_MS = b"d"  # ASCII decimal: not before append time + this many milliseconds
-HEADER_GROUP = b"g"  # message group id: messages of a FIFO queue that share it keep their order
+HEADER_GROUP = b"g"  # message group id: those of a FIFO queue that share it keep their order; fairness goes by it
 HEADER_DEDUP = b"u"  # deduplication id: a second message with it, within the window, is dropped
-HEADER_TAG = b"t"  # filter tag
+HEADER_TAG = b"t"  # receives may ask for messages with it
+HEADER_DUE = b"a"  # scheduled: due at this time, ASCII decimal, ms since the epoch; "+n": n ms after the append time
+HEADER_RELEASED = b"r"  # a scheduled message that became due, once more: "offset/due_ms" of where it was scheduled
 HEADER_DEAD_SOURCE = b"x"  # where a dead letter comes from: msgpack `DeadSource` of protocol/messages.py
 
 NO_HEADERS: tuple[tuple[bytes, bytes], ...] = ()
@@ -151,6 +153,17 @@ def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
     if at != size or len(headers) != count:
         raise RecordError("the headers do not end where the record does")
     return headers
+
+
+def origin_offset(headers: Sequence[tuple[bytes, bytes]], offset: int) -> int:
+    """Where a message that lies at `offset` was sent to: a scheduled one moved as it became due. Raises RecordError."""
+    for name, content in headers:
+        if name == HEADER_RELEASED:
+            origin = content.partition(b"/")[0]
+            if not origin.isdigit():
+                raise RecordError("where a scheduled message lay does not parse")
+            return int(origin)
+    return offset
 
 
 def _take(data: bytes | memoryview, at: int, length: int) -> tuple[bytes, int]:

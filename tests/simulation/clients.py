@@ -45,6 +45,7 @@ _REPLIES: dict[int, type[Any]] = {
     Opcode.CHANGE_VISIBILITY: CodesReply,
     Opcode.CONFIGURE: Empty,
     Opcode.UNPARK: CodesReply,
+    Opcode.RESCHEDULE: CodesReply,
     Opcode.CREATE_PARTITION: PartitionInfo,
     Opcode.DELETE_PARTITION: Empty,
     Opcode.MOVE_REPLICA: PartitionInfo,

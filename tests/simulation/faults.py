@@ -56,9 +56,13 @@ ONE_BY_ONE = {
     "storage_nodes.machines.cluster.planner.PLAN_PARTITIONS_MAX": 1,
     "storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
     "storage_nodes.machines.queue.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX": 12,
+    "storage_nodes.machines.queue.fifo_leader.PARKED_GROUPS_MAX": 1,
     "storage_nodes.machines.queue.fifo_state.ATTEMPTS_MAX": 2,
+    "storage_nodes.machines.queue.backlog.SIGHT_SHELVES_MAX": 2,
+    "storage_nodes.machines.stream.desk.CONSUMER_COMMANDS_PER_BATCH_MAX": 1,
+    "storage_nodes.machines.stream.desk.CONSUMER_FENCES_AT_ONCE_MAX": 1,
+    "storage_nodes.machines.stream.machine.STREAM_COMMANDS_LEFT_MAX": 5,
     "storage_nodes.machines.queue.state.DEAD_LETTERS_BY_AGE_MAX": 2,
-    "storage_nodes.node.queue_replica.FIFO_READ_AHEAD_BYTES_MAX": 500,
     "storage_nodes.node.queue_replica.FIFO_PARSED_BYTES_MAX": 1_000,
     "storage_nodes.node.bodies.BODY_CACHE_BYTES_MAX": 2_000,
 }
@@ -187,9 +191,8 @@ def draw_faults(chance: random.Random) -> Faults:
         managers=chance.choice([0, 0, 1, 2]), fifo=chance.random() < 0.25,
         wipe_rate=rate(0.01), stop_rate=rate(0.02), full_rate=rate(0.005),
         segment_rot_rate=rate(0.01), movers=chance.choice([0, 0, 1, 2]), receives_max=chance.choice([0, 0, 1, 3]),
-        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5,
+        consumers=chance.choice([0, 0, 0, 2, 4]), one_by_one=chance.random() < 0.5, keyed=chance.random() < 0.4,
         retry_kind=chance.choice([0, 0, 0, 1, 2, 3]), park_groups=chance.random() < 0.5, pauses=chance.random() < 0.25,
-        keyed=chance.random() < 0.4,
     )  # fmt: skip
 
 

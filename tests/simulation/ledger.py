@@ -32,6 +32,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     LEASED,
     PURGED,
+    RESCHEDULED,
     TIME_MS,
     UNPARKED,
     VISIBILITY_CHANGED,
@@ -46,7 +47,9 @@ from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
+    HEADER_DUE,
     HEADER_GROUP,
+    HEADER_RELEASED,
     decode_body,
 )
 from tests.simulation.group_book import GroupBook
@@ -304,23 +307,57 @@ class QueueBook:
         self.delivery: dict[int, int] = {}
         self.gone: dict[int, Gone] = {}
         self.purged: set[int] = set()
+        self.scheduled: dict[int, int] = {}  # offset -> due_ms
+        self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
+        self.releases: set[bytes] = set()
+        self.early: list[int] = []  # released before they were due, and not looked at yet
         self._deadline_ms: dict[int, int] = {}  # when the last lease ends
         self._last_purge_ms = -60_000
+        self._last_ms = 0  # by the log
 
     def fold(self, batch: bytes, epoch: int) -> None:
         header = read_header(batch)
         if not header.is_control:
+            self._last_ms = max(self._last_ms, header.timestamp_ms)
             for offset, body in iterate_bodies(batch):
                 self.bodies[offset] = body
                 self._note_source(offset, body, Gone(header.end_offset, epoch))
-                if any(name == HEADER_DELAY_MS for name, _ in decode_body(body).headers):
+                headers = dict(decode_body(body).headers)
+                if HEADER_DELAY_MS in headers:
                     self.delivery[offset] = 0
+                self._note_schedule(offset, body, headers, header.timestamp_ms, Gone(header.end_offset, epoch))
             return
         gone = Gone(header.end_offset, epoch)
         for _, body in iterate_bodies(batch):
             command = decode_command(body)
             if command is not None:
+                self._last_ms = max(self._last_ms, command[TIME_MS])
                 self._fold(command, gone)
+
+    def _note_schedule(
+        self, offset: int, body: bytes, headers: dict[bytes, bytes], time_ms: int, gone: Gone
+    ) -> None:
+        """A release takes the place of what is scheduled, for that time, or is nothing."""
+        if HEADER_DUE in headers:
+            due = headers[HEADER_DUE]
+            due_ms = int(due) + (time_ms if due.startswith(b"+") else 0)
+            if due_ms > time_ms and offset not in self.gone and not self._is_repeated(headers):
+                self.scheduled[offset] = due_ms
+        elif HEADER_RELEASED in headers:
+            origin, due_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
+            if decode_body(self.bodies[origin])[:2] == decode_body(body)[:2]:
+                self.releases.add(body)
+            if self.scheduled.get(origin) != due_ms:
+                self.gone[offset] = gone
+                return
+            del self.scheduled[origin]
+            self.gone[origin] = gone
+            self.origin[offset] = origin
+            if self._last_ms < due_ms:
+                self.early.append(offset)
+
+    def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
+        return False
 
     def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
         """A second copy of a dead letter is none, however it is named."""
@@ -334,7 +371,7 @@ class QueueBook:
         if kind == DEAD_LETTERED:
             for offset in command[FIRST_FIELD]:
                 if self.gone.setdefault(offset, gone) is gone:
-                    self.dead.append(offset)
+                    self.dead.append(self.origin.get(offset, offset))
         elif kind == ACQUIRED:
             for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
                 for at in range(0, len(fresh), 3):
@@ -359,8 +396,17 @@ class QueueBook:
             ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))
             for offset in (*command[FIRST_FIELD + 2], *(o for r in ranges for o in r)):
                 self.gone.setdefault(offset, gone)
+        elif kind == RESCHEDULED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 2):
+                offset, due_ms = flat[at], flat[at + 1]
+                if offset in self.scheduled and due_ms:
+                    self.scheduled[offset] = due_ms
+                elif self.scheduled.pop(offset, None) is not None:
+                    self.gone[offset] = gone
         elif kind == PURGED and command[3] - self._last_purge_ms >= 60_000:
             self._last_purge_ms = command[3]
+            self.scheduled.clear()
             for offset in self.bodies:
                 if offset not in self.gone:
                     self.gone[offset] = gone
@@ -398,13 +444,16 @@ class FifoBook(QueueBook):
             if offset in self.duplicates:
                 continue
             headers = dict(decode_body(body).headers)
-            original = self._originals.setdefault(headers[HEADER_DEDUP], offset)
+            original = self._originals.setdefault(headers.get(HEADER_DEDUP, b"release %d" % offset), offset)
             if original != offset:
                 self.duplicates[offset] = original
                 self.gone[offset] = Gone(header.end_offset, epoch)
-            else:
+            elif offset not in self.scheduled and (HEADER_RELEASED not in headers or offset in self.origin):
                 self.groups.setdefault(headers[HEADER_GROUP], []).append(offset)
                 self.group_of[offset] = headers[HEADER_GROUP]
+
+    def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
+        return headers[HEADER_DEDUP] in self._originals
 
     def waits_before(self, offset: int) -> list[int]:
         """Messages of the same group that must be gone before this one is handed out."""

@@ -196,6 +196,8 @@ class Oracle(LogOracle):
 
     def check_dead_letters(self, partition: int, book: QueueBook) -> None:
         """R30: a dead letter leaves its queue only when its copy is committed in the other one."""
+        if book.early:
+            self.fail("DUE", f"partition {partition}, offset {book.early[0]} was released before it was due")
         target = self.books.get(self._world.dead_partition)
         for offset in book.dead:
             if not isinstance(target, QueueBook) or (partition, offset) not in target.copies:
@@ -324,7 +326,7 @@ class Oracle(LogOracle):
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
         state = replica.machine.state
         total = state.fresh_count + len(state.live) + state.deleted + state.expired + state.purged
-        total += state.dead_lettered
+        total += state.dead_lettered + len(state.scheduled)
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
         committed = self.committed.get(replica.partition)

@@ -6,6 +6,7 @@ must never have had an effect.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
 from storage_nodes.model import Acks
@@ -15,11 +16,20 @@ from storage_nodes.protocol.messages import (
     DeleteRequest,
     Opcode,
     PurgeRequest,
+    RescheduleRequest,
     SendRequest,
     VisibilityMode,
 )
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
+from storage_nodes.protocol.records import (
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_TAG,
+    encode_body,
+)
 from tests.simulation.clients import RETRY_US, Client, Operation
+from tests.simulation.process import WALL_START_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -47,6 +57,9 @@ class Sender(Client):
         self._weak = self.random.random() < 0.15
         self._size = self.random.choice([10, 60, 300])
         self._delayed = self.may_delay and self.random.random() < 0.3
+        # Decisions about the schedule come from a source of their own: runs without one stay as they were.
+        self._scheduling = random.Random(f"{world.seed}-schedule-{number}")
+        self._schedules = self._scheduling.random() < 0.25
         self._keyed = self.has_keys and world.faults.keyed
 
     def next_message(self) -> None:
@@ -68,6 +81,8 @@ class Sender(Client):
             acks = Acks.ALL
         delayed = self._delayed and self.random.random() < 0.3
         due = [(HEADER_DELAY_MS, b"%d" % self.random.choice([1, 200, 1_500]))] if delayed else []
+        if self._schedules and self._scheduling.random() < 0.4:
+            delayed, due = True, [(HEADER_DUE, b"+%d" % self._scheduling.choice([1, 300, 2_500]))]
         filler = b"x" * self.random.randrange(self._size)
         bodies = [
             encode_body(
@@ -93,10 +108,19 @@ class Sender(Client):
         self.world.referee.send_ended(operation)
         if operation.outcome == "ok":
             self.acked += self._count
+            if self._schedules and self._scheduling.random() < 0.5:
+                self._reschedule(operation.reply.first_offset)
             self.at_leisure(self.random.randrange(self._pause_us), self.next_message)
         else:
             self.elsewhere(operation.reply)
             self.later(RETRY_US, self.send)
+
+    def _reschedule(self, offset: int) -> None:
+        """Cancel, or give another time, what may be scheduled there, may be due, and may never have been."""
+        now_ms = WALL_START_MS + self.world.scheduler.now_us // 1_000
+        due_ms = self._scheduling.choice([0, 0, 1, now_ms + 1_000])
+        request = RescheduleRequest(self._partition, [(offset + index, due_ms) for index in range(self._count)])
+        self.ask(Opcode.RESCHEDULE, request, 2_000_000, lambda _: None)
 
 
 class FifoSender(Sender):

@@ -18,6 +18,7 @@ from storage_nodes.protocol.messages import (
     DeleteRequest,
     ErrorReply,
     Opcode,
+    RescheduleRequest,
     SendReply,
     SendRequest,
     StreamReadReply,
@@ -25,7 +26,7 @@ from storage_nodes.protocol.messages import (
 )
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
-from tests.simulation.ledger import FifoBook, StreamBook, dead_source
+from tests.simulation.ledger import FifoBook, QueueBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
@@ -46,6 +47,7 @@ class Referee:
         self.delivered = 0
         self.read = 0
         self.duplicates = 0
+        self.cancelled = 0
         # (node, epoch, place) -> when it ends at the earliest, delivery
         self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
         self._changed: set[tuple[int, int]] = set()
@@ -117,6 +119,8 @@ class Referee:
             self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
+        elif operation.opcode == Opcode.RESCHEDULE:
+            self.check_reschedule_committed(request, reply)
         if operation.opcode in GROUP_OPCODES:
             self._world.group_referee.answered(operation, reply)
 
@@ -151,6 +155,15 @@ class Referee:
             if passed:
                 self._world.oracle.fail("I9 order in groups", f"offset {message.offset} before {sorted(passed)}")
             before.add(message.offset)
+
+    def check_reschedule_committed(self, request: RescheduleRequest, reply: CodesReply) -> None:
+        """I2: an acknowledged cancel is in the committed log, and its message never joined the queue."""
+        book = self._world.book(request.partition)
+        for (offset, due_ms), code in zip(request.changes, reply.codes, strict=True):
+            if code == ErrorCode.OK and not due_ms:
+                self.cancelled += 1
+                if offset not in book.gone or offset in book.origin.values():
+                    self._world.oracle.fail("I2 cancel is committed", f"offset {offset} was cancelled, it is not gone")
 
     def check_stream_read(self, request: StreamReadRequest | GroupReadRequest, reply: StreamReadReply) -> None:
         """I7: what is read is committed, as it was sent, in order and without gaps but for what retention took."""
@@ -268,8 +281,10 @@ class Referee:
                 self._world.oracle.fail("I2 acked is kept", f"partition {partition}, offset {offset}")
 
     def _was_sent(self, body: bytes) -> bool:
-        """By a client, or as the dead letter of a message that a client sent: the same value and key."""
+        """By a client, or as the release or the dead letter of a message that a client sent: the same value and key."""
         if body in self.attempts:
+            return True
+        if any(isinstance(book, QueueBook) and body in book.releases for book in self._world.oracle.books.values()):
             return True
         source = dead_source(body)
         original = self._bodies(source[0]).get(source[1]) if source is not None else None

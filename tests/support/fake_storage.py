@@ -29,6 +29,8 @@ from storage_nodes.protocol.messages import (
     QueueBrowseReply,
     QueueConfig,
     QueueStats,
+    ScheduledMessage,
+    ScheduledReply,
     SendReply,
     VisibilityMode,
     encode_message,
@@ -37,6 +39,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEAD_SOURCE,
     HEADER_DEDUP,
     HEADER_DELAY_MS,
+    HEADER_DUE,
     HEADER_GROUP,
     HEADER_TAG,
     decode_body,
@@ -53,6 +56,7 @@ class _Stored:
         self.group = group
         self.sent_ms = sent_ms
         self.visible_ms = visible_ms
+        self.scheduled = False
         self.delivery = 0
         self.first_received_ms = 0
 
@@ -74,6 +78,7 @@ class FakeStorage:
         self.fail_with: ErrorCode | None = None
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
+        self.page_max = 1_000  # scheduled messages that a partition shows at a time
         self.polls = 0
         self._arrived = asyncio.Event()
 
@@ -101,7 +106,10 @@ class FakeStorage:
                     continue
                 self.duplicates[(partition, headers[HEADER_DEDUP])] = (len(log), now_ms + 300_000)
             delay_ms = int(headers.get(HEADER_DELAY_MS, b"0"))
-            log.append(_Stored(body, now_ms, now_ms + delay_ms, headers.get(HEADER_GROUP) if fifo else None))
+            due = headers.get(HEADER_DUE, b"")
+            visible_ms = int(due) + (now_ms if due.startswith(b"+") else 0) if due else now_ms + delay_ms
+            log.append(_Stored(body, now_ms, visible_ms, headers.get(HEADER_GROUP) if fifo else None))
+            log[-1].scheduled = bool(due)
         self._arrived.set()
         return SendReply(first, now_ms, duplicates)
 
@@ -116,6 +124,8 @@ class FakeStorage:
     ) -> AcquireReply:
         assert max_messages >= (0 if attempt else 1)
         log = self._log("acquire", partition)
+        if self.configs.get(partition, QueueConfig()).paused and not wait_ms:
+            return AcquireReply(EPOCH, [])
         self._bury(partition, log)
         messages = self._again(partition, attempt, visibility_ms) or self._take(log, max_messages, visibility_ms, tags)
         if messages and attempt:
@@ -215,6 +225,35 @@ class FakeStorage:
         log[:] = [None] * len(log)
         return count
 
+    async def scheduled(
+        self, partition: int, messages_max: int, after: tuple[int, int] = (-1, -1), until_ms: int = 2**63 - 1
+    ) -> ScheduledReply:
+        log = self._log("scheduled", partition)
+        found = sorted(
+            (one.visible_ms, offset, one.body)
+            for offset, one in enumerate(log)
+            if one is not None and one.scheduled and self._now_ms() < one.visible_ms <= until_ms
+        )
+        found = [one for one in found if one[:2] > after]
+        shown = found[: min(messages_max, self.page_max)]
+        last = shown[-1][:2] if shown else after
+        messages = [ScheduledMessage(offset, due_ms, body) for due_ms, offset, body in shown]
+        return ScheduledReply(messages, *last, len(found) > len(shown))
+
+    async def reschedule(self, partition: int, changes: Sequence[tuple[int, int]]) -> list[ErrorCode]:
+        log = self._log("reschedule", partition)
+        codes = []
+        for offset, due_ms in changes:
+            one = log[offset] if offset < len(log) else None
+            if one is None or not one.scheduled or one.visible_ms <= self._now_ms():
+                codes.append(ErrorCode.NOT_SCHEDULED)
+                continue
+            codes.append(ErrorCode.OK)
+            one.visible_ms = due_ms
+            if not due_ms:
+                log[offset] = None
+        return codes
+
     async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
         self._log("parked_groups", partition)
         page = [one for one in self.parked if one.group > after][:groups_max]
@@ -290,8 +329,14 @@ class FakeStorage:
             record = decode_body(stored.body)
             source = encode_message(
                 DeadSource(
-                    partition, offset, stored.sent_ms, stored.first_received_ms, stored.delivery,
-                    DeathReason.MAX_RECEIVES, stored.visible_ms, config.max_receives,
+                    partition,
+                    offset,
+                    stored.sent_ms,
+                    stored.first_received_ms,
+                    stored.delivery,
+                    DeathReason.MAX_RECEIVES,
+                    stored.visible_ms,
+                    config.max_receives,
                 )
             )
             body = encode_body(record.value, record.key, [*record.headers, (HEADER_DEAD_SOURCE, source)])
@@ -365,8 +410,20 @@ def queue_record(
     account_key = keyring.new_account_key(account_id)
     data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
     return QueueRecord(
-        account_id, name, queue_uuid, list(partitions), state, attributes or {}, name.endswith(".fifo"), account_key,
-        data_keys, 1_700_000_000_000, 1_700_000_001_000, 1, list(borrowed_keys), list(layout),
+        account_id,
+        name,
+        queue_uuid,
+        list(partitions),
+        state,
+        attributes or {},
+        name.endswith(".fifo"),
+        account_key,
+        data_keys,
+        1_700_000_000_000,
+        1_700_000_001_000,
+        1,
+        list(borrowed_keys),
+        list(layout),
     )
 
 

@@ -10,9 +10,11 @@ from django.utils import timezone
 
 from api import limits
 from api.queues import actions, moving, redrive
-from api.queues.models import MessageMoveTask, Queue
+from api.queues.models import MessageMoveTask, MoveStatus, Queue
+from frontend.sqs.asks import AttributeIn
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_TAG, decode_body
 from tests.support.control_plane import Caller, new_caller
 from tests.support.frontend_plane import Clock
 from tests.support.move_scene import Scene, StorageCluster
@@ -204,6 +206,17 @@ def test_move_task_takes_letters_back_to_their_source(scene: Scene) -> None:
     assert (shown["Status"], shown["ApproximateNumberOfMessagesMoved"]) == ("COMPLETED", 3)
 
 
+def test_move_task_out_of_a_paused_queue_waits_for_its_resumption(scene: Scene) -> None:
+    dead_letters(scene)
+    change = {"Penstock.Paused": "true"}
+    scene.caller.sqs("SetQueueAttributes", QueueName="dead", Attributes=change)
+    task = run(scene, start(scene))
+    assert (task.status, task.moved) == (MoveStatus.RUNNING, 0)
+    scene.caller.sqs("SetQueueAttributes", QueueName="dead", Attributes={"Penstock.Paused": ""})
+    task = run(scene, task)
+    assert (task.status, task.moved) == (MoveStatus.COMPLETED, 3)
+
+
 def test_move_task_to_another_queue_gives_new_ids(scene: Scene) -> None:
     dead_letters(scene)
     before = {message.message_id for message in scene.receive("dead", visibility_s=1)}
@@ -215,6 +228,21 @@ def test_move_task_to_another_queue_gives_new_ids(scene: Scene) -> None:
     assert [message.content.body for message in moved] == ["m0", "m1", "m2"]
     assert before.isdisjoint(message.message_id for message in moved)
     assert listed(scene)[0]["DestinationArn"] == scene.arn("elsewhere")
+
+
+def test_message_that_is_moved_keeps_its_tag(scene: Scene) -> None:
+    scene.create("dead")
+    scene.create("orders", RedrivePolicy=scene.redrive("dead"))
+    tag = AttributeIn(data_type="String", string_value="red")
+    scene.send("orders", "m", message_attributes={"Penstock.Tag": tag})
+    scene.receive("orders", visibility_s=1)
+    scene.clock.now_s += 2
+    assert scene.receive("orders") == []
+    assert run(scene, start(scene)).status == "COMPLETED"
+    (partition,) = Queue.objects.get(name="orders").partitions
+    stored = scene.storage.logs[partition][-1]
+    assert stored is not None
+    assert dict(decode_body(stored.body).headers)[HEADER_TAG] == b"red"
 
 
 def test_fifo_move_keeps_the_group_its_order_and_the_old_id(scene: Scene) -> None:

@@ -17,6 +17,7 @@ from api.queues import moving
 from frontend.crypto.envelope import EnvelopeError
 from frontend.routing.parts import check_taken
 from frontend.routing.queues import QueueView
+from frontend.sqs.extensions import is_paused
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply
 from storage_nodes.protocol.records import RecordError
@@ -53,8 +54,11 @@ class LeaseSlice(Slice):
         return Step(moved)
 
     def _source_is_empty(self) -> Step:
-        """Done, unless a worker that died holds some: those will be seen once its leases have run out. Of a FIFO queue
-        that gets other partitions only the former ones were looked at."""
+        """Done, unless a worker that died holds some: those will be seen once its leases have run out. A paused queue
+        gives nothing before it is resumed, and is not empty for that. Of a FIFO queue that gets other partitions only
+        the former ones were looked at."""
+        if is_paused(self.source.record.attributes):
+            return Step(wait_ms=limits.MOVE_RETRY_MS)
         routes = self.source.routes
         is_partial = routes is not None and bool(routes.former)
         stats = [] if self.claim.steady and not is_partial else self.stats()

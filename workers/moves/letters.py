@@ -93,7 +93,8 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
         content = msgspec.structs.replace(letter.opened.content, dedup_id="")
         return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
     dead = letter.dead
-    old_id = ids.of(leased.partition, offset) if dead is None else ids.of(dead.partition, dead.offset)
+    origin = offset if letter.origin is None else letter.origin
+    old_id = ids.of(leased.partition, origin) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
     return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
 

@@ -1,6 +1,6 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, scalars, runs, ahead, dedup, groups, config]
+    [version, scalars, runs, ahead, dedup, groups, config, scheduled]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -12,10 +12,13 @@
     dedup    see dedup.py
     groups   see fifo_state.py; empty for a standard queue
     config   the fields of a QueueConfig, by position
+    scheduled  see schedule.py: offsets, their due times, due times, their offsets, each as 8 bytes little-endian; empty
+             where nothing is scheduled
 
-Version 2 had no last field, but retention_ms and in_flight_max before `sent` among the scalars, and fifo,
-dedup_window_ms, max_receives and dead_letter_partition after `purged`. Version 1 had the first twelve of these scalars
-in place of the second field, and ended with `ahead` as single offsets, each less the one before.
+Of version 3 `scheduled` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max before
+`sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`. Version 1
+had the first twelve of these scalars in place of the second field, and ended with `ahead` as single offsets, each less
+the one before.
 
 Equal states give equal bytes: replicas can be compared by their checkpoints.
 """
@@ -29,6 +32,7 @@ import msgspec
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
+from storage_nodes.machines.queue.schedule import Schedule
 
 VERSION = 3
 SCALARS = 12
@@ -59,6 +63,7 @@ class Checkpoint(NamedTuple):
     dedup: list[Any]
     groups: list[Any]
     config: list[Any]
+    scheduled: Schedule
 
     @property
     def is_fifo(self) -> bool:
@@ -66,9 +71,9 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups, config = checkpoint
+    scalars, live, ahead, dedup, groups, config, scheduled = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config])
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config, scheduled.pack()])
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -79,10 +84,11 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or len(fields) != 7 or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or len(fields) not in (7, 8) or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
-        _, scalars, runs, ahead, dedup, groups, config = fields
-        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config)
+        _, scalars, runs, ahead, dedup, groups, config, *scheduled = fields
+        schedule = Schedule.unpack(*scheduled)
+        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -100,7 +106,7 @@ def _of_version_2(
     scalars: list[int], live: Live, ahead: OffsetRanges, dedup: list[Any], groups: list[Any]
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
-    return Checkpoint([*scalars[:5], *scalars[7:12], *scalars[16:]], live, ahead, dedup, groups, config)
+    return Checkpoint([*scalars[:5], *scalars[7:12], *scalars[16:]], live, ahead, dedup, groups, config, Schedule())
 
 
 def _pack_runs(live: Live) -> list[int]:

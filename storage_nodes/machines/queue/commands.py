@@ -26,6 +26,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                              again  offsets delivered before, or delayed ones that are due
                              fresh  flat (offset, sent_ms)..., messages never delivered before
     8 DEAD_LETTERED        offsets of messages that stand, committed, in the dead-letter queue
+   16 RESCHEDULED          flat (offset, due_ms; 0 = cancelled)... of scheduled messages
    19 REMOVED              offsets (-1 = no message), whether they stand in the dead-letter queue; leases do not count
    20 UNPARKED             FIFO: groups that are handed out again; none named = all of them
 
@@ -51,6 +52,7 @@ from storage_nodes.limits import (
     RECEIPTS_PER_CALL_MAX,
     RECORD_BYTES_MAX,
     REMOVES_PER_CALL_MAX,
+    SCHEDULE_CHANGES_PER_CALL_MAX,
     TAG_BYTES_MAX,
     UNPARK_GROUPS_MAX,
 )
@@ -64,6 +66,7 @@ PURGED = 5
 CONFIGURED = 6
 LEASED = 7
 DEAD_LETTERED = 8
+RESCHEDULED = 16
 REMOVED = 19
 UNPARKED = 20
 
@@ -95,7 +98,9 @@ _LEASED_BYTES_MAX = (LEASED_ITEMS_MAX + ACQUIRE_MESSAGES_MAX) * (GROUP_BYTES_MAX
 _DEAD_LETTERED_BYTES_MAX = DEAD_LETTERS_PER_MOVE_MAX * 9
 _DELETED_BYTES_MAX = _ITEMS_MAX * 18
 _CHANGED_BYTES_MAX = _ITEMS_MAX * 27
-_SINGLE_BYTES_MAX = 200 + max(UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3), 9 * REMOVES_PER_CALL_MAX)
+_SINGLE_BYTES_MAX = 200 + max(
+    UNPARK_GROUPS_MAX * (GROUP_BYTES_MAX + 3), 9 * REMOVES_PER_CALL_MAX, 18 * SCHEDULE_CHANGES_PER_CALL_MAX
+)
 _EXPIRED_BYTES_MAX = (EXPIRED_PER_COMMAND_MAX + READ_AHEAD_MESSAGES_MAX) * 18
 _BATCH_BYTES_MAX = (
     max(_ACQUIRED_BYTES_MAX, _LEASED_BYTES_MAX)

@@ -120,8 +120,14 @@ class Fetch(NamedTuple):
     from_offset: int
 
 
+class Release(NamedTuple):
+    """These (due_ms, offset) are due: append them once more, in this order, and say so with `release_begun`."""
+
+    messages: list[tuple[int, int]]
+
+
 class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
-Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter
+Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release

@@ -10,8 +10,7 @@ are promises to callers and use the wall clock alone.
 from __future__ import annotations
 
 import heapq
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -23,6 +22,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
@@ -33,6 +33,7 @@ from storage_nodes.machines.queue.commands import (
     KIND,
     PURGED,
     REMOVED,
+    RESCHEDULED,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -54,6 +55,8 @@ from storage_nodes.machines.queue.effects import (
 )
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
+from storage_nodes.machines.queue.releases import Releases
+from storage_nodes.machines.queue.removals import Removals
 from storage_nodes.machines.queue.staging import Staging, Taken
 from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
 from storage_nodes.machines.queue.waiters import Waiters
@@ -89,6 +92,7 @@ class Leader:
         "_time_ms",
         "_waiters",
         "_window",
+        "releases",
     )
 
     def __init__(self, state: QueueState, term: int) -> None:
@@ -105,9 +109,9 @@ class Leader:
         self._moving: list[int] = []  # dead letters whose move is under way
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
-        # REMOVED commands under way, in order: messages held for them, groups of those that nobody had received.
-        self._removals: deque[tuple[list[int], Mapping[int, bytes]]] = deque()
+        self._removals = Removals()
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -128,11 +132,7 @@ class Leader:
         picks = self._pick(messages_max, visibility_ms, time_ms)
         if picks:
             effects.append(Deliver(token, picks))
-        elif (
-            wait_until_ms == 0
-            and self.in_flight_count >= self._state.config.in_flight_max
-            and not self._is_paused
-        ):
+        elif not (wait_until_ms or self._is_paused) and self.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
         else:
             effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
@@ -160,9 +160,8 @@ class Leader:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
-        for offset, delivery, _ in changes:
-            if delivery > 0:
-                self._leases.hold(offset)
+        for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
+            self._leases.hold(offset)
         self._staging.changed(changes, token)
         return self._settle([], time_ms)
 
@@ -170,26 +169,19 @@ class Leader:
         return self._single([PURGED], token, self._advance(now_ms))
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
-        """`offsets` are distinct and of messages, -1 in the place of what is none. `groups` is for FIFO queues: the
-        group of each that was never handed out."""
-        if self._is_overloaded:
-            return [overloaded(token)]
-        if not set(self._moving).isdisjoint(offsets):
-            return [Refuse(token, ErrorCode.OVERLOADED, "the message is on its way to the dead-letter queue")]
-        # Until the fold has decided they neither become available nor move as dead letters. What is available already
-        # may still be handed out.
-        leases, live = self._leases, self._state.live
-        held = [offset for offset in offsets if offset in live and not leases.is_ready(offset)]
-        for offset in held:
-            leases.hold(offset)
-        leases.dead.difference_update(held)
-        self._removals.append((held, groups))
+        if self._is_overloaded or not set(self._moving).isdisjoint(offsets):
+            return [overloaded(token)]  # or a dead letter is on its way: it will have gone
+        self._removals.begin(offsets, groups, self._leases, self._state.live)
         return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         # A pause begins here, so that nothing is handed out once it is answered: leases of FIFO queues take a while.
         self._pauses_staged += config.paused and not self._is_overloaded
         return self._single([CONFIGURED, *config_fields(config)], token, self._time_ms)
+
+    def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
+        flat = [number for change in changes for number in change]
+        return self._single([RESCHEDULED, flat], token, self._advance(now_ms))
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
@@ -251,7 +243,7 @@ class Leader:
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self.releases.next_ms()]
         if self._waiters:
             due_ms.append(self._waiters.next_deadline_ms())
         if self._waiters or self._leases.receives_max:
@@ -273,7 +265,7 @@ class Leader:
         return QueueStats(
             fresh + leases.ready_count,
             self.in_flight_count,
-            leases.delayed,
+            leases.delayed + len(state.scheduled),
             oldest_ms,
             *self._count_groups(),
             state.duplicates,
@@ -302,7 +294,9 @@ class Leader:
         for offset in noted.delayed if noted is not None else ():
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
-        if not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
+        if noted is not None and noted.released:
+            self.releases.folded(noted.released)
+        elif not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
             return []  # nothing to settle: the fast way of a queue that only fills
         return self._settle([], self._advance(now_ms))
 
@@ -337,14 +331,13 @@ class Leader:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
             self._moving = []
+        elif kind == RESCHEDULED:
+            codes = state.fold_rescheduled(command)
+            effects += [Answer(asker.token, codes) for asker in taken.askers]
         elif kind == REMOVED:
-            offsets = command[FIRST_FIELD]
-            held, groups = self._removals.popleft()
-            for released in held:
-                self._leases.release(released)
-            self._leases.expire(offsets)
+            groups = self._removals.end(command[FIRST_FIELD], self._leases)
             codes = state.fold_removed(command)
-            self._window_removed(offsets, groups)
+            self._window_removed(command[FIRST_FIELD], groups)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
@@ -372,7 +365,7 @@ class Leader:
     def is_idle(self) -> bool:
         """Nothing here that the replicated state does not say as well."""
         state = self._state
-        held = state.fresh_count or state.live or self._waiters or self._probes
+        held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
         return not held and self._fetching < 0 and self._staging.is_settled
 
     @property
@@ -403,6 +396,8 @@ class Leader:
             self._serve(effects, time_ms)
         if self._leases.dead or self._move_again_ms:
             self._move_dead(effects, time_ms)
+        if state.scheduled and (release := self.releases.due(time_ms)) is not None:
+            effects.append(release)
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
         if self._fetching < 0 and not self._fetch_again_ms and (from_offset := self._wanted_offset()) >= 0:
@@ -520,9 +515,7 @@ class Leader:
         for offset in self._moving:
             died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
             receives_max = self._leases.receives_max
-            letters.append(
-                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max)
-            )
+            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max))
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
@@ -581,16 +574,3 @@ class Leader:
             if flat[at + 1] > 0:
                 self._leases.release(flat[at])
         effects += answers_of(codes, askers)
-
-
-def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
-    """To each asker its own share of a command's codes."""
-    at = 0
-    for token, count in askers:
-        if token is not None:
-            yield Answer(token, codes[at : at + count])
-        at += count
-
-
-def overloaded(token: Token) -> Refuse:
-    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

@@ -30,6 +30,8 @@ from storage_nodes.limits import (
     RECEIVES_MAX,
     RETENTION_MS_MAX,
     RETENTION_MS_MIN,
+    SCHEDULE_MS_MAX,
+    SCHEDULED_MESSAGES_MAX,
 )
 from storage_nodes.machines.queue.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.commands import (
@@ -42,6 +44,7 @@ from storage_nodes.machines.queue.commands import (
     LEASED,
     PURGED,
     REMOVED,
+    RESCHEDULED,
     TIME_MS,
     UNPARKED,
     VISIBILITY_CHANGED,
@@ -138,7 +141,7 @@ class QueueMachine:
         assert self._term == _NOT_LEADING, "leads already"
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
-        if self.state.live or self.state.fresh_count:
+        if self.state.live or self.state.fresh_count or self.state.scheduled:
             return self._desk().start(now_ms)
         return []
 
@@ -226,6 +229,18 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
         return self._desk().configure(token, config)
 
+    def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
+        """Changes are (offset, due_ms; 0 = cancel) of scheduled messages; answered with a code each, after commit."""
+        if self._term < 0:
+            return [_not_leader(token)]
+        if any(not 0 <= due_ms <= now_ms + SCHEDULE_MS_MAX for _, due_ms in changes):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "due_ms is out of range")]
+        return self._desk().reschedule(token, changes, now_ms)
+
+    def scheduled_page(self, after: tuple[int, int], count_max: int, until_ms: int) -> list[tuple[int, int]]:
+        """(due_ms, offset) of scheduled messages beyond `after`, in the order in which they are due."""
+        return self.state.scheduled.page(after, count_max, until_ms)
+
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
         """Hand parked groups out again; none named = all of them."""
         if self._term < 0:
@@ -261,6 +276,13 @@ class QueueMachine:
         """Answer to DeadLetter: none of them was moved, and (is_final) none ever will be."""
         return self._leader.move_failed(is_final, now_ms) if self._leader is not None else []
 
+    def release_begun(self, offsets: Sequence[int], now_ms: int) -> list[Effect]:
+        """Answer to Release: these, the first of them, were appended once more; none: try again later."""
+        if self._leader is None:
+            return []
+        self._leader.releases.begun(offsets, max(now_ms, self.state.last_ms))
+        return self._leader.tick(now_ms)
+
     def tick(self, now_ms: int) -> list[Effect]:
         return self._leader.tick(now_ms) if self._leader is not None else []
 
@@ -285,6 +307,10 @@ class QueueMachine:
         """How many messages with deduplication ids may be appended, when so many are on their way already."""
         return DEDUP_IDS_MAX - self.state.dedup.count_at(max(now_ms, self.state.last_ms)) - uncommitted
 
+    def schedule_room(self, uncommitted: int) -> int:
+        """How many messages may still be scheduled, when so many are on their way already."""
+        return SCHEDULED_MESSAGES_MAX - len(self.state.scheduled) - uncommitted
+
     def look_at(self, offset: int, now_ms: int) -> tuple[MessageState, int, int, int] | None:
         """(state, delivery, deadline_ms, sent_ms, 0 = that of its batch) of a message, None for one that is gone.
 
@@ -293,6 +319,9 @@ class QueueMachine:
         state = self.state
         entry = state.live.get(offset)
         if entry is None:
+            due_ms = state.scheduled.due_ms(offset)
+            if due_ms is not None:
+                return MessageState.DELAYED, 0, due_ms, 0
             waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
             return (MessageState.WAITING, 0, 0, 0) if waits else None
         deadline_ms, delivery, _, sent_ms = entry
@@ -310,6 +339,7 @@ class QueueMachine:
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
+        delayed += len(state.scheduled)
         totals = (state.duplicates, state.dead_lettered, state.parked_count)
         return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
 
@@ -382,6 +412,8 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_leased(command)
     elif kind == DEAD_LETTERED:
         state.fold_dead_lettered(command)
+    elif kind == RESCHEDULED:
+        state.fold_rescheduled(command)
     elif kind == REMOVED:
         state.fold_removed(command)
     elif kind == UNPARKED:

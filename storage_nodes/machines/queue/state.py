@@ -4,20 +4,28 @@
     live            messages that were handed out and not deleted, and delayed messages (which may stand beyond the
                     cursor)
     deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
-                    they were delayed and overtook the cursor
+                    they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
+    scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
     dedup           deduplication ids within their window; a message that repeats one is dropped as it arrives
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
     keyed_end       no message at or beyond it has a group or a tag
 
-So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids, and a range in `deleted_ahead`
-for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold exact:
+A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
+from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
+whose message is not scheduled, or not for that time (it was cancelled or rescheduled before in the log, or released
+already), is nothing. So a release happens once, whatever leaders did.
+
+So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
+`deleted_ahead` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold
+exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
 Conservation, at the end of every entry:
-    sent = fresh_count + len(live) + deleted + expired + purged + dead_lettered     (duplicates are not sent)
+    sent = fresh_count + len(live) + len(scheduled) + deleted + expired + purged + dead_lettered
+                                                       (duplicates are not sent, nor are releases)
 
 `fifo_state.py` is the same for FIFO queues.
 """
@@ -31,32 +39,23 @@ import msgspec
 
 from storage_nodes.limits import (
     DEAD_LETTERS_BY_AGE_MAX,
-    DELAY_MS_MAX,
-    GROUP_BYTES_MAX,
     PURGE_INTERVAL_MS,
-    TAG_BYTES_MAX,
+    SCHEDULE_MS_MAX,
 )
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
-from storage_nodes.machines.queue.effects import NO_KEY, Key
+from storage_nodes.machines.queue.effects import Key
+from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
+from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
+from storage_nodes.machines.queue.schedule import Schedule
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_DEDUP,
-    HEADER_DELAY_MS,
-    HEADER_GROUP,
-    HEADER_TAG,
-    RecordError,
-    read_headers,
-)
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-_DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 
 
 def config_fields(config: QueueConfig) -> list[Any]:
@@ -74,16 +73,18 @@ def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
 class Noted:
     """What the fold read in the headers of one data batch, by offset."""
 
-    __slots__ = ("delayed", "duplicates", "groups", "keys")
+    __slots__ = ("delayed", "duplicates", "groups", "keys", "released", "set_aside")
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
         self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
-        self.groups: dict[int, bytes] = {}  # of all but the duplicates
+        self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
+        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
+        self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
         self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
 
     def not_fresh(self) -> list[int]:
-        return sorted([*self.delayed, *(offset for offset, _ in self.duplicates)])
+        return sorted([*self.delayed, *self.set_aside, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:
@@ -108,6 +109,7 @@ class QueueState:
         "purged",
         "received",
         "retry",
+        "scheduled",
         "sent",
     )
 
@@ -120,6 +122,7 @@ class QueueState:
         self.live: Live = {}
         self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
         self.dedup = DedupWindow(config.dedup_window_ms)
+        self.scheduled = Schedule()
         self.keys: dict[int, Key] = {}
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
@@ -144,8 +147,11 @@ class QueueState:
         time_ms = self.last_ms
         dedup = None
         for offset, body in records:
-            delay_ms, group, dedup_id, dead_source, tag = machine_headers(body)
-            if self.config.closed:
+            delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(body)
+            if release:  # no new message: it passes where the partition was closed since it was sent
+                if not self._fold_release(offset, release, noted):
+                    continue
+            elif self.config.closed:
                 noted.duplicates.append((offset, self._fold_refused(dedup_id, offset, time_ms)))
                 continue
             if dedup_id:
@@ -157,6 +163,9 @@ class QueueState:
                     self._fold_duplicate(offset)
                     noted.duplicates.append((offset, original))
                     continue
+            if due and self._fold_scheduled(offset, due, sent_ms):
+                noted.set_aside.append(offset)
+                continue
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
                 noted.delayed.append(offset)
@@ -186,6 +195,29 @@ class QueueState:
             return False
         self._fold_delayed(offset, arrived_ms, min(source.sent_ms, arrived_ms), b"")
         return True
+
+    def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
+        """Whether it is due later than now."""
+        due_ms = due_time_ms(due, sent_ms)
+        if due_ms <= sent_ms:
+            return False
+        self.scheduled.add(offset, due_ms)
+        self.fresh_count -= 1
+        self.deleted_ahead.add(offset, offset + 1)
+        return True
+
+    def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
+        """Whether the record at `offset` is a message now, that which was scheduled."""
+        source, due_ms = source_of_release(release)
+        noted.released.append(source)
+        self.sent -= 1
+        if self.scheduled.due_ms(source) == due_ms:
+            self.scheduled.remove(source)
+            return True
+        self.fresh_count -= 1
+        self.deleted_ahead.add(offset, offset + 1)
+        noted.set_aside.append(offset)
+        return False
 
     def _fold_duplicate(self, offset: int) -> None:
         self.sent -= 1
@@ -235,7 +267,7 @@ class QueueState:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
         if keys:
-            self._take_keys(keys[0])
+            take_keys(self.keys, live, keys[0])
         self._move_cursor(cursor)
 
     def fold_deleted(self, command: Command) -> list[int]:
@@ -264,7 +296,7 @@ class QueueState:
                 ahead.append(offset)
         self.deleted += deleted
         if self.keys:
-            self._drop_keys(command[FIRST_FIELD][::2])
+            drop_keys(self.keys, self.live, command[FIRST_FIELD][::2])
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
@@ -313,7 +345,7 @@ class QueueState:
                     self.deleted_ahead.add(offset, offset + 1)
         self.expired += expired
         if self.keys:
-            self._drop_keys(offsets)
+            drop_keys(self.keys, self.live, offsets)
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
@@ -321,10 +353,11 @@ class QueueState:
         now_ms = command[TIME_MS]
         if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
-        count = self.fresh_count + len(self.live)
+        count = self.fresh_count + len(self.live) + len(self.scheduled)
         self.purged += count
         self.fresh_count = 0
         self.live.clear()
+        self.scheduled.clear()
         self.keys.clear()
         self.last_purge_ms = now_ms
         self._move_cursor(offset)
@@ -347,15 +380,31 @@ class QueueState:
                 self.deleted_ahead.add(offset, offset + 1)
         self.dead_lettered += len(moved)
         if self.keys:
-            self._drop_keys(moved)
+            drop_keys(self.keys, self.live, moved)
         return moved
+
+    def fold_rescheduled(self, command: Command) -> list[ErrorCode]:
+        """One code a change. What is not scheduled any more is due, or gone: nothing happens to it."""
+        latest_ms = command[TIME_MS] + SCHEDULE_MS_MAX
+        codes: list[ErrorCode] = []
+        fields = iter(command[FIRST_FIELD])
+        for offset, due_ms in zip(fields, fields, strict=True):
+            if not self.scheduled.remove(offset):
+                codes.append(ErrorCode.NOT_SCHEDULED)
+                continue
+            codes.append(ErrorCode.OK)
+            if due_ms:
+                self.scheduled.add(offset, min(due_ms, latest_ms))
+            else:
+                self.deleted += 1
+        return codes
 
     def fold_removed(self, command: Command) -> list[ErrorCode]:
         """Messages go by their offsets, leased or not; one code each. The leader names offsets of messages only."""
         offsets, moved = command[FIRST_FIELD : FIRST_FIELD + 2]
         codes = [ErrorCode.OK if self._remove(offset) else ErrorCode.UNKNOWN_RECORD for offset in offsets]
         if self.keys:
-            self._drop_keys(offsets)
+            drop_keys(self.keys, self.live, offsets)
         count = codes.count(ErrorCode.OK)
         if moved:
             self.dead_lettered += count
@@ -367,8 +416,8 @@ class QueueState:
 
     @property
     def held_count(self) -> int:
-        """Messages of whatever state."""
-        return self.fresh_count + len(self.live)
+        """Messages of whatever state, those that are due another day too."""
+        return self.fresh_count + len(self.live) + len(self.scheduled)
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""
@@ -376,7 +425,9 @@ class QueueState:
             ahead = self.deleted_ahead
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
-        return bool(self.live) and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1))
+        if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
+            return True
+        return self.scheduled.any_between(base_offset, last_offset)
 
     def due_ms(self, offset: int, entry: Entry) -> int:
         """When a message in `live` is available: at the end of its lease, or a pause later."""
@@ -396,7 +447,9 @@ class QueueState:
 
     def low_watermark(self) -> int:
         """No message stands below it. O(in flight)."""
-        return min(self.cursor, min(self.live)) if self.live else self.cursor
+        low = min(self.cursor, min(self.live)) if self.live else self.cursor
+        scheduled = self.scheduled.first_offset()
+        return low if scheduled is None else min(low, scheduled)
 
     def checkpoint(self) -> bytes:
         scalars = [
@@ -412,11 +465,12 @@ class QueueState:
                 self.dedup.pack(),
                 self._pack_groups(),
                 config_fields(self.config),
+                self.scheduled,
             )
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.live, self.deleted_ahead = checkpoint.live, checkpoint.ahead
+        self.live, self.deleted_ahead, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
@@ -430,44 +484,21 @@ class QueueState:
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
-    def _take_keys(self, flat: list[Any]) -> None:
-        """Of the messages just leased; some may be gone."""
-        live, keys = self.live, self.keys
-        fields = iter(flat)
-        for group, tag, ranges in zip(fields, fields, fields, strict=True):
-            key = (group, tag)
-            ends = iter(ranges)
-            for first, last in zip(ends, ends, strict=True):
-                for offset in range(first, last + 1):
-                    if offset in live:
-                        keys[offset] = key
-
-    def _drop_keys(self, offsets: Iterable[int]) -> None:
-        """These may have left `live`."""
-        live, keys = self.live, self.keys
-        for offset in offsets:
-            if offset not in live:
-                keys.pop(offset, None)
-
     def _pack_groups(self) -> list[Any]:
         """[keyed_end, flat (group, tag, flat (gap, length)...)...]; empty once it says nothing any more."""
         if self.keyed_end <= self.cursor and not self.keys:
             return []
-        of_key: dict[Key, OffsetRanges] = {}
-        for offset in sorted(self.keys):
-            of_key.setdefault(self.keys[offset], OffsetRanges()).add(offset, offset + 1)
-        return [self.keyed_end, [field for key in sorted(of_key) for field in (*key, of_key[key].pack())]]
+        return [self.keyed_end, pack_keys(self.keys)]
 
     def _unpack_groups(self, packed: list[Any]) -> None:
         self.keyed_end, flat = packed or (0, ())
-        self.keys = {}
-        fields = iter(flat)
-        for group, tag, ranges in zip(fields, fields, fields, strict=True):
-            self.keys.update(dict.fromkeys(OffsetRanges.unpack(ranges), (group, tag)))
+        self.keys = unpack_keys(flat)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _remove(self, offset: int) -> bool:
+        if self.scheduled.remove(offset):
+            return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:
                 self.deleted_ahead.add(offset, offset + 1)
@@ -503,38 +534,3 @@ class QueueState:
         self.cursor = cursor
         if self.deleted_ahead:
             self.deleted_ahead.drop_below(cursor)
-
-
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter, tag), empty where absent or senseless."""
-    delay_ms = 0
-    group = dedup_id = dead_source = tag = b""
-    try:
-        headers = read_headers(body)
-    except RecordError:
-        return 0, b"", b"", b"", b""
-    for name, content in headers:
-        if name == HEADER_GROUP:
-            group = content[:GROUP_BYTES_MAX]
-        elif name == HEADER_DEDUP:
-            dedup_id = content
-        elif name == HEADER_DELAY_MS and _is_number(content):
-            delay_ms = min(int(content), DELAY_MS_MAX)
-        elif name == HEADER_DEAD_SOURCE:
-            dead_source = content
-        elif name == HEADER_TAG:
-            tag = content[:TAG_BYTES_MAX]
-    return delay_ms, group, dedup_id, dead_source, tag
-
-
-def group_of(body: bytes) -> bytes:
-    return machine_headers(body)[1]
-
-
-def key_of(body: bytes) -> Key:
-    _, group, _, _, tag = machine_headers(body)
-    return (group, tag) if group or tag else NO_KEY
-
-
-def _is_number(content: bytes) -> bool:
-    return content.isdigit() and len(content) <= _DELAY_DIGITS_MAX + 1

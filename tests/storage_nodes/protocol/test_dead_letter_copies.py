@@ -11,6 +11,7 @@ from storage_nodes.protocol.records import (
     HEADER_DEDUP,
     HEADER_DELAY_MS,
     HEADER_GROUP,
+    HEADER_TAG,
     decode_body,
     encode_body,
 )
@@ -22,12 +23,12 @@ def letter_copy(partition: int, body: bytes) -> bytes:
 
 
 def test_copy_keeps_the_message_and_replaces_what_would_hold_it_back() -> None:
-    headers = [(HEADER_GROUP, b"g"), (HEADER_DELAY_MS, b"5000"), (HEADER_DEDUP, b"theirs"), (b"other", b"kept")]
+    headers = [(HEADER_GROUP, b"g"), (HEADER_TAG, b"red"), (HEADER_DELAY_MS, b"5000"), (HEADER_DEDUP, b"theirs")]
     copy = decode_body(letter_copy(3, encode_body(b"value", b"key", headers)))
     assert (copy.key, copy.value) == (b"key", b"value")
     named = dict(copy.headers)
     assert len(named) == len(copy.headers) and named.keys() == {
-        HEADER_GROUP, HEADER_DEDUP, HEADER_DEAD_SOURCE, b"other",
+        HEADER_GROUP, HEADER_TAG, HEADER_DEDUP, HEADER_DEAD_SOURCE,
     }  # fmt: skip
     assert named[HEADER_DEDUP] == dead_letter_id(3, 70)
     source = msgspec.msgpack.decode(named[HEADER_DEAD_SOURCE], type=DeadSource)

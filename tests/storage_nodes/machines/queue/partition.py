@@ -27,11 +27,20 @@ from storage_nodes.machines.queue.effects import (
     Pick,
     Propose,
     Refuse,
+    Release,
 )
+from storage_nodes.machines.queue.headers import group_of, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import group_of, key_of
+from storage_nodes.node.scheduled import released_copy
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
-from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_GROUP, HEADER_TAG, encode_body
+from storage_nodes.protocol.records import (
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_TAG,
+    encode_body,
+)
 
 NOW_MS = 1_700_000_000_000
 VISIBILITY_MS = 30_000
@@ -56,6 +65,8 @@ class Partition:
         self.moves: list[DeadLetter] = []  # under way
         self.fetches: list[Fetch] = []
         self.holds_fetches = False
+        self.releases: list[Release] = []
+        self.holds_releases = False
         self.is_proposed = False
         if leads:
             self.start_epoch()
@@ -101,6 +112,19 @@ class Partition:
             bodies.append(encode_body(b"body", headers=headers))
         return self.append(bodies, plain=False)
 
+    def schedule(self, due: bytes, count: int = 1, group: bytes = b"", dedup_id: bytes = b"") -> range:
+        """Scheduled messages; `due` as in HEADER_DUE."""
+        headers = [(HEADER_DUE, due)]
+        headers += [(HEADER_GROUP, group)] if group else []
+        headers += [(HEADER_DEDUP, dedup_id)] if dedup_id else []
+        return self.append([encode_body(b"body", headers=headers)] * count, plain=False)
+
+    def body(self, offset: int) -> bytes:
+        for header, batch in self.log:
+            if header.base_offset <= offset <= header.last_offset:
+                return dict(iterate_bodies(batch))[offset]
+        raise AssertionError(f"there is no offset {offset}")
+
     def send_tagged(self, *messages: tuple[bytes, bytes], delay_ms: int = 0) -> range:
         """Messages as (group, tag), empty where there is none."""
         bodies = []
@@ -139,6 +163,7 @@ class Partition:
         """The other replica leads; what was staged and not committed is lost."""
         self.fetches.clear()
         self.moves.clear()
+        self.releases.clear()
         self.perform(self.leader.follow())
         self.is_proposed = False
         self.leader_index = 1 - self.leader_index
@@ -166,6 +191,9 @@ class Partition:
             elif isinstance(effect, DeadLetter):
                 assert not self.moves, "one move at a time"
                 self.moves.append(effect)
+            elif isinstance(effect, Release):
+                assert not self.releases, "one slice at a time"
+                self.releases.append(effect)
             elif isinstance(effect, Refuse):
                 self._answered(effect.token)
                 self.refused[effect.token] = effect
@@ -175,6 +203,15 @@ class Partition:
                 self.is_proposed = True
         if not self.holds_fetches:
             self.run_fetches()
+        if not self.holds_releases:
+            self.run_releases()
+
+    def run_releases(self) -> None:
+        while self.releases:
+            due = self.releases.pop().messages
+            copies = [released_copy(self.body(offset), offset, due_ms) for due_ms, offset in due]
+            self.perform(self.leader.release_begun([offset for _, offset in due], self.now_ms))
+            self.append(copies, plain=False)
 
     def run_fetches(self) -> None:
         while self.fetches:
@@ -225,6 +262,9 @@ class Partition:
     def change(self, token: Hashable, changes: list[tuple[int, int, int]]) -> None:
         self.perform(self.leader.change_visibility(token, changes, self.now_ms))
 
+    def reschedule(self, token: Hashable, changes: list[tuple[int, int]]) -> None:
+        self.perform(self.leader.reschedule(token, changes, self.now_ms))
+
     def purge(self, token: Hashable) -> None:
         self.perform(self.leader.purge(token, self.now_ms))
 
@@ -249,7 +289,7 @@ class Partition:
         assert checkpoint == self.follower.checkpoint()
         state = self.leader.state
         gone = state.deleted + state.expired + state.purged + state.dead_lettered
-        assert state.sent == state.fresh_count + len(state.live) + gone
+        assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + gone
         assert state.cursor <= state.log_end == self.end
         assert not any(offset < state.cursor for offset in state.deleted_ahead)
         assert self.leader.is_fifo or not any(offset in state.live for offset in state.deleted_ahead)

@@ -10,6 +10,7 @@ from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.state import config_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig
+from storage_nodes.protocol.records import decode_body, origin_offset
 from storage_nodes.protocol.spreading import partition_of_group
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 
@@ -86,6 +87,46 @@ def test_close_survives_the_leader_and_the_checkpoint(partition: Partition) -> N
     assert restored.state.dedup.find(b"1", partition.now_ms) == first
 
 
+def test_scheduled_message_of_before_the_close_is_delivered_when_due_and_holds_the_partition_until_deleted(
+    partition: Partition,
+) -> None:
+    (first,) = partition.schedule(b"+5000", group=b"g", dedup_id=b"1")
+    assert close(partition) == 1, "what is scheduled is not gone"
+    partition.fail_over()
+    (again,) = partition.schedule(b"+9000", group=b"g", dedup_id=b"1")
+    (other,) = partition.schedule(b"+9000", group=b"g", dedup_id=b"2")
+    assert partition.duplicates == {again: first, other: NOT_TAKEN}
+    assert partition.counts() == (0, 0, 1)
+    partition.pass_ms(5_000)
+    assert partition.counts() == (1, 0, 0)
+    assert len(partition.duplicates) == 2, "its release is no message that is refused"
+    partition.acquire("due")
+    partition.commit()
+    (pick,) = partition.delivered["due"]
+    assert origin_offset(decode_body(partition.body(pick.offset)).headers, pick.offset) == first
+    assert close(partition) == 1
+    partition.delete("d", receipts_of(partition.delivered["due"]))
+    partition.commit()
+    assert close(partition) == 0
+    partition.check()
+
+
+def test_scheduled_message_that_is_cancelled_holds_a_closed_partition_no_longer(partition: Partition) -> None:
+    first, second = partition.schedule(b"+5000", 2, group=b"g")
+    close(partition)
+    partition.reschedule("cancel", [(first, 0)])
+    partition.reschedule("move", [(second, partition.now_ms + 100)])
+    partition.commit()
+    assert partition.answers["cancel"] == partition.answers["move"] == [ErrorCode.OK]
+    assert close(partition) == 1
+    partition.pass_ms(100)
+    assert partition.counts() == (1, 0, 0)
+    partition.purge("purge")
+    partition.commit()
+    assert close(partition) == 0
+    partition.check()
+
+
 def test_partition_that_was_closed_stays_closed(partition: Partition) -> None:
     close(partition)
     partition.perform(partition.leader.configure("late", OPEN))
@@ -102,8 +143,8 @@ def test_routes_of_dead_letters_stand_in_the_checkpoint_and_older_ones_have_none
     restored = QueueMachine()
     restored.restore(blob)
     assert restored.state.config == config and isinstance(restored.state.config.dead_letter_groups, tuple)
-    *before, fields = msgspec.msgpack.decode(blob)
-    older = decode_checkpoint(msgspec.msgpack.encode([*before, fields[:-2]]))
+    *before, fields, scheduled = msgspec.msgpack.decode(blob)
+    older = decode_checkpoint(msgspec.msgpack.encode([*before, fields[:-2], scheduled]))
     assert config_of(older.config, QueueConfig()) == msgspec.structs.replace(config, dead_letter_groups=())
 
 

@@ -134,15 +134,29 @@ def test_waiting_consumer_gets_the_message_behind_a_removed_delayed_one() -> Non
     assert partition.counts() == (0, 1, 0)
 
 
-def test_remove_from_a_queue_with_groups_leaves_no_group_in_flight_and_the_rest() -> None:
+def test_standard_queue_with_groups_forgets_what_was_removed() -> None:
     partition = Partition()
-    sent = partition.send_tagged(*[(b"g", b"")] * 6)
-    partition.acquire("lease", 3)
+    offsets = partition.send_keyed((b"g", b""), (b"g", b""), (b"h", b""), (b"", b""))
+    leased = offsets_of(partition.acquire("lease", 1))
     partition.commit()
-    partition.change("back", [(sent[2], 1, 0)])
+    assert removed(partition, [*leased, offsets[2]]) == [OK, OK]
+    assert not set(leased) & partition.leader.state.keys.keys() and partition.counts() == (2, 0, 0)
+    assert partition.leader.stats(partition.now_ms).groups == 0, "nothing of any group is in flight"
+    rest = offsets_of(partition.acquire("rest"))
     partition.commit()
-    assert removed(partition, [sent[0], sent[2], sent[4]]) == [OK, OK, OK]
-    assert partition.leader.stats(partition.now_ms).groups == 1  # sent[1]
-    assert removed(partition, [sent[1]], "last") == [OK]
-    assert partition.leader.stats(partition.now_ms).groups == 0 and not partition.leader.state.keys
-    assert offsets_of(partition.acquire("rest", 10)) == [sent[3], sent[5]]
+    assert sorted([*rest, *leased, offsets[2]]) == list(offsets)
+    partition.fail_over()
+    partition.check()
+    assert removed(partition, rest, "the rest") == [OK] * len(rest)
+    assert partition.counts() == (0, 0, 0) and not partition.leader.state.keys
+
+
+def test_message_that_two_remove_at_once_is_counted_once() -> None:
+    partition = Partition()
+    (offset,) = partition.send(1, delay_ms=60_000)
+    partition.remove("one", [offset])
+    partition.remove("two", [offset])
+    partition.commit()
+    assert (partition.answers["one"], partition.answers["two"]) == ([OK], [GONE])
+    partition.send(1)
+    assert partition.counts() == (1, 0, 0)

@@ -6,6 +6,7 @@ import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, HEADER_TAG, encode_body
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 
 RED, BLUE, NONE = (b"", b"red"), (b"", b"blue"), (b"", b"")
@@ -192,4 +193,17 @@ def test_tag_per_consumer_wakes_each_with_his_own(partition: Partition) -> None:
     sent = partition.send_tagged(*[(b"", b"%d" % number) for number in range(500)])
     assert [offsets_of(partition.delivered[number]) for number in range(500)] == [[offset] for offset in sent]
     partition.commit()
+    partition.check()
+
+
+def test_scheduled_message_wakes_its_tag_when_it_is_released(partition: Partition) -> None:
+    due = b"%d" % (partition.now_ms + 3_000)
+    body = encode_body(b"body", headers=[(HEADER_DUE, due), (HEADER_GROUP, b"g"), (HEADER_TAG, b"red")])
+    partition.append([body], plain=False)
+    assert partition.acquire("early", tags=(b"red",)) == []
+    partition.acquire("red", wait_ms=10_000, tags=(b"red",))
+    partition.pass_ms(4_000)
+    partition.commit()
+    (pick,) = partition.delivered["red"]
+    assert partition.leader.state.keys == {pick.offset: (b"g", b"red")}
     partition.check()

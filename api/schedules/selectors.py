@@ -1,0 +1,16 @@
+"""Reading schedules, always as one account."""
+
+from __future__ import annotations
+
+from api.queues.models import QueueState
+from api.schedules.models import Schedule
+
+
+def schedule_of(account_id: str, queue_name: str, name: str) -> Schedule | None:
+    rows = Schedule.objects.filter(queue__account_id=account_id, queue__name=queue_name, name=name)
+    return rows.exclude(queue__state__in=(QueueState.DELETING, QueueState.DELETED)).first()
+
+
+def schedules_of(queue_id: int, after: str, limit: int) -> list[Schedule]:
+    """By name, from the first one behind `after` on."""
+    return list(Schedule.objects.filter(queue_id=queue_id, name__gt=after).order_by("name")[:limit])

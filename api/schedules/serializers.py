@@ -1,0 +1,74 @@
+"""JSON of schedules. The message of one is taken in and never shown."""
+
+from __future__ import annotations
+
+from rest_framework import serializers
+
+from api import limits
+from api.schedules.actions import Wish
+from api.schedules.models import Schedule
+
+
+class ScheduleAttributeSerializer(serializers.Serializer):
+    """A message attribute; the value of a Binary one is base64."""
+
+    type = serializers.CharField(default="String")
+    value = serializers.CharField(trim_whitespace=False)
+
+
+class ScheduleRequestSerializer(serializers.Serializer):
+    """`cron` has five fields, or six with the seconds in front; `time_zone` is a name of the tz database."""
+
+    name = serializers.CharField(max_length=limits.SCHEDULE_NAME_CHARACTERS_MAX)
+    cron = serializers.CharField(max_length=limits.CRON_CHARACTERS_MAX)
+    time_zone = serializers.CharField(max_length=limits.ZONE_CHARACTERS_MAX, default="UTC")
+    body = serializers.CharField(trim_whitespace=False, max_length=limits.REQUEST_BYTES_MAX)
+    attributes = serializers.DictField(child=ScheduleAttributeSerializer(), required=False)
+    group = serializers.CharField(required=False, allow_null=True, default=None)
+    enabled = serializers.BooleanField(default=True)
+
+    def wish(self) -> Wish:
+        given = self.validated_data
+        attributes = {name: (one["type"], one["value"]) for name, one in given.get("attributes", {}).items()}
+        return Wish(
+            given["name"], given["cron"], given["time_zone"], given["body"], attributes, given["group"],
+            given["enabled"],
+        )  # fmt: skip
+
+
+class ScheduleSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    cron = serializers.CharField()
+    time_zone = serializers.CharField(source="zone")
+    group = serializers.CharField(allow_null=True)
+    enabled = serializers.BooleanField()
+    next_at = serializers.DateTimeField(allow_null=True)
+    last_at = serializers.DateTimeField(allow_null=True, source="last_tick_at")
+    fired = serializers.IntegerField()
+    gaps = serializers.IntegerField(source="missed")
+    last_error = serializers.CharField(allow_null=True)
+    created_at = serializers.DateTimeField()
+    modified_at = serializers.DateTimeField()
+
+    def to_representation(self, instance: Schedule) -> dict[str, object]:
+        when = serializers.DateTimeField()
+        last = instance.last_tick_at
+        return {
+            "name": instance.name,
+            "cron": instance.cron,
+            "time_zone": instance.zone,
+            "group": instance.group or None,
+            "enabled": instance.enabled,
+            "next_at": when.to_representation(instance.next_tick_at) if instance.enabled else None,
+            "last_at": None if last is None else when.to_representation(last),
+            "fired": instance.fired,
+            "gaps": instance.missed,
+            "last_error": instance.last_error or None,
+            "created_at": when.to_representation(instance.created_at),
+            "modified_at": when.to_representation(instance.modified_at),
+        }
+
+
+class SchedulePageSerializer(serializers.Serializer):
+    schedules = ScheduleSerializer(many=True)
+    next_page_token = serializers.CharField(allow_null=True)

@@ -1,0 +1,83 @@
+"""What the fold reads in the headers of a message. One that makes no sense counts as absent: it is folded anyway."""
+
+from __future__ import annotations
+
+from storage_nodes.limits import DELAY_MS_MAX, GROUP_BYTES_MAX, SCHEDULE_MS_MAX, TAG_BYTES_MAX
+from storage_nodes.machines.queue.effects import NO_KEY, Key
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    HEADER_TAG,
+    RecordError,
+    read_headers,
+)
+
+_DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
+_TIME_DIGITS_MAX = 15
+
+
+def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of),
+    empty where absent or senseless."""
+    delay_ms = 0
+    group = dedup_id = dead_source = tag = due = release = b""
+    try:
+        headers = read_headers(body)
+    except RecordError:
+        return 0, b"", b"", b"", b"", b"", b""
+    for name, content in headers:
+        if name == HEADER_GROUP:
+            group = content[:GROUP_BYTES_MAX]
+        elif name == HEADER_DEDUP:
+            dedup_id = content
+        elif name == HEADER_DELAY_MS and _is_number(content):
+            delay_ms = min(int(content), DELAY_MS_MAX)
+        elif name == HEADER_DEAD_SOURCE:
+            dead_source = content
+        elif name == HEADER_DUE:
+            due = content
+        elif name == HEADER_RELEASED:
+            release = content
+        elif name == HEADER_TAG:
+            tag = content[:TAG_BYTES_MAX]
+    return delay_ms, group, dedup_id, dead_source, tag, due, release
+
+
+def group_of(body: bytes) -> bytes:
+    return machine_headers(body)[1]
+
+
+def is_due_time(content: bytes) -> bool:
+    """Is this what HEADER_DUE may hold?"""
+    return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
+
+
+def release_header(offset: int, due_ms: int) -> bytes:
+    """Content of HEADER_RELEASED."""
+    return b"%d/%d" % (offset, due_ms)
+
+
+def due_time_ms(due: bytes, sent_ms: int) -> int:
+    """Content of HEADER_DUE as a time, that of its append where it is senseless."""
+    if not is_due_time(due):
+        return sent_ms
+    return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)
+
+
+def source_of_release(content: bytes) -> tuple[int, int]:
+    """(offset, due_ms); what leaders wrote themselves."""
+    offset, _, due_ms = content.partition(b"/")
+    return int(offset), int(due_ms)
+
+
+def key_of(body: bytes) -> Key:
+    _, group, _, _, tag, _, _ = machine_headers(body)
+    return (group, tag) if group or tag else NO_KEY
+
+
+def _is_number(content: bytes) -> bool:
+    return content.isdigit() and len(content) <= _DELAY_DIGITS_MAX + 1

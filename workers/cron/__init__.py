@@ -1,0 +1,1 @@
+"""Ticks of schedules become messages."""
