@@ -234,6 +234,7 @@ class QueueStats(Message, frozen=True):
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
     `parked_groups` are held. On standard queues `groups` are those with messages in flight,
     `noisy_groups` those of them that are noisy now, `noisy_waiting` messages of such groups that others go before.
+    `scheduled` messages are delayed ones that have a due time of their own.
     """
 
     waiting: int
@@ -247,6 +248,7 @@ class QueueStats(Message, frozen=True):
     parked_groups: int = 0
     noisy_groups: int = 0
     noisy_waiting: int = 0
+    scheduled: int = 0
 
 
 class ParkedGroupsRequest(Message, frozen=True):

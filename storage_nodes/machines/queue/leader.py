@@ -271,6 +271,7 @@ class Leader:
             state.duplicates,
             state.dead_lettered,
             state.parked_count,
+            scheduled=len(state.scheduled),
         )
 
     def start(self, now_ms: int) -> list[Effect]:

@@ -339,9 +339,10 @@ class QueueMachine:
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
-        delayed += len(state.scheduled)
+        scheduled = len(state.scheduled)
         totals = (state.duplicates, state.dead_lettered, state.parked_count)
-        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
+        waiting = state.fresh_count + len(ready)
+        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
 
     def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
         """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""

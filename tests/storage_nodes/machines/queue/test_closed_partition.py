@@ -96,9 +96,9 @@ def test_scheduled_message_of_before_the_close_is_delivered_when_due_and_holds_t
     (again,) = partition.schedule(b"+9000", group=b"g", dedup_id=b"1")
     (other,) = partition.schedule(b"+9000", group=b"g", dedup_id=b"2")
     assert partition.duplicates == {again: first, other: NOT_TAKEN}
-    assert partition.counts() == (0, 0, 1)
+    assert partition.counts() == (0, 0, 1) and partition.leader.stats(partition.now_ms).scheduled == 1
     partition.pass_ms(5_000)
-    assert partition.counts() == (1, 0, 0)
+    assert partition.counts() == (1, 0, 0) and partition.leader.stats(partition.now_ms).scheduled == 0
     assert len(partition.duplicates) == 2, "its release is no message that is refused"
     partition.acquire("due")
     partition.commit()
