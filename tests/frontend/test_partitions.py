@@ -370,3 +370,50 @@ def test_layout_of_a_change_under_way_is_read_right() -> None:
     assert routes.receivable_partitions() == [2]
     assert [former.partitions for former in routes.former] == [(2,), (1,)]
     assert routes.sequence_base(3) == 2 * 10**16 and routes.sequence_base(1) == 0
+
+
+# --- scheduled messages ---
+
+
+async def test_scheduled_messages_of_a_batch_are_named_by_their_partitions(front: Installation) -> None:
+    fifo(front, FOUR)
+    delay = {"Penstock.DelaySeconds": {"type": "Number", "value": "60"}}
+    batch = [
+        {"body": f"{partition}", "group": group_at(partition), "deduplication_id": f"{partition}", "attributes": delay}
+        for partition in (2, 3, 4, 5)
+    ]
+    batch.append({"body": "now", "group": "g", "deduplication_id": "now"})
+    url = "/v1/queues/line.fifo"
+    sent = (await front.rest(f"{url}/messages", {"messages": batch})).json["messages"]
+    assert ["sequence_number" in one for one in sent] == [False] * 4 + [True], "its place is not known before"
+    assert ["schedule_id" in one for one in sent] == [True] * 4 + [False]
+    again = (await front.rest(f"{url}/messages", {"messages": batch})).json["messages"]
+    assert again == sent, "a repeat is named as its original"
+    front.storage.calls.clear()
+    cancelled = await front.rest(f"{url}/scheduled/cancel", {"ids": [sent[2]["schedule_id"]]})
+    assert cancelled.json == {"done": 1, "failed": []} and calls(front) == [("reschedule", 4)]
+    listed = (await front.rest(f"{url}/scheduled", method="GET")).json["messages"]
+    assert [one["schedule_id"] for one in listed] == [sent[n]["schedule_id"] for n in (0, 1, 3)]
+
+
+async def test_scheduled_message_that_is_repeated_after_a_change_is_its_original(front: Installation) -> None:
+    fifo(front, [PartitionRecord(1)])
+    ask = {"body": "x", "group": "g", "deduplication_id": "1", "delay_ms": 60_000}
+    sent = (await front.rest("/v1/queues/line.fifo/messages", ask)).json
+    former = PartitionRecord(1, generation=0, closed=True)
+    fifo(front, [former, *(PartitionRecord(one, generation=1, per_group=True) for one in (2, 3))])
+    again = (await front.rest("/v1/queues/line.fifo/messages", ask)).json
+    assert again == sent and "sequence_number" not in again
+    assert not front.storage.logs[2] and not front.storage.logs[3]
+
+
+async def test_scheduled_messages_of_a_standard_queue_are_named_by_their_partitions(front: Installation) -> None:
+    spread(front, [PartitionRecord(1), PartitionRecord(2)])
+    url = "/v1/queues/orders"
+    batches = [
+        (await front.rest(f"{url}/messages", {"body": "x", "delay_ms": 60_000})).json for _ in range(2)
+    ]
+    front.storage.calls.clear()
+    ids = [one["schedule_id"] for one in batches]
+    assert (await front.rest(f"{url}/scheduled/cancel", {"ids": ids})).json["done"] == 2
+    assert sorted(calls(front)) == [("reschedule", 1), ("reschedule", 2)]
