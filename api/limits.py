@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from frontend.limits import MOVE_MESSAGES_PER_S_MAX, MOVE_TASKS_LISTED_MAX
+from frontend.limits import (
+    FIFO_GENERATIONS_MAX,
+    FIFO_PARTITIONS_DEFAULT,
+    MOVE_MESSAGES_PER_S_MAX,
+    MOVE_TASKS_LISTED_MAX,
+    PARTITIONS_PER_LEVEL_MAX,
+    PARTITIONS_PER_QUEUE_MAX,
+    PRIORITY_LEVELS_MAX,
+)
 from storage_nodes.limits import BROWSE_MESSAGES_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, REMOVES_PER_CALL_MAX
 
-__all__ = ["MOVE_MESSAGES_PER_S_MAX", "MOVE_TASKS_LISTED_MAX"]
+__all__ = [
+    "FIFO_GENERATIONS_MAX",
+    "FIFO_PARTITIONS_DEFAULT",
+    "MOVE_MESSAGES_PER_S_MAX",
+    "MOVE_TASKS_LISTED_MAX",
+    "PARTITIONS_PER_LEVEL_MAX",
+    "PARTITIONS_PER_QUEUE_MAX",
+    "PRIORITY_LEVELS_MAX",
+]
 
 # --- requests -----------------------------------------------------------------------------------------------
 PRINCIPAL_AGE_MS_MAX = 60_000
@@ -49,7 +65,9 @@ REDRIVE_CHAIN_MAX = 16
 # waits at most 14 days in each queue of a chain.
 BORROWED_KEYS_MAX = 5_000
 BORROWED_KEY_DAYS = 60
-PARTITIONS_PER_QUEUE = 1
+# A closed partition is looked at so often, until it is empty; its deduplication ids are waited for a little longer.
+DRAIN_CHECK_MS = 2_000
+DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
 QUEUE_NAME_REST_S = 60
 QUEUE_READY_WAIT_MS_MAX = 15_000

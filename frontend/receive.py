@@ -28,7 +28,7 @@ from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_co
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from frontend.sqs.arns import format_arn
-from frontend.sqs.fifo import check_attempt, sequence_number
+from frontend.sqs.fifo import check_attempt
 from frontend.sqs.tags import check_filter
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -145,9 +145,11 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
     try:
         if not wait_ms:
             with plane.storage_calls:
-                return await poll_partitions(plane.storage, queue.partitions, poll)
+                return await poll_partitions(plane.storage, queue.partitions, poll, queue.routes)
         with plane.polls:
-            return await poll_while_connected(plane.storage, queue.partitions, poll, receive, plane.parked)
+            return await poll_while_connected(
+                plane.storage, queue.partitions, poll, receive, plane.parked, queue.routes
+            )
     except StorageError as error:
         if error.code == ErrorCode.OVER_LIMIT and tags:
             raise Refusal("OverLimit", f"The filter finds nothing now: {error.message}.") from None
@@ -191,7 +193,7 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         record = queue.record
         source = format_arn(plane.region, record.account_id, record.name if letter.lender is None else letter.lender)
     if queue.fifo is not None:
-        sequence = sequence_number(message.offset)
+        sequence = queue.sequence_number(found.partition, message.offset)
     if queue.fifo is None and dead is not None:
         sent_ms = dead.sent_ms
     return Received(

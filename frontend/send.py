@@ -7,8 +7,8 @@
     throttle        limits/gcra.py                account, key, queue
     validate        sqs/validation.py             size, characters, attributes    -> drafts
     encrypt         crypto/envelope.py            AES-256-GCM per message         -> message id, envelope
-    store           storage_nodes.client          to one partition; returns when a majority has fsynced, or as
-                                                  `Penstock.Acks` asks
+    store           storage_nodes.client          to one partition, or each message to its own (routing/partitioner.py);
+                                                  returns when a majority has fsynced, or as `Penstock.Acks` asks
     number          crypto/message_ids.py         FIFO: id and sequence number from the offset
     answer, meter   the way in again
 
@@ -18,6 +18,7 @@ asked for.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,15 +28,16 @@ from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
-from frontend.routing.partitioner import choose_partition
+from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
+from frontend.routing.parts import Part, PartitionClosed, parts_by_group, probe_body
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
-from frontend.sqs.fifo import sequence_number
+from frontend.sqs.priority import check_priority
 from frontend.sqs.scheduling import check_due
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import SendReply
+from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
 
 if TYPE_CHECKING:
@@ -56,13 +58,17 @@ async def send_message(plane: Plane, caller: Principal, address: Address, fields
     queue = await queue_to_send_to(plane, caller, address)
     throttle(plane, caller, queue)
     draft = _draft(plane, queue, fields)
+    if queue.numbers_messages or queue.routes is not None:
+        outcome = (await _send_routed(plane, caller, queue, [fields], [draft]))[0]
+        if isinstance(outcome, Refusal):
+            raise outcome
+        return outcome
     message_id, body = encrypt(caller, queue, draft)
-    partition, reply = await store(plane, queue, [body], not draft.headers, draft.acks)
+    partition = queue.partitions[0]
+    reply = await store(plane, queue, partition, [body], not draft.headers, draft.acks)
     plane.meters.count("messages_sent")
     sent = Sent(message_id, draft)
-    if draft.due:
-        sent = name_scheduled(plane, queue, [sent], partition, reply)[0]
-    return number(plane, queue, [sent], reply)[0] if queue.numbers_messages else sent
+    return name_scheduled(plane, queue, partition, [sent], reply)[0] if draft.due else sent
 
 
 async def send_messages(
@@ -73,6 +79,8 @@ async def send_messages(
     throttle(plane, caller, queue)
     drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
     check_batch_size(drafts)
+    if queue.numbers_messages or queue.routes is not None:
+        return await _send_routed(plane, caller, queue, batch, drafts)
     outcomes: list[Sent | Refusal] = []
     bodies: list[bytes] = []
     plain = True
@@ -87,17 +95,115 @@ async def send_messages(
         plain = plain and not draft.headers
         acks = max(acks, draft.acks)
     if bodies:
-        partition, reply = await store(plane, queue, bodies, plain, acks)
+        partition = queue.partitions[0]
+        reply = await store(plane, queue, partition, bodies, plain, acks)
         plane.meters.count("messages_sent", len(bodies))
-        if any(isinstance(draft, Draft) and draft.due for draft in drafts):
-            named = iter(
-                name_scheduled(plane, queue, [one for one in outcomes if isinstance(one, Sent)], partition, reply)
-            )
-            outcomes = [one if isinstance(one, Refusal) else next(named) for one in outcomes]
-        if queue.numbers_messages:
-            numbered = iter(number(plane, queue, [one for one in outcomes if isinstance(one, Sent)], reply))
-            outcomes = [one if isinstance(one, Refusal) else next(numbered) for one in outcomes]
+        sent = [one for one in outcomes if isinstance(one, Sent)]
+        if any(one.draft.due for one in sent):
+            named = iter(name_scheduled(plane, queue, partition, sent, reply))
+            return [one if isinstance(one, Refusal) else next(named) for one in outcomes]
     return outcomes
+
+
+# --- FIFO queues, and queues of several partitions ---
+
+
+async def _send_routed(
+    plane: Plane,
+    caller: Principal,
+    queue: QueueView,
+    batch: Sequence[MessageFields],
+    drafts: Sequence[Draft | Refusal],
+) -> list[Sent | Refusal]:
+    for _ in range(ROUTE_ATTEMPTS_MAX):
+        passed = [one for one in drafts if isinstance(one, Draft)]
+        try:
+            if queue.fifo is None:
+                sent = iter(await _send_around(plane, caller, queue, passed))
+            else:
+                sent = iter(await _send_by_group(plane, caller, queue, passed))
+        except PartitionClosed:
+            # Others take the messages of this FIFO queue now, or will in a moment: all is sent again, under the same
+            # deduplication ids, by the queue's new record.
+            await asyncio.sleep(ROUTE_PAUSE_MS / 1000)
+            queue = await plane.queues.refresh(queue.address)
+            drafts = [_attempt_draft(plane, queue, fields) for fields in batch]
+            continue
+        return [one if isinstance(one, Refusal) else next(sent) for one in drafts]
+    raise unavailable("The partitions of the queue change at the moment. Try again.")
+
+
+async def _send_around(plane: Plane, caller: Principal, queue: QueueView, drafts: Sequence[Draft]) -> list[Sent]:
+    """Standard: the messages of one level go to one partition, another one every time; those with a deduplication id
+    to where it would be known."""
+    routes, levels = queue.routes, queue.priority_levels
+    parts: dict[int, Part] = {}
+    turns: dict[int, int] = {}
+    sent: list[Sent] = []
+    for place, draft in enumerate(drafts):
+        level = check_priority(draft, levels) if levels else 0
+        if routes is None:
+            partition = queue.partitions[0]
+        elif draft.content.dedup_id:
+            partition = routes.for_id(level, draft.content.dedup_id.encode())
+        else:
+            partition = turns.get(level) or turns.setdefault(level, routes.for_level(level))
+        part = parts.get(partition)
+        if part is None:
+            part = parts[partition] = Part(partition)
+        message_id, body = encrypt(caller, queue, draft)
+        part.add(place, draft, body)
+        sent.append(Sent(message_id, draft))
+    replies = await _store_parts(plane, queue, list(parts.values()))
+    plane.meters.count("messages_sent", len(sent))
+    for part, reply in zip(parts.values(), replies, strict=True):
+        answers = [sent[place] for place in part.places]
+        if queue.numbers_messages:
+            answers = number(plane, queue, part.partition, answers, reply)
+        answers = name_scheduled(plane, queue, part.partition, answers, reply)
+        for place, one in zip(part.places, answers, strict=True):
+            sent[place] = one
+    return sent
+
+
+async def _send_by_group(plane: Plane, caller: Principal, queue: QueueView, drafts: Sequence[Draft]) -> list[Sent]:
+    """FIFO: each message to the partition of its group, unless a former one of it had that message before."""
+    routes, fifo = queue.routes, queue.fifo
+    assert fifo is not None
+    sent: dict[int, Sent] = {}
+    for former in routes.former if routes is not None else ():
+        probes = parts_by_group(drafts, former.partitions, sent)
+        for part in probes:
+            part.bodies = [probe_body(fifo, former, draft) for draft in part.drafts]
+        for part, reply in zip(probes, await _store_parts(plane, queue, probes), strict=True):
+            known = {index: offset for index, offset in reply.duplicates if offset != NOT_TAKEN}
+            assert len(reply.duplicates) == len(part.bodies), "a closed partition took a message"
+            plane.meters.count("messages_deduplicated", len(known))
+            for index, offset in known.items():
+                one = _numbered(plane, queue, part.partition, Sent("", part.drafts[index]), offset)
+                sent[part.places[index]] = _named(plane, queue, part.partition, one, offset)
+    partitions = queue.partitions if routes is None else routes.open[0].partitions
+    parts = parts_by_group(drafts, partitions, sent)
+    for part in parts:
+        part.bodies = [encrypt(caller, queue, draft)[1] for draft in part.drafts]
+    for part, reply in zip(parts, await _store_parts(plane, queue, parts), strict=True):
+        numbered = number(plane, queue, part.partition, [Sent("", draft) for draft in part.drafts], reply)
+        sent.update(zip(part.places, name_scheduled(plane, queue, part.partition, numbered, reply), strict=True))
+    plane.meters.count("messages_sent", len(drafts))
+    return [sent[place] for place in range(len(drafts))]
+
+
+async def _store_parts(plane: Plane, queue: QueueView, parts: Sequence[Part]) -> list[SendReply]:
+    """All of them at the same time. Raises Refusal where one was not stored: its sender repeats the whole."""
+    if len(parts) == 1:
+        return [await store(plane, queue, parts[0].partition, parts[0].bodies, parts[0].is_plain, parts[0].acks)]
+    calls = [store(plane, queue, part.partition, part.bodies, part.is_plain, part.acks) for part in parts]
+    replies: list[SendReply] = []
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        replies.append(outcome)
+    return replies
 
 
 # --- stages, shared with receive.py ---
@@ -140,14 +246,11 @@ def encrypt(caller: Principal, queue: QueueView, draft: Draft) -> tuple[str, byt
 
 
 async def store(
-    plane: Plane, queue: QueueView, bodies: list[bytes], plain: bool, acks: Acks
-) -> tuple[int, SendReply]:
-    """(partition that has them, its answer)."""
-    # A FIFO queue has one partition: its order and its deduplication are that partition's.
-    partition = choose_partition(queue.partitions) if queue.fifo is None else queue.partitions[0]
+    plane: Plane, queue: QueueView, partition: int, bodies: list[bytes], plain: bool, acks: Acks
+) -> SendReply:
     with plane.storage_calls:
         try:
-            return partition, await plane.storage.send(partition, bodies, plain, acks)
+            return await plane.storage.send(partition, bodies, plain, acks)
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")
@@ -155,39 +258,46 @@ async def store(
             raise await storage_refusal(plane, queue, error) from None
 
 
-def number(plane: Plane, queue: QueueView, sent: Sequence[Sent], reply: SendReply) -> list[Sent]:
+def number(plane: Plane, queue: QueueView, partition: int, sent: Sequence[Sent], reply: SendReply) -> list[Sent]:
     """The answers of a queue that drops duplicates: one has the message id (FIFO: and the sequence number) of its
-    original. A message without a deduplication id keeps its own."""
-    partition = queue.partitions[0]
+    original. A message without a deduplication id keeps its own.
+
+    Raises PartitionClosed where a message was not taken.
+    """
     originals = dict(reply.duplicates)
     if originals:
+        if NOT_TAKEN in originals.values():
+            raise PartitionClosed
         plane.meters.count("messages_deduplicated", len(originals))
-    answers = []
-    for index, one in enumerate(sent):
-        if one.draft.content.dedup_id:
-            offset = originals.get(index, reply.first_offset + index)
-            # A scheduled message gets its place in the order, and so its number, when it is due.
-            sequence = None if queue.fifo is None or one.draft.due else sequence_number(offset)
-            one = one._replace(message_id=plane.message_ids.of(partition, offset), sequence_number=sequence)
-        answers.append(one)
-    return answers
-
-
-def name_scheduled(
-    plane: Plane, queue: QueueView, sent: Sequence[Sent], partition: int, reply: SendReply
-) -> list[Sent]:
-    """The answers to scheduled messages have the id that cancels them; a duplicate has that of its original."""
-    originals = dict(reply.duplicates)
     return [
-        one._replace(
-            schedule_id=make_schedule_id(
-                plane.receipts, queue.owner, partition, originals.get(index, reply.first_offset + index)
-            )
-        )
-        if one.draft.due
+        _numbered(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
+        if one.draft.content.dedup_id
         else one
         for index, one in enumerate(sent)
     ]
+
+
+def _numbered(plane: Plane, queue: QueueView, partition: int, sent: Sent, offset: int) -> Sent:
+    # A scheduled message gets its place in the order, and so its number, when it is due.
+    sequence = None if queue.fifo is None or sent.draft.due else queue.sequence_number(partition, offset)
+    return sent._replace(message_id=plane.message_ids.of(partition, offset), sequence_number=sequence)
+
+
+def name_scheduled(plane: Plane, queue: QueueView, partition: int, sent: list[Sent], reply: SendReply) -> list[Sent]:
+    """The answers to scheduled messages have the id that cancels them; a duplicate has that of its original."""
+    if not any(one.draft.due for one in sent):
+        return sent
+    originals = dict(reply.duplicates)
+    return [
+        _named(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
+        for index, one in enumerate(sent)
+    ]
+
+
+def _named(plane: Plane, queue: QueueView, partition: int, sent: Sent, offset: int) -> Sent:
+    if not sent.draft.due:
+        return sent
+    return sent._replace(schedule_id=make_schedule_id(plane.receipts, queue.owner, partition, offset))
 
 
 async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -> Refusal:
@@ -230,6 +340,8 @@ def throttled(wait_s: float) -> Refusal:
 
 def _draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft:
     draft = draft_message(fields, queue.send_rules)
+    if queue.priority_levels:
+        check_priority(draft, queue.priority_levels)
     if draft.due:
         check_due(draft.due, plane.now_s())
     return draft

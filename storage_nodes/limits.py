@@ -198,6 +198,8 @@ PARKED_GROUPS_PER_PAGE_MAX = 1_000
 # Dead letters (with leased and delayed messages) that a standard queue holds by their first send time, for retention;
 # what arrives beyond counts as sent when it arrived. About 250 bytes each.
 DEAD_LETTERS_BY_AGE_MAX = 200_000
+# Partitions of a FIFO dead-letter queue among which a source tells its groups apart.
+DEAD_LETTER_GROUPS_MAX = 64
 DEAD_LETTER_PAUSE_MS_MIN = 200
 DEAD_LETTER_PAUSE_MS_MAX = 10_000
 # How long a lease that was handed out may wait for company on its way to the log. Leases are not waited for, so this

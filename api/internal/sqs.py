@@ -23,6 +23,7 @@ from api.queues.auto_creation import auto_create_and_wait
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
 from api.queues.permissions import check_label, check_permission
 from api.queues.provisioning import create_and_wait
+from api.queues.spreading import change_attributes
 
 _STATUS = {"OverLimit": 403, "AccessDeniedException": 403, "ResourceNotFoundException": 404, "ServiceUnavailable": 503}
 
@@ -78,7 +79,7 @@ async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict
 async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     name = _queue_name(principal, params)
     change = rules.check_change(params.get("Attributes"), name)
-    await sync_to_async(actions.set_queue_attributes)(actor_of(principal), principal.account_id, name, change)
+    await change_attributes(actor_of(principal), principal.account_id, name, change)
     return {}
 
 
@@ -166,9 +167,7 @@ _ACTIONS: dict[str, Action] = {
 }
 
 
-async def _page(
-    params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]
-) -> dict[str, object]:
+async def _page(params: dict[str, object], queues_after: Callable[[str, int], Sequence[Queue]]) -> dict[str, object]:
     """The names of a page. SQS gives a token only to those who said how much they want."""
     most = params.get("MaxResults")
     token = params.get("NextToken")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from api.queues.layout import records_of
 from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
 
 # By account and name. JSON comes as text: the drivers differ in what they make of it.
@@ -16,7 +17,7 @@ QUEUE = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
-       b.versions, b.wrapped, b.owners, b.names
+       q.layout::text, b.versions, b.wrapped, b.owners, b.names
   FROM queue q
   JOIN account a ON a.id = q.account_id
   CROSS JOIN LATERAL (
@@ -29,13 +30,15 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
  WHERE q.account_id = %s AND q.name = %s AND q.state <> 'deleted'
 """
 
+_layout = msgspec.json.Decoder(list[list[Any]]).decode
 _partitions = msgspec.json.Decoder(list[int]).decode
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
     keys = [DataKey(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
-    lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[13:]), strict=True)]
+    lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], lent]
+    fields.append(records_of(_layout(row[13])))
     return QueueRecord(*fields)

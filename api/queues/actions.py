@@ -20,6 +20,7 @@ from api.audit.actions import Actor, record
 from api.changes import announce, next_data_key_version, next_version
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
+from api.queues import layout
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueState
 from api.queues.permissions import Permission, with_permission, without_permission
@@ -31,6 +32,8 @@ from frontend.sqs import extensions
 
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy", *extensions.ENFORCED_BY_STORAGE)
+# What its partitions are (layout.py).
+SPREAD = ("Penstock.Partitions", "Penstock.PriorityLevels", "FifoThroughputLimit", "DeduplicationScope")
 
 
 class CreateOutcome(NamedTuple):
@@ -54,6 +57,7 @@ def create_queue(
     if Queue.objects.filter(account=account).exclude(state=QueueState.DELETED).count() >= limits.QUEUES_PER_ACCOUNT_MAX:
         raise QueueProblem("OverLimit", f"An account has at most {limits.QUEUES_PER_ACCOUNT_MAX} queues.")
     attributes = rules.merged(rules.defaults_of(name), asked)
+    rules.check_spread(attributes, attributes, asked)
     check_redrive(account_id, name, asked)
     queue = _insert(account, name, attributes, tags)
     lend_keys(queue)
@@ -77,9 +81,15 @@ def set_queue_attributes(
     if attributes == queue.attributes:
         return queue
     rules.check_together(attributes)
+    rules.check_spread(queue.attributes, attributes, change)
     check_redrive(account_id, name, change)
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
-    owed = any(attributes.get(one) != queue.attributes.get(one) for one in ENFORCED_BY_STORAGE)
+    owed = any(attributes.get(one) != queue.attributes.get(one) for one in (*ENFORCED_BY_STORAGE, *SPREAD))
+    per_group = layout.wanted_of(queue.attributes, queue.fifo).per_group
+    rows = layout.rows_of(queue.layout, queue.partitions, per_group)
+    if not change.keys().isdisjoint(SPREAD):
+        _refuse_generations(rows)
+    queue.layout = layout.after_change(rows, attributes, queue.fifo)
     queue.attributes = attributes
     queue.dead_letter_target = target_name(attributes)
     queue.modified_at = timezone.now()
@@ -87,7 +97,7 @@ def set_queue_attributes(
     if owed:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
-    changed = ["attributes", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
+    changed = ["attributes", "layout", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
     queue.save(update_fields=changed)
     if "RedrivePolicy" in change:
         lend_keys(queue)
@@ -164,6 +174,12 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
     wrapped = keyring().new_data_key(account.id, bytes(account.account_key_wrapped), queue_uuid.bytes, version)
     QueueDataKey.objects.create(queue=queue, version=version, wrapped=wrapped)
     return queue
+
+
+def _refuse_generations(rows: Sequence[layout.Row]) -> None:
+    """Sequence numbers have room for so many sets of partitions."""
+    if any(row.generation >= limits.FIFO_GENERATIONS_MAX for row in rows):
+        raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: make another queue.")
 
 
 def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:

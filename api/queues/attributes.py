@@ -48,7 +48,10 @@ _RANGES: dict[str, tuple[int, int]] = {
     "ReceiveMessageWaitTimeSeconds": (0, 20),
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+    "Penstock.Partitions": (1, limits.PARTITIONS_PER_LEVEL_MAX),
+    "Penstock.PriorityLevels": (1, limits.PRIORITY_LEVELS_MAX),
 }
+_STANDARD_ONLY = frozenset({"Penstock.PriorityLevels"})
 _FIFO_ONLY = frozenset(_FIFO_VALUES) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 # An empty value takes these away again.
 _REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId", *EXTENSIONS})
@@ -119,6 +122,26 @@ def check_together(attributes: Mapping[str, str]) -> None:
         raise _bad_value(
             "FifoThroughputLimit", "perMessageGroupId is allowed only when the DeduplicationScope is messageGroup."
         )
+    partitions = int(attributes.get("Penstock.Partitions", "1")) * int(attributes.get("Penstock.PriorityLevels", "1"))
+    if partitions > limits.PARTITIONS_PER_QUEUE_MAX:
+        raise _bad_value(
+            "Penstock.Partitions",
+            f"A queue has at most {limits.PARTITIONS_PER_QUEUE_MAX} partitions, of all its priority levels together.",
+        )
+
+
+def check_spread(before: Mapping[str, str], after: Mapping[str, str], change: Mapping[str, str]) -> None:
+    """Raises QueueProblem where a queue cannot come to the partitions that checked attributes ask for."""
+    if "FifoQueue" in after:
+        asked = int(change.get("Penstock.Partitions", "1"))
+        if asked > 1 and after["FifoThroughputLimit"] != "perMessageGroupId":
+            raise _bad_value(
+                "Penstock.Partitions", "A FIFO queue has several only with FifoThroughputLimit perMessageGroupId."
+            )
+        return
+    for name in ("Penstock.Partitions", "Penstock.PriorityLevels"):
+        if int(after.get(name, "1")) < int(before.get(name, "1")):
+            raise _bad_value(name, f"It is {before[name]} and cannot be lowered: messages may be in any of them.")
 
 
 def check_tags(given: object) -> dict[str, str]:
@@ -204,7 +227,8 @@ def _normalise(attributes: dict[str, str], queue_name: str) -> dict[str, str]:
     result = {}
     for name, value in attributes.items():
         check = _CHECKS.get(name)
-        if check is None or (name in _FIFO_ONLY and not is_fifo(queue_name)):
+        fifo = is_fifo(queue_name)
+        if check is None or (name in _FIFO_ONLY and not fifo) or (name in _STANDARD_ONLY and fifo):
             raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
         result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
     if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":

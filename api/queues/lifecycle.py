@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
@@ -24,7 +24,9 @@ from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import announce, next_version
 from api.hints import Hint
+from api.queues import layout
 from api.queues.attributes import redrive_of
+from api.queues.layout import Row, Wanted
 from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from api.schedules.models import Schedule
@@ -41,34 +43,70 @@ class Claim(NamedTuple):
     queue_uuid: uuid.UUID
     state: str
     generation: int
+    # That of a partition, but for what `targets` and its row say.
     config: QueueConfig
-    partitions: list[int]
+    fifo: bool
+    rows: list[Row]
+    # Partitions to be made: rows without their number. Those of a queue that goes: made perhaps, and never noted.
+    planned: list[Row]
+    wanted: Wanted
+    retired: list[dict[str, Any]]
+    # Where dead letters go: the open partitions of the dead-letter queue, by level.
+    targets: list[list[int]]
+
+
+class Fulfilled(NamedTuple):
+    """What was done of a wish. `again_ms`: when to look again, None = all of it is done."""
+
+    rows: list[Row]
+    retired: list[dict[str, Any]]
+    again_ms: int | None = None
 
 
 @transaction.atomic
 def claim_queue(queue_id: int) -> Claim | None:
     """None: nothing is owed now, or somebody is at it."""
     now = timezone.now()
-    rows = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("settled_generation"))
-    queue = rows.filter(pk=queue_id, next_attempt_at__lte=now).first()
+    owed = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("settled_generation"))
+    queue = owed.filter(pk=queue_id, next_attempt_at__lte=now).first()
     if queue is None:
         return None
+    wanted = layout.wanted_of(queue.attributes, queue.fifo)
+    rows = layout.rows_of(queue.layout, queue.partitions, wanted.per_group)
+    first = layout.next_number(rows, queue.retired)
+    if queue.state == QueueState.DELETING:
+        planned = [Row(0, number) for number in range(first, queue.number_end)]
+    else:
+        planned = layout.missing(rows, wanted, queue.fifo, first)
+    # Before any of them is made: who deletes the queue must know of all that there may be.
+    queue.number_end = max(queue.number_end, first + len(planned))
+    if queue.fifo and planned and rows and queue.state != QueueState.DELETING:
+        # Likewise before any is closed: from here on there is no way back.
+        rows = [row._replace(closing=True) for row in rows]
+        queue.layout = layout.stored(rows)
     queue.claim = uuid.uuid4()
     queue.next_attempt_at = now + timedelta(milliseconds=limits.CLAIM_LEASE_MS)
-    queue.save(update_fields=["claim", "next_attempt_at"])
+    queue.save(update_fields=["claim", "next_attempt_at", "number_end", "layout"])
+    target = target_of(queue)
+    targets = [] if target is None else layout.open_lanes(layout.rows_of(target.layout, target.partitions))
     return Claim(
         queue.claim,
         queue.pk,
         queue.uuid,
         queue.state,
         queue.generation,
-        _config(queue),
-        list(queue.partitions),
+        _config(queue, targets),
+        queue.fifo,
+        rows,
+        planned,
+        wanted,
+        list(queue.retired),
+        targets,
     )
 
 
-def _config(queue: Queue) -> QueueConfig:
-    """What its partitions are to enforce."""
+def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
+    """What its partitions are to enforce; dead letters of each may go elsewhere (workers/lifecycle/steps.py)."""
     attributes = queue.attributes
     config = QueueConfig(
         retention_ms=int(attributes["MessageRetentionPeriod"]) * 1000,
@@ -80,45 +118,64 @@ def _config(queue: Queue) -> QueueConfig:
     retry = retry_of(attributes)
     if retry is not None:
         config = msgspec.structs.replace(config, **retry.config())
-    redrive, target = redrive_of(attributes), target_of(queue)
-    if redrive is None or target is None:
+    redrive = redrive_of(attributes)
+    if redrive is None or not targets:
         return config
     return msgspec.structs.replace(
-        config, max_receives=redrive.receives_max, dead_letter_partition=target.partitions[0]
+        config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0]
     )
 
 
 @transaction.atomic
-def settle_queue(claim: Claim, partitions: list[int]) -> bool:
-    """The claimed wish is fulfilled. False: the claim was lost meanwhile, nothing is written."""
-    if claim.state == QueueState.CREATING:
+def settle_queue(claim: Claim, done: Fulfilled) -> bool:
+    """The claimed wish is fulfilled, or a step of it. False: the claim was lost meanwhile, nothing is written."""
+    moved = layout.open_lanes(claim.rows) != layout.open_lanes(done.rows)
+    if moved:
         # Sources may be woken: rows of several queues are written.
         Account.objects.select_for_update(of=("self",)).get(queues__pk=claim.queue_id)
     queue = Queue.objects.select_for_update().filter(pk=claim.queue_id, claim=claim.claim).first()
     if queue is None:
         return False
-    now = timezone.now()
     queue.claim = None
-    queue.next_attempt_at = now
+    queue.next_attempt_at = timezone.now() + timedelta(milliseconds=done.again_ms or 0)
     queue.failures = 0
     queue.last_error = ""
     queue.settled_generation = claim.generation
-    queue.partitions = partitions
+    if done.again_ms is not None:
+        # The configuration is in force, the rounds of the partitions go on: that is owed anew.
+        queue.generation = max(queue.generation, claim.generation + 1)
+        if (done.rows, done.retired) == (claim.rows, claim.retired):
+            settled = ["claim", "next_attempt_at", "failures", "last_error", "settled_generation", "generation"]
+            queue.save(update_fields=settled)
+            return True  # nothing that anybody has to hear of
+    _note(queue, claim, done)
     before = queue.state
     if claim.state == QueueState.CREATING and before == QueueState.CREATING:
         queue.state = QueueState.ACTIVE
-        wake_sources(queue.account_id, queue.name)
     elif claim.state == QueueState.DELETING:
         queue.state = QueueState.DELETED
         queue.data_keys.all().delete()  # what was not overwritten on disk can no longer be read
         queue.borrowed_keys.all().delete()
         Schedule.objects.filter(queue=queue).delete()
+    if moved and queue.state == QueueState.ACTIVE:
+        wake_sources(queue.account_id, queue.name)
     queue.version = next_version()
     queue.save()
     if queue.state != before:
         record(LIFECYCLE, queue.account_id, f"queue.{queue.state}", f"queue:{queue.name}", uuid=str(queue.uuid))
     announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
     return True
+
+
+def _note(queue: Queue, claim: Claim, done: Fulfilled) -> None:
+    """The partitions that there are now."""
+    if queue.partitions and layout.closed(done.rows) and not layout.closed(claim.rows):
+        partitions = len(layout.opened(done.rows))
+        record(LIFECYCLE, queue.account_id, "queue.spread", f"queue:{queue.name}", partitions=partitions)
+    queue.retired = done.retired
+    if done.rows != claim.rows:  # else a change of attributes may have written more into the rows since
+        queue.partitions = [row.partition for row in done.rows]
+        queue.layout = layout.stored(done.rows)
 
 
 @transaction.atomic

@@ -39,6 +39,10 @@ class Queue(models.Model):
     generation = models.BigIntegerField(default=1)
     settled_generation = models.BigIntegerField(default=0)
     partitions = models.JSONField(default=list)
+    # More of them, where there is more to be said (layout.py); those it had before; tags below this may be in use.
+    layout = models.JSONField(default=list)
+    retired = models.JSONField(default=list)
+    number_end = models.IntegerField(default=1)
     created_at = models.DateTimeField()
     modified_at = models.DateTimeField()
     deleted_at = models.DateTimeField(null=True)

@@ -173,7 +173,8 @@ def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
 
 def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
     """The account's queue that this partition belongs to, if it is still there."""
-    rows = Queue.objects.filter(account_id=account_id, partitions__contains=[partition])
+    has, had = Q(partitions__contains=[partition]), Q(retired__contains=[{"partition": partition}])
+    rows = Queue.objects.filter(has | had, account_id=account_id)
     queue = rows.filter(state=QueueState.ACTIVE).first()
     return None if queue is None else record_of(queue)
 

@@ -7,6 +7,7 @@ import json
 from rest_framework import serializers
 
 from api import limits
+from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
 from api.queues.policies import PolicyFields, policies_json, policy_attributes
@@ -22,6 +23,8 @@ SETTINGS: dict[str, str] = {
     "receive_wait_seconds": "ReceiveMessageWaitTimeSeconds",
     "message_bytes_max": "MaximumMessageSize",
 }
+# Likewise, of what a queue need not have.
+_SPREAD = {"partitions": "Penstock.Partitions", "priority_levels": "Penstock.PriorityLevels"}
 # REST word -> SQS word of the same thing.
 _SCOPES = {"queue": "queue", "group": "messageGroup"}
 _THROUGHPUT = {"queue": "perQueue", "group": "perMessageGroupId"}
@@ -59,6 +62,8 @@ class QueueSettingsSerializer(PolicyFields):
     receive_wait_seconds = serializers.IntegerField(required=False, min_value=0, max_value=20)
     message_bytes_max = serializers.IntegerField(required=False, min_value=1_024, max_value=1_048_576)
 
+    partitions = serializers.IntegerField(required=False, min_value=1, max_value=limits.PARTITIONS_PER_LEVEL_MAX)
+    priority_levels = serializers.IntegerField(required=False, min_value=1, max_value=limits.PRIORITY_LEVELS_MAX)
     content_based_deduplication = serializers.BooleanField(required=False)
     deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), required=False)
     throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), required=False)
@@ -69,6 +74,7 @@ class QueueSettingsSerializer(PolicyFields):
         """The given settings under their SQS names."""
         given = self.validated_data
         result = {attribute: str(given[field]) for field, attribute in SETTINGS.items() if field in given}
+        result |= {attribute: str(given[field]) for field, attribute in _SPREAD.items() if field in given}
         if "content_based_deduplication" in given:
             result["ContentBasedDeduplication"] = "true" if given["content_based_deduplication"] else "false"
         if "deduplication_scope" in given:
@@ -100,7 +106,11 @@ class QueueRequestSerializer(QueueSettingsSerializer):
 
 
 class QueueSerializer(PolicyFields):
-    """What is about FIFO queues only is null for the others."""
+    """What is about FIFO queues only is null for the others.
+
+    `partitions` and `priority_levels` are as asked for; `partitions_open` take messages now, `partitions_draining` are
+    those of a FIFO queue that are emptied because others take their place.
+    """
 
     name = serializers.CharField()
     fifo = serializers.BooleanField()
@@ -111,6 +121,10 @@ class QueueSerializer(PolicyFields):
     retention_seconds = serializers.IntegerField()
     receive_wait_seconds = serializers.IntegerField()
     message_bytes_max = serializers.IntegerField()
+    partitions = serializers.IntegerField()
+    priority_levels = serializers.IntegerField()
+    partitions_open = serializers.IntegerField()
+    partitions_draining = serializers.IntegerField()
     content_based_deduplication = serializers.BooleanField(allow_null=True)
     deduplication_scope = serializers.ChoiceField(choices=list(_SCOPES), allow_null=True)
     throughput_limit = serializers.ChoiceField(choices=list(_THROUGHPUT), allow_null=True)
@@ -129,6 +143,7 @@ class QueueSerializer(PolicyFields):
             "arn": format_arn(environment().region, instance.account_id, instance.name),
             "state": instance.state,
             **settings,
+            **_spread_json(instance),
             **_fifo_json(instance),
             **_dead_letter_json(instance),
             **policies_json(instance.attributes),
@@ -253,6 +268,17 @@ def _redrive_allow_policy(account_id: str, given: dict[str, object]) -> str:
     if isinstance(names, list) and names:
         policy["sourceQueueArns"] = [format_arn(environment().region, account_id, name) for name in names]
     return json.dumps(policy)
+
+
+def _spread_json(queue: Queue) -> dict[str, object]:
+    rows = layout.rows_of(queue.layout, queue.partitions)
+    wanted = layout.wanted_of(queue.attributes, queue.fifo)
+    return {
+        "partitions": wanted.partitions,
+        "priority_levels": wanted.levels,
+        "partitions_open": len(layout.opened(rows)),
+        "partitions_draining": sum(not row.drained for row in layout.closed(rows)),
+    }
 
 
 def _fifo_json(queue: Queue) -> dict[str, object]:

@@ -33,6 +33,7 @@ from api.queues.serializers import (
     QueueSerializer,
     QueueSettingsSerializer,
 )
+from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 
 _ETAG = re.compile(r'(?:W/)?"([0-9]{1,18})"', re.ASCII)
@@ -87,9 +88,8 @@ class QueueView(APIView):
         asked.is_valid(raise_exception=True)
         change = rules.check_change(asked.attributes(caller(request).account_id), name)
         version = _version_asked(request)
-        return _answer(
-            actions.set_queue_attributes(actor_of(caller(request)), caller(request).account_id, name, change, version)
-        )
+        who = caller(request)
+        return _answer(async_to_sync(change_attributes)(actor_of(who), who.account_id, name, change, version))
 
     @extend_schema(operation_id="queues.delete", responses={202: QueueSerializer})
     def delete(self, request: Request, name: str) -> Response:

@@ -26,6 +26,7 @@ from frontend.desk.looking import see_now
 from frontend.desk.seeing import Seen, history_of
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.limits import DESK_DEDUP_PREFIX, DESK_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.routing.parts import check_taken
 from frontend.routing.queues import Address, QueueView
 from frontend.send import Sent, authorise, number, storage_refusal, throttle
 from frontend.sqs.asks import AttributeIn, MessageFields
@@ -33,7 +34,7 @@ from frontend.sqs.validation import TRACE_HEADER, Draft, check_text, draft_messa
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, DeathReason, SendReply
-from storage_nodes.protocol.records import HEADER_DEDUP, encode_body
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, decode_body, encode_body
 
 if TYPE_CHECKING:
     from frontend.plane import Plane
@@ -108,10 +109,10 @@ async def resend_one(desk: Desk, word: str, fields: MessageFields, destination: 
     message_id = as_uuid(change)
     sender = desk.caller.access_key_id.encode()
     body = encode_body(seal_as(target.sealing_key, message_id, sender, draft.content), None, draft.headers)
-    reply = await _store(desk, "message.resend", held, target, body, held.seen.offset)
+    partition, reply = await _store(desk, "message.resend", held, target, body, held.seen.offset)
     sent = Sent(format_message_id(message_id), draft)
     if target.numbers_messages:
-        sent = number(desk.plane, target, [sent], reply)[0]
+        sent = number(desk.plane, target, partition, [sent], reply)[0]
     await _remove(desk, "message.resend", held, moved=False)
     return held.seen, sent
 
@@ -171,12 +172,15 @@ async def _failed(desk: Desk, action: str, held: _Held, refusal: Refusal) -> Ref
 
 async def _store(
     desk: Desk, action: str, held: _Held, target: QueueView, body: bytes, turn: int
-) -> SendReply:
+) -> tuple[int, SendReply]:
     """`turn` says which partition of a standard queue, so that the same request again comes to the same."""
-    partition = target.partitions[0] if target.fifo is not None else target.partitions[turn % len(target.partitions)]
+    group = dict(decode_body(body).headers).get(HEADER_GROUP)
+    partition = target.partition_for_copy(None if group is None else group.decode(), held.seen.content, turn)
     with desk.plane.storage_calls:
         try:
-            return await desk.plane.storage.send(partition, [body], False)
+            reply = await desk.plane.storage.send(partition, [body], False)
+            check_taken(reply)
+            return partition, reply
         except StorageError as error:
             refusal = await storage_refusal(desk.plane, target, error)
             raise await _failed(desk, action, held, refusal) from None

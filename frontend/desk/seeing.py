@@ -8,7 +8,6 @@ from frontend.crypto.envelope import Content, EnvelopeError, History
 from frontend.crypto.message_ids import MessageIds
 from frontend.opening import KeyNotLent, Letter, message_id_of, open_record
 from frontend.routing.queues import QueueView
-from frontend.sqs.fifo import sequence_number
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
 from storage_nodes.protocol.records import HEADER_TAG, RecordError, read_headers
 
@@ -77,7 +76,7 @@ def see(ids: MessageIds, queue: QueueView, partition: int, message: BrowsedMessa
         first_received_ms,
         letter,
         message_id_of(ids, queue, partition, offset, letter),
-        sequence_number(offset) if queue.fifo is not None else None,
+        queue.sequence_number(partition, offset) if queue.fifo is not None else None,
         source,
         _tag_of(message.body),
     )

@@ -43,6 +43,18 @@ TAG_KEY_CHARS_MAX = 128
 TAG_VALUE_CHARS_MAX = 256
 POLICY_BYTES_MAX = 8_192
 PARTITIONS_PER_QUEUE_MAX = 64
+PARTITIONS_PER_LEVEL_MAX = 16
+PRIORITY_LEVELS_MAX = 10
+# Of a FIFO queue that is made for throughput and does not say how many.
+FIFO_PARTITIONS_DEFAULT = 4
+# Sequence numbers have 20 digits: room for so many changes of a FIFO queue's partitions, and so many offsets in each.
+FIFO_GENERATIONS_MAX = 9_999
+FIFO_GENERATION_STEP = 10**16
+# A send that comes while the partitions of its FIFO queue change is routed anew so often, after such a pause.
+ROUTE_ATTEMPTS_MAX = 5
+ROUTE_PAUSE_MS = 200
+# A partition that was found empty is not the first one to be asked for so many receives.
+EMPTY_PARTITION_RESTS = 8
 
 # Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
 SCHEDULED_LISTED = 100

@@ -60,10 +60,29 @@ class AccountRecord(Record, frozen=True):
     auto_create_queues: bool = False
 
 
+class PartitionRecord(Record, frozen=True):
+    """A partition of a queue that has several, or had others before.
+
+    level       priority level, 0 the lowest; standard queues
+    generation  FIFO: which set of partitions it belongs to; a later set takes the place of an earlier one
+    closed      FIFO: takes no message any more; its set is received from before a later one
+    drained     FIFO: closed, and holds nothing: only asked for the deduplication ids that it remembers
+    per_group   FIFO: a deduplication id counts within its group
+    """
+
+    partition: int
+    level: int = 0
+    generation: int = 0
+    closed: bool = False
+    drained: bool = False
+    per_group: bool = False
+
+
 class QueueRecord(Record, frozen=True):
     """A queue. `state` is "creating", "active" or "deleting"; `attributes` has the SQS names, all values as strings.
 
-    `data_keys` stand in ascending version: the last one seals, all of them open.
+    `data_keys` stand in ascending version: the last one seals, all of them open. `layout` says more of `partitions`
+    where there is more to say: without it all of them are open and of one level.
     """
 
     account_id: str
@@ -79,6 +98,7 @@ class QueueRecord(Record, frozen=True):
     modified_ms: int
     version: int
     borrowed_keys: list[BorrowedKey] = []
+    layout: list[PartitionRecord] = []
 
 
 def queue_change_key(account_id: str, name: str) -> str:

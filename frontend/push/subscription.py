@@ -152,7 +152,7 @@ class Subscription:
             try:
                 throttle(self._plane, self._caller, queue)
                 ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
-                leases = await poll_partitions(self._plane.storage, queue.partitions, ask)
+                leases = await poll_partitions(self._plane.storage, queue.partitions, ask, queue.routes)
             except (StorageError, Refusal):
                 await asyncio.sleep(SOCKET_RETRY_S)
                 continue

@@ -36,6 +36,7 @@ from frontend.rest.problems import problem_code
 from frontend.routing.queues import Address
 from frontend.send import Sent, send_message, send_messages
 from frontend.sqs.asks import AttributeIn, MessageFields
+from frontend.sqs.priority import with_priority
 from frontend.sqs.scheduling import DELAY_SECONDS, DELIVER_AT
 from frontend.sqs.tags import TAG_ATTRIBUTE
 from frontend.sqs.validation import check_give_back_s, check_messages_max, check_visibility_s, check_wait_s
@@ -59,6 +60,7 @@ class MessageJson(msgspec.Struct):
     delay_seconds: int | None = None
     group: str | None = None
     deduplication_id: str | None = None
+    priority: int | None = None
     deliver_at_ms: int | None = None
     delay_ms: int | None = None
     acks: str | None = None
@@ -228,7 +230,7 @@ def message_fields(message: MessageJson, acks: str | None = None) -> MessageFiel
         attributes = {**(attributes or {}), TAG_ATTRIBUTE: tag}
     return MessageFields(
         message_body=message.body,
-        message_attributes=attributes,
+        message_attributes=with_priority(attributes, message.priority),
         delay_seconds=message.delay_seconds,
         message_group_id=message.group,
         message_deduplication_id=message.deduplication_id,

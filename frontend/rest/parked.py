@@ -8,6 +8,7 @@ The leader of the queue answers; a release once it is committed.
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import parse_qs
 
 import msgspec
@@ -36,12 +37,15 @@ class ReleaseGroupsJson(msgspec.Struct):
 async def _list(call: RestCall, ask: _Nothing) -> bytes:
     queue = await _queue(call, "GetQueueAttributes")
     after, limit = _page_asked(call.request.query)
-    partition = queue.partitions[0]  # a FIFO queue has one
     with call.plane.storage_calls:
         try:
-            reply = await call.plane.storage.parked_groups(partition, after, limit)
+            calls = [call.plane.storage.parked_groups(partition, after, limit) for partition in queue.partitions]
+            replies = await asyncio.gather(*calls)
         except StorageError as error:
             raise await storage_refusal(call.plane, queue, error) from None
+    # Each partition has listed its first ones: of all of them together the first ones are the page.
+    places = zip(queue.partitions, replies, strict=True)
+    found = [(one.group, partition, one) for partition, reply in places for one in reply.groups]
     groups = [
         {
             "group": one.group.decode(errors="replace"),
@@ -49,10 +53,11 @@ async def _list(call: RestCall, ask: _Nothing) -> bytes:
             "dead_letter_id": call.plane.message_ids.of(partition, one.offset),
             "messages": one.messages,
         }
-        for one in reply.groups
+        for _, partition, one in sorted(found, key=lambda item: item[:2])[:limit]
     ]
+    total = sum(reply.total for reply in replies)
     next_after = groups[-1]["group"] if len(groups) == limit else None
-    return encode_answer({"groups": groups, "total": reply.total, "next_after": next_after})
+    return encode_answer({"groups": groups, "total": total, "next_after": next_after})
 
 
 async def _release(call: RestCall, ask: ReleaseGroupsJson) -> bytes:
@@ -65,16 +70,17 @@ async def _release(call: RestCall, ask: ReleaseGroupsJson) -> bytes:
     queue = await _queue(call, "ChangeMessageVisibility")
     with call.plane.storage_calls:
         try:
-            codes = await call.plane.storage.unpark(queue.partitions[0], groups)
+            codes = await asyncio.gather(*(call.plane.storage.unpark(one, groups) for one in queue.partitions))
         except StorageError as error:
             raise await storage_refusal(call.plane, queue, error) from None
-    released = codes.count(ErrorCode.OK)
+    released = sum(of_one.count(ErrorCode.OK) for of_one in codes)
     caller = call.caller
     _log.info(
         "parked_groups_released", account_id=caller.account_id, queue=queue.record.name, key=caller.access_key_id,
         released=released, request_id=call.request.request_id,
     )  # fmt: skip
-    missed = [name for name, code in zip(names, codes, strict=False) if code != ErrorCode.OK]
+    known = {place for of_one in codes for place, code in enumerate(of_one) if code == ErrorCode.OK}
+    missed = [name for place, name in enumerate(names) if place not in known]
     return encode_answer({"released": released, "not_parked": missed})
 
 

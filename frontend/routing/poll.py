@@ -1,4 +1,13 @@
-"""Receiving from the partitions of a queue: sweep, then park at all of them; and what must be handed back.
+"""Receiving from the partitions of a queue: look, then park at all of them; and what must be handed back.
+
+    one partition    asked, and parked at by the same call
+    one lane         the partition whose turn it is; if it has nothing, all are asked what they hold (which leases
+                     nothing), and the first that holds something is leased from
+    several levels   all are asked what they hold at once; the highest level that holds something is leased from
+
+So a look costs one, three or two steps, whatever the number of partitions, and leases from one partition only: nothing
+has to be handed back, which would count as a delivery. A partition that does not answer stops nobody: its error is
+the caller's only where nothing was found elsewhere.
 
 A poll that ends early (the client left, the process stops) is cancelled at the nodes. Messages that were leased in
 the same instant are made visible again at once, and do not count as received: nobody has seen them.
@@ -7,14 +16,14 @@ the same instant are made visible again at once, and do not count as received: n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from frontend.http import Disconnected
-from frontend.routing.partitioner import search_order
+from frontend.routing.partitioner import Lane, Routes
 from frontend.routing.storage import Storage
 from storage_nodes.protocol.errors import StorageError
-from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, VisibilityMode
+from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
 
 class Lease(NamedTuple):
@@ -33,23 +42,16 @@ class PollAsk(NamedTuple):
     tags: tuple[bytes, ...] = ()
 
 
-async def poll_partitions(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
+async def poll_partitions(
+    storage: Storage, partitions: Sequence[int], ask: PollAsk, routes: Routes | None = None
+) -> list[Lease]:
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
-    if len(partitions) == 1:
+    if routes is None:
         reply = await storage.acquire(
             partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt, ask.tags
         )
         return _leases(partitions[0], reply)
-    leases: list[Lease] = []
-    for partition in search_order(partitions):
-        room = ask.messages_max - len(leases)
-        reply = await storage.acquire(partition, room, ask.visibility_ms, 0, tags=ask.tags)
-        leases += _leases(partition, reply)
-        if len(leases) >= ask.messages_max:
-            break
-    if leases or not ask.wait_ms:
-        return leases
-    return await _park_at_all(storage, partitions, ask)
+    return await _poll_routes(storage, routes, ask)
 
 
 async def poll_while_connected(
@@ -58,9 +60,10 @@ async def poll_while_connected(
     ask: PollAsk,
     receive: Callable[[], Awaitable[Any]],
     parked: set[asyncio.Task[list[Lease]]],
+    routes: Routes | None = None,
 ) -> list[Lease]:
     """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty)."""
-    poll = asyncio.create_task(poll_partitions(storage, partitions, ask))
+    poll = asyncio.create_task(poll_partitions(storage, partitions, ask, routes))
     gone = asyncio.ensure_future(receive())
     parked.add(poll)
     try:
@@ -88,21 +91,118 @@ async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMod
             continue
 
 
+# --- several partitions ---
+
+
+async def _poll_routes(storage: Storage, routes: Routes, ask: PollAsk) -> list[Lease]:
+    look = _Look(storage, ask)
+    lanes = routes.receivable
+    if ask.attempt:
+        leases = await look.known_attempt(routes.receivable_partitions())
+    elif len(lanes) == 1:
+        lane = lanes[0]
+        leases = await look.lease(lane, lane.first_to_ask())
+    else:
+        leases = []
+    leases = leases or await look.all(lanes)
+    if leases:
+        return leases
+    if ask.wait_ms:
+        leases = await _park_at_all(storage, routes.receivable_partitions(), ask)
+        for partition in {lease.partition for lease in leases}:
+            next(lane for lane in lanes if partition in lane.partitions).found(partition, False)
+        return leases
+    if look.error is not None:
+        raise look.error
+    return []
+
+
+class _Look:
+    """One look for messages; `error` is what the last partition that did not answer said."""
+
+    __slots__ = ("_ask", "_storage", "error")
+
+    def __init__(self, storage: Storage, ask: PollAsk) -> None:
+        self._storage = storage
+        self._ask = ask
+        self.error: StorageError | None = None
+
+    async def known_attempt(self, partitions: Sequence[int]) -> list[Lease]:
+        """The messages that an earlier try of this receive got, wherever that was. All must answer: one that does not
+        may be the one that knows."""
+        ask = self._ask
+        calls = [self._storage.acquire(one, 0, ask.visibility_ms, 0, ask.attempt) for one in partitions]
+        replies = await settle_all(calls)
+        found: list[Lease] = []
+        for partition, reply in zip(partitions, replies, strict=True):
+            if isinstance(reply, StorageError):
+                raise reply
+            found += _leases(partition, reply)
+        return found
+
+    async def lease(self, lane: Lane, partition: int) -> list[Lease]:
+        ask = self._ask
+        try:
+            reply = await self._storage.acquire(partition, ask.messages_max, ask.visibility_ms, 0, ask.attempt)
+        except StorageError as error:
+            self.error = error
+            lane.found(partition, True)
+            return []
+        lane.found(partition, not reply.messages)
+        return _leases(partition, reply)
+
+    async def all(self, lanes: Sequence[Lane]) -> list[Lease]:
+        """From the first partition that holds something, of the highest lane where one does."""
+        places = [(lane, partition) for lane in lanes for partition in lane.partitions]
+        held = await settle_all([self._storage.stats(partition) for _, partition in places])
+        waiting: dict[int, int] = {}
+        for (lane, partition), stats in zip(places, held, strict=True):
+            if isinstance(stats, StorageError):
+                self.error = stats
+            elif isinstance(stats, QueueStats):
+                waiting[partition] = stats.waiting
+                if not stats.waiting:
+                    lane.found(partition, True)
+        for lane in lanes:
+            # The fullest first: it is the likeliest to have something still.
+            full = sorted((one for one in lane.partitions if waiting.get(one)), key=lambda one: -waiting[one])
+            for partition in full:
+                leases = await self.lease(lane, partition)
+                if leases:
+                    return leases
+        return []
+
+
 async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
-    """The first partition to have something answers; what others leased meanwhile fills up or goes back."""
+    """The first partition to have something answers, with what others leased in the same instant if there is room for
+    all of it; else that goes back, whole: half of an attempt could not be repeated."""
     polls = [asyncio.create_task(poll_partitions(storage, (partition,), ask)) for partition in partitions]
     try:
-        await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        await _first_with_something(polls)
     except BaseException:
         await _cancel_and_release(storage, polls)
         raise
     done = [poll for poll in polls if poll.done()]
     await _cancel_and_release(storage, [poll for poll in polls if poll not in done])
-    leases = [lease for poll in done if poll.exception() is None for lease in poll.result()]
-    if not leases:
-        return done[0].result()  # raises what it raised
-    await release(storage, leases[ask.messages_max :], VisibilityMode.UNCOUNTED)
-    return leases[: ask.messages_max]
+    answered = [poll.result() for poll in done if poll.exception() is None]
+    if not answered:
+        return done[0].result()  # raises
+    given: list[Lease] = []
+    for leases in answered:  # in the order of the partitions: the highest level first
+        if len(given) + len(leases) <= ask.messages_max:
+            given += leases
+        else:
+            await release(storage, leases, VisibilityMode.UNCOUNTED)
+    return given
+
+
+async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
+    """Until one has messages or the wait is over. One that failed is no answer while others wait."""
+    waiting = set(polls)
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if any(poll.exception() is None for poll in done):
+            return
 
 
 async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
@@ -116,3 +216,17 @@ async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[lis
 def _leases(partition: int, reply: AcquireReply) -> list[Lease]:
     epoch = reply.epoch
     return [Lease(partition, epoch, message) for message in reply.messages]
+
+
+T = TypeVar("T")
+
+
+async def settle_all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T | StorageError]:
+    """The outcome of each, at the same time; what is no error of storage is raised."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    settled: list[T | StorageError] = []
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException) and not isinstance(outcome, StorageError):
+            raise outcome
+        settled.append(outcome)
+    return settled

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from frontend.crypto.envelope import DataKey, data_key
+from frontend.crypto.envelope import Content, DataKey, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
 from frontend.errors import queue_does_not_exist, unavailable
 from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
+from frontend.routing.partitioner import Routes, routes_of
 from frontend.sqs.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
-from frontend.sqs.fifo import FifoRules
+from frontend.sqs.fifo import FifoRules, sequence_number
+from frontend.sqs.priority import PRIORITY, level_of
 from frontend.sqs.validation import SendRules
 
 
@@ -46,8 +48,10 @@ class QueueView:
         "numbers_messages",
         "owner",
         "partitions",
+        "priority_levels",
         "rate_name",
         "record",
+        "routes",
         "sealing_key",
         "send_rules",
         "visibility_ms",
@@ -60,11 +64,18 @@ class QueueView:
         attributes = record.attributes
         self.record = record
         self.partitions = tuple(record.partitions)
+        # None: it has one partition, and nothing has to be decided.
+        self.routes: Routes | None = routes_of(self.partitions, record.layout)
+        # How many a message may choose from; 0 = it has none.
+        self.priority_levels = int(attributes.get("Penstock.PriorityLevels", "0"))
         self.visibility_ms = 1000 * int(attributes.get("VisibilityTimeout", "30"))
         self.wait_ms = 1000 * int(attributes.get("ReceiveMessageWaitTimeSeconds", "0"))
         self.zero_releases = attributes.get(UNCOUNTED_RELEASE) == "true"
         # None: a standard queue.
         self.fifo = FifoRules.of(attributes) if record.fifo else None
+        if self.fifo is not None and self.routes is not None:
+            # The scope of deduplication is that of the partitions: it changes with them.
+            self.fifo = self.fifo._replace(per_group=self.routes.per_group)
         dedups = self.fifo is None and DEDUPLICATION_WINDOW in attributes
         self.send_rules = SendRules(
             int(attributes.get("MaximumMessageSize", str(MESSAGE_BYTES_MAX))),
@@ -85,6 +96,22 @@ class QueueView:
     @property
     def address(self) -> Address:
         return Address(self.record.account_id, self.record.name)
+
+    def sequence_number(self, partition: int, offset: int) -> str:
+        """FIFO: grows with every message of a group."""
+        return sequence_number(offset if self.routes is None else self.routes.sequence_base(partition) + offset)
+
+    def partition_for_copy(self, group: str | None, content: Content | None, turn: int) -> int:
+        """Where a copy of a message of another queue goes; the same for the same `turn`, so that a second one of it
+        meets the first."""
+        if self.routes is None:
+            return self.partitions[0]
+        if self.fifo is not None:
+            assert group is not None, "a message of a FIFO queue has a group"
+            return self.routes.for_group(group.encode())
+        given = None if content is None else content.attributes.get(PRIORITY)
+        level = 0 if given is None else level_of(*given) or 0
+        return self.routes.for_turn(level, turn)
 
     def opening_key(self, version: int) -> DataKey | None:
         """The data key of that version, None if the queue has no such version."""

@@ -85,9 +85,9 @@ def check_attempt(attempt: str | None, fifo: bool) -> bytes:
     return _check_id(attempt, "ReceiveRequestAttemptId")
 
 
-def sequence_number(offset: int) -> str:
-    """Grows with every message of a queue, and so within a group."""
-    return f"{offset:0{SEQUENCE_DIGITS}d}"
+def sequence_number(place: int) -> str:
+    """Of a message at that place in its partition, and in the sets of partitions that its queue has had."""
+    return f"{place:0{SEQUENCE_DIGITS}d}"
 
 
 def _check_id(text: str, parameter: str) -> bytes:

@@ -9,7 +9,15 @@ import re
 from collections.abc import Callable
 
 from frontend.errors import Refusal, invalid, missing
-from frontend.limits import POLICY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, TAG_KEY_CHARS_MAX, TAG_VALUE_CHARS_MAX, TAGS_MAX
+from frontend.limits import (
+    PARTITIONS_PER_LEVEL_MAX,
+    POLICY_BYTES_MAX,
+    PRIORITY_LEVELS_MAX,
+    QUEUE_NAME_CHARS_MAX,
+    TAG_KEY_CHARS_MAX,
+    TAG_VALUE_CHARS_MAX,
+    TAGS_MAX,
+)
 from frontend.metadata.records import QueueRecord
 from frontend.sqs.arns import format_arn
 from frontend.sqs.extensions import EXTENSIONS
@@ -24,7 +32,10 @@ _INTEGERS: dict[str, tuple[int, int]] = {
     "ReceiveMessageWaitTimeSeconds": (0, 20),
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
+    "Penstock.Partitions": (1, PARTITIONS_PER_LEVEL_MAX),
+    "Penstock.PriorityLevels": (1, PRIORITY_LEVELS_MAX),
 }
+_STANDARD_ONLY = frozenset(("Penstock.PriorityLevels",))
 _DEFAULTS: dict[str, str] = {
     "DelaySeconds": "0",
     "MaximumMessageSize": "1048576",
@@ -53,6 +64,8 @@ _COUNTS = (
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 )
+# Of the partitions that there are: those that take messages, and those that are being emptied for good.
+_PARTITIONS = ("Penstock.PartitionsOpen", "Penstock.PartitionsDraining")
 # Of ours, for who asks by name; `All` is what SQS has. As the leaders know it at this moment.
 _OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
     "Penstock.MessageGroups": lambda stats: sum(one.groups for one in stats),
@@ -62,7 +75,9 @@ _OUR_COUNTS: dict[str, Callable[[list[QueueStats]], int]] = {
         (s.oldest_sent_ms for s in stats if s.oldest_sent_ms), default=0
     ),
 }
-_READ_ONLY = frozenset(("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_OUR_COUNTS))
+_READ_ONLY = frozenset(
+    ("QueueArn", "CreatedTimestamp", "LastModifiedTimestamp", *_COUNTS, *_PARTITIONS, *_OUR_COUNTS)
+)
 _SETTABLE = frozenset(_INTEGERS) | _DOCUMENTS | _BOOLEANS | _TEXTS | frozenset(_FIFO) | frozenset(EXTENSIONS)
 _FIFO_ONLY = frozenset(_FIFO) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 _KNOWN = _SETTABLE | _READ_ONLY | {"All"}
@@ -147,6 +162,10 @@ def queue_attributes(
         _COUNTS[1]: str(sum(one.in_flight for one in stats)),
         _COUNTS[2]: str(sum(one.delayed for one in stats)),
     }
+    if record.layout or not asked.isdisjoint(_PARTITIONS):
+        draining = sum(one.closed and not one.drained for one in record.layout)
+        closed = sum(one.closed for one in record.layout)
+        values |= zip(_PARTITIONS, (str(len(record.partitions) - closed), str(draining)), strict=True)
     ours = {name: str(count(stats)) for name, count in _OUR_COUNTS.items() if name in asked}
     if "All" in asked:
         return values | ours
@@ -154,7 +173,11 @@ def queue_attributes(
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
-    if attribute not in _SETTABLE or (attribute in _FIFO_ONLY and not fifo):
+    if (
+        attribute not in _SETTABLE
+        or (attribute in _FIFO_ONLY and not fifo)
+        or (attribute in _STANDARD_ONLY and fifo)
+    ):
         raise Refusal("InvalidAttributeName", f"Unknown Attribute {attribute[:80]}.")
     if not _is_valid(attribute, value):
         raise Refusal("InvalidAttributeValue", f"Invalid value for the parameter {attribute}.")

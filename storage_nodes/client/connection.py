@@ -53,12 +53,20 @@ class Connection(asyncio.Protocol):
     def cancel(self, request_id: int) -> None:
         """Give up a parked call; its completion is dropped, the node is told."""
         if self._waiting.pop(request_id, None) is not None and self.is_open:
-            self._write(encode_frame(Opcode.CANCEL, 0, 0, encode_message(Cancel(request_id))))
+            self._write_cancel(request_id)
+
+    def ask_to_cancel(self, request_id: int) -> None:
+        """As `cancel`, but its completion hears what becomes of it: the answer may be on its way."""
+        if request_id in self._waiting and self.is_open:
+            self._write_cancel(request_id)
 
     def close(self) -> None:
         if self._transport is not None:
             self._flush()
             self._transport.close()
+
+    def _write_cancel(self, request_id: int) -> None:
+        self._write(encode_frame(Opcode.CANCEL, 0, 0, encode_message(Cancel(request_id))))
 
     def _write(self, frame: bytes) -> None:
         if not self._out:

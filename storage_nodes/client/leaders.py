@@ -58,6 +58,12 @@ class Call:
         if self._connection is not None:
             self._connection.cancel(self._request_id)
 
+    def ask_to_cancel(self) -> None:
+        """Its completion still hears the answer, if the node gives one."""
+        self.cancelled = True
+        if self._connection is not None:
+            self._connection.ask_to_cancel(self._request_id)
+
 
 class NodeLinks:
     """One connection per node, opened on demand, and the leader table."""

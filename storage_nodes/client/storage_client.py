@@ -11,7 +11,9 @@ paid once for all of them. A send whose outcome is unknown is tried again: at le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -40,6 +42,7 @@ from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     ClusterInfo,
     CodesReply,
+    ConfigureReply,
     ConfigureRequest,
     CreatePartitionRequest,
     DeletePartitionRequest,
@@ -96,6 +99,7 @@ _group_delete_reply = msgspec.msgpack.Decoder(GroupDeleteReply)
 _group_membership = msgspec.msgpack.Decoder(GroupMembership)
 _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
+_configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
 _send_reply = msgspec.msgpack.Decoder(SendReply)
 _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
@@ -110,12 +114,15 @@ class StorageClient:
         self._links = NodeLinks(cluster_id, nodes, name)
         self._timeout_s = timeout_s
         self._gathering: dict[tuple[int, int, bool, int], list[_Send]] = {}
+        self._handing_back: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
         self._links.start(asyncio.get_running_loop())
 
     async def close(self) -> None:
+        for task in list(self._handing_back):
+            task.cancel()
         self._links.close()
 
     # --- messages -------------------------------------------------------------------------------------------
@@ -144,7 +151,8 @@ class StorageClient:
         attempt: bytes = b"",
         tags: Sequence[bytes] = (),
     ) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll.
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was
+        leased in that very moment is handed back.
 
         FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
         the same messages when it is tried again; without one they are locked until their visibility ends.
@@ -172,9 +180,10 @@ class StorageClient:
         reply = await self._call(Opcode.PURGE, partition, encode_message(PurgeRequest(partition)))
         return _purge_reply.decode(reply).purged
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
-        """Replace the partition's configuration."""
-        await self._call(Opcode.CONFIGURE, partition, encode_message(ConfigureRequest(partition, config)))
+    async def configure(self, partition: int, config: QueueConfig) -> int:
+        """Replace the partition's configuration; how many messages it held then, in whatever state."""
+        reply = await self._call(Opcode.CONFIGURE, partition, encode_message(ConfigureRequest(partition, config)))
+        return _configure_reply.decode(reply).messages
 
     async def stats(self, partition: int) -> QueueStats:
         """Counts of waiting, in-flight and delayed messages, from the leader."""
@@ -385,12 +394,37 @@ class StorageClient:
             try:
                 return await future
             except asyncio.CancelledError:
-                answer.give_up(call)
+                if opcode == Opcode.ACQUIRE:
+                    self._give_up_acquire(partition, answer, future, call)
+                else:
+                    answer.give_up(call)
                 raise
             except StorageError as error:
                 if not error.traits.retriable:
                     raise
                 pause = await self._follow(partition, error, deadline, pause)
+
+    def _give_up_acquire(self, partition: int, answer: _Answer, future: asyncio.Future[bytes], call: Call) -> None:
+        """What was leased in this very moment is handed back: its caller is gone, and its lease would be long."""
+        hand_back = partial(self._hand_back, partition)
+        if future.cancelled():
+            answer.late = hand_back
+            call.ask_to_cancel()
+        elif future.exception() is None:
+            hand_back(future.result())
+
+    def _hand_back(self, partition: int, payload: bytes) -> None:
+        messages = _acquire_reply.decode(payload).messages
+        if not messages:
+            return
+        changes = [(message.offset, message.delivery, 0) for message in messages]
+        task = asyncio.get_running_loop().create_task(self._release(partition, changes))
+        self._handing_back.add(task)
+        task.add_done_callback(self._handing_back.discard)
+
+    async def _release(self, partition: int, changes: Sequence[tuple[int, int, int]]) -> None:
+        with contextlib.suppress(StorageError):  # then the leases run out
+            await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED)
 
     async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
         """After a retriable error: learn where to go, wait a little; raises the error when the deadline is near."""
@@ -474,14 +508,18 @@ class _SendAnswer(_Completion):
 class _Answer(_Completion):
     """Completion of a single call."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "late")
 
     def __init__(self, asked: int, future: asyncio.Future[bytes]) -> None:
         super().__init__(asked)
         self._future = future
+        # Who takes an answer that comes after the caller gave up.
+        self.late: Callable[[bytes], None] | None = None
 
     def complete(self, result: bytes | StorageError) -> None:
         if self._future.done():
+            if self.late is not None and not isinstance(result, StorageError):
+                self.late(result)
             return
         if isinstance(result, StorageError):
             self._future.set_exception(result)

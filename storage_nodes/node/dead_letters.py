@@ -17,9 +17,11 @@ from prometheus_client import Counter
 
 from storage_nodes.limits import DEAD_LETTERS_PER_MOVE_BYTES_MAX
 from storage_nodes.machines.queue.effects import DeadLetter, Letter
+from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, DeathReason
+from storage_nodes.protocol.spreading import partition_of_group
 
 if TYPE_CHECKING:
     from storage_nodes.node.queue_replica import QueueReplica
@@ -58,24 +60,27 @@ class DeadLetters:
         replica = self._replica
         copies: list[bytes] = []
         moving: list[int] = []
-        size = 0
+        size, target = 0, effect.partition
+        groups = replica.machine.state.config.dead_letter_groups
         for letter in effect.letters:
             body = bodies.get(letter.offset)
             if body is None:
                 continue  # purged while it was being read
+            place = partition_of_group(group_of(body), groups) if groups else effect.partition
             copy = copy_of_dead(_source_of(replica.partition, letter), body)
             size += len(copy)
-            if copies and size > DEAD_LETTERS_PER_MOVE_BYTES_MAX:
+            if copies and (size > DEAD_LETTERS_PER_MOVE_BYTES_MAX or place != target):
                 break
+            target = place
             copies.append(copy)
             moving.append(letter.offset)
 
         def sent(error: StorageError | None) -> None:
             if replica.serving and replica.raft.epoch == epoch:
-                self._sent(effect.partition, moving, error)
+                self._sent(target, moving, error)
 
         if copies:
-            replica.host.forwards.send(effect.partition, copies, sent)
+            replica.host.forwards.send(target, copies, sent)
         else:
             self._sent(effect.partition, [], None)
 

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import NOT_TAKEN
 
 # How long the leader of the other partition is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
@@ -28,7 +29,13 @@ class Forwards:
     def send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
         """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
         went wrong."""
-        self._begin(lambda client: client.send(partition, bodies, plain=False), done)
+
+        async def send(client: StorageClient) -> None:
+            reply = await client.send(partition, bodies, plain=False)
+            if any(original == NOT_TAKEN for _, original in reply.duplicates):
+                raise StorageError(ErrorCode.UNAVAILABLE, f"partition {partition} takes no messages any more")
+
+        self._begin(send, done)
 
     def fence(
         self, partition: int, group: bytes, generation: int, epoch: int, done: Callable[[StorageError | None], None]

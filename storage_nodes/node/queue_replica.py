@@ -49,9 +49,9 @@ from storage_nodes.protocol.messages import (
     AcquireRequest,
     ChangeVisibilityRequest,
     CodesReply,
+    ConfigureReply,
     ConfigureRequest,
     DeleteRequest,
-    Empty,
     Opcode,
     ParkedGroupsReply,
     ParkedGroupsRequest,
@@ -123,7 +123,8 @@ class QueueReplica(Replica):
     def acquire(self, token: Token, payload: bytes) -> None:
         request = _acquire_request.decode(payload)
         self.require_leader()
-        if not 1 <= request.max_messages <= ACQUIRE_MESSAGES_MAX:
+        # 0 asks whether an attempt is known here.
+        if not (0 if request.attempt else 1) <= request.max_messages <= ACQUIRE_MESSAGES_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"max_messages must be 1 to {ACQUIRE_MESSAGES_MAX}")
         _check_visibility(request.visibility_ms)
         if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX:
@@ -166,7 +167,8 @@ class QueueReplica(Replica):
     def configure(self, token: Token, payload: bytes) -> None:
         request = _configure_request.decode(payload)
         self.require_leader()
-        if request.config.dead_letter_partition == self.partition:
+        config = request.config
+        if self.partition in (config.dead_letter_partition, *config.dead_letter_groups):
             raise StorageError(ErrorCode.INVALID_REQUEST, "a queue is not its own dead-letter queue")
         self._do(self.machine.configure(token, request.config))
         self.propose_soon()
@@ -360,7 +362,8 @@ class QueueReplica(Replica):
                 return
             token.connection.answer(token, encode_message(PurgeReply(purged)))
         elif token.opcode == Opcode.CONFIGURE:
-            token.connection.answer(token, encode_message(Empty()))
+            _, held = effect.result
+            token.connection.answer(token, encode_message(ConfigureReply(held)))
         else:
             codes: list[int] = effect.result  # type: ignore[assignment]
             token.connection.answer(token, encode_message(CodesReply(codes)))

@@ -87,11 +87,16 @@ class SendRequest(Message, frozen=True):
     acks: int = 2
 
 
+# Stands in SendReply.duplicates for an original: no offset is below 0.
+NOT_TAKEN = -1
+
+
 class SendReply(Message, frozen=True):
     """Record i stands at first_offset + i; timestamp_ms is the append time of all of them.
 
     `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
-    The original is committed by then (R28).
+    The original is committed by then (R28). NOT_TAKEN in the place of the offset: the partition is closed, and the
+    message is nowhere.
     """
 
     first_offset: int
@@ -186,6 +191,9 @@ class QueueConfig(Message, frozen=True):
     paused                 nothing is handed out; everything else goes on
     park_groups            FIFO: a group whose message became a dead letter is held until it is unparked
     retry_*                the pause before a message whose receive failed is available again (machines/queue/retry.py)
+    closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id);
+                           for good, whatever a later configuration says
+    dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one
     """
 
     retention_ms: int = 345_600_000
@@ -200,11 +208,19 @@ class QueueConfig(Message, frozen=True):
     retry_max_ms: int = 0
     retry_jitter_permille: int = 0
     park_groups: bool = False
+    closed: bool = False
+    dead_letter_groups: tuple[int, ...] = ()
 
 
 class ConfigureRequest(Message, frozen=True):
     partition: int
     config: QueueConfig
+
+
+class ConfigureReply(Message, frozen=True):
+    """How many messages the partition held, in whatever state, where its log took the configuration over."""
+
+    messages: int = 0
 
 
 class QueueStatsRequest(Message, frozen=True):
@@ -218,6 +234,7 @@ class QueueStats(Message, frozen=True):
     that have messages in flight. Totals since the partition was made: `duplicates` that were dropped, `dead_lettered`.
     `parked_groups` are held. On standard queues `groups` are those with messages in flight,
     `noisy_groups` those of them that are noisy now, `noisy_waiting` messages of such groups that others go before.
+    `scheduled` messages are delayed ones that have a due time of their own.
     """
 
     waiting: int
@@ -231,6 +248,7 @@ class QueueStats(Message, frozen=True):
     parked_groups: int = 0
     noisy_groups: int = 0
     noisy_waiting: int = 0
+    scheduled: int = 0
 
 
 class ParkedGroupsRequest(Message, frozen=True):

@@ -19,6 +19,8 @@ from api.metadata.process import MetadataProcess, MetadataSettings
 from api.metadata.service import Subscriber
 from api.queues import actions as queues
 from api.queues import lifecycle, moving
+from api.queues.layout import Row
+from api.queues.lifecycle import Fulfilled
 from api.queues.models import Queue
 from api.secrets import keyring, pepper
 from frontend.authn.tokens import bearer_token_matches
@@ -114,7 +116,7 @@ async def test_keys_lent_to_a_dead_letter_queue_reach_the_front_end(client: Meta
     def make(name: str, attributes: dict[str, str]) -> Queue:
         queue = queues.create_queue(OPERATOR, caller.account_id, name, attributes, {}).queue
         claim = lifecycle.claim_queue(queue.pk)
-        assert claim is not None and lifecycle.settle_queue(claim, [queue.pk])
+        assert claim is not None and lifecycle.settle_queue(claim, Fulfilled([Row(queue.pk, 0)], []))
         return queue
 
     await sync_to_async(make)("dead", {})
@@ -138,7 +140,7 @@ async def test_change_reaches_the_front_end_without_asking(client: MetadataClien
     before = await client.get_queue(caller.account_id, "orders")
     claim = await sync_to_async(lifecycle.claim_queue)((await Queue.objects.aget()).pk)
     assert claim is not None
-    await sync_to_async(lifecycle.settle_queue)(claim, [12])
+    await sync_to_async(lifecycle.settle_queue)(claim, Fulfilled([Row(12, 0)], []))
     await until(lambda: client.cached_queue(caller.account_id, "orders") is MISS)
     after = await client.get_queue(caller.account_id, "orders")
     assert before is not None and after is not None

@@ -100,3 +100,32 @@ def test_cron_schedule_sends_one_message_a_tick_while_the_worker_is_killed(
     fired = rest.get(f"/v1/queues/{name}/schedules/often").json()["fired"]
     assert len(ticks) == fired, "one message a tick"
     assert rest.delete(f"/v1/queues/{name}/schedules/often").status_code == 204
+
+
+def test_fifo_queue_gets_other_partitions_only_when_nothing_is_scheduled_there(
+    installation: RunningInstallation,
+) -> None:
+    sqs, rest = installation.sqs(), installation.rest()
+    name = f"spread-{time.monotonic_ns()}.fifo"
+    fast = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
+    given = {"FifoQueue": "true", "ContentBasedDeduplication": "true", "Penstock.Partitions": "2", **fast}
+    url = sqs.create_queue(QueueName=name, Attributes=given)["QueueUrl"]
+    sent = [
+        rest.post(f"/v1/queues/{name}/messages", json={"body": f"b{n}", "group": f"g{n}", "delay_ms": 3_600_000}).json()
+        for n in range(8)
+    ]
+    with pytest.raises(sqs.exceptions.ClientError) as caught:
+        sqs.set_queue_attributes(QueueUrl=url, Attributes={"Penstock.Partitions": "3"})
+    assert caught.value.response["Error"]["Code"] == "InvalidAttributeValue"
+    assert "holds 8 scheduled messages" in str(caught.value)
+    listed = rest.get(f"/v1/queues/{name}/scheduled").json()["messages"]
+    assert {one["schedule_id"] for one in listed} == {one["schedule_id"] for one in sent}
+    ids = [one["schedule_id"] for one in sent]
+    soon = rest.post(f"/v1/queues/{name}/scheduled/reschedule", json={"ids": ids[:2], "delay_ms": 100})
+    assert soon.json() == {"done": 2, "failed": []}
+    answer = rest.post(f"/v1/queues/{name}/scheduled/cancel", json={"ids": ids[2:]})
+    assert answer.json() == {"done": 6, "failed": []}
+    wait_until(lambda: delayed(sqs, url) == 0)
+    sqs.set_queue_attributes(QueueUrl=url, Attributes={"Penstock.Partitions": "3"})
+    bodies = {message["Body"] for _ in range(4) for message in receive(sqs, url, wait_s=1)}
+    assert bodies == {"b0", "b1"}

@@ -7,7 +7,6 @@ import pytest
 from frontend.errors import Refusal
 from frontend.limits.gcra import RateLimits, RateTree
 from frontend.routing.bulkhead import Bulkhead, CircuitBreaker
-from frontend.routing.partitioner import choose_partition, search_order
 
 
 def test_burst_passes_then_the_rate_holds() -> None:
@@ -74,10 +73,3 @@ def test_breaker_opens_probes_and_closes() -> None:
     assert breaker.allows(4.0)
     breaker.succeeded()
     assert breaker.allows(4.0) and breaker.allows(4.0)
-
-
-def test_partitions_are_all_used_and_all_searched() -> None:
-    assert {choose_partition((4, 5, 6)) for _ in range(6)} == {4, 5, 6}
-    assert choose_partition((9,)) == 9
-    orders = [tuple(search_order((4, 5, 6))) for _ in range(6)]
-    assert {order[0] for order in orders} == {4, 5, 6} and all(set(order) == {4, 5, 6} for order in orders)

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 
 from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
-from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, QueueRecord
+from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, PartitionRecord, QueueRecord
 from storage_nodes.model import Acks
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
+    NOT_TAKEN,
     AcquiredMessage,
     AcquireReply,
     BrowsedMessage,
@@ -88,7 +89,8 @@ class FakeStorage:
         self.plain.append(plain)
         self.acks.append(acks)
         first, now_ms = len(log), self._now_ms()
-        fifo = self.configs.get(partition, QueueConfig()).fifo
+        config = self.configs.get(partition, QueueConfig())
+        fifo = config.fifo
         duplicates = []
         for index, body in enumerate(bodies):
             headers = dict(decode_body(body).headers)
@@ -97,7 +99,8 @@ class FakeStorage:
             if fifo or HEADER_DEDUP in headers:
                 assert 1 <= len(headers[HEADER_DEDUP]) <= 128
                 original, until_ms = self.duplicates.get((partition, headers[HEADER_DEDUP]), (0, 0))
-                if until_ms > now_ms:
+                if until_ms > now_ms or config.closed:
+                    original = original if until_ms > now_ms else NOT_TAKEN
                     duplicates.append((index, original))
                     log.append(None)
                     continue
@@ -119,7 +122,7 @@ class FakeStorage:
         attempt: bytes = b"",
         tags: Sequence[bytes] = (),
     ) -> AcquireReply:
-        assert max_messages >= 1
+        assert max_messages >= (0 if attempt else 1)
         log = self._log("acquire", partition)
         if self.configs.get(partition, QueueConfig()).paused and not wait_ms:
             return AcquireReply(EPOCH, [])
@@ -400,6 +403,7 @@ def queue_record(
     attributes: dict[str, str] | None = None,
     state: str = "active",
     borrowed_keys: Sequence[BorrowedKey] = (),
+    layout: Sequence[PartitionRecord] = (),
 ) -> QueueRecord:
     """A queue with real, wrapped keys; its uuid follows from its name."""
     queue_uuid = f"{account_id}{name}".encode().ljust(16, b".")[-16:]
@@ -419,6 +423,7 @@ def queue_record(
         1_700_000_001_000,
         1,
         list(borrowed_keys),
+        list(layout),
     )
 
 

@@ -50,9 +50,10 @@ class StorageCluster(PartitionsByTag, FakeStorage):
         if self.partitions.pop(tag, None) is not None:
             del self.logs[partition]
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
-        self._log("configure", partition)
+    async def configure(self, partition: int, config: QueueConfig) -> int:
+        held = sum(stored is not None for stored in self._log("configure", partition))
         self.configs[partition] = config
+        return held
 
     def _log(self, call: str, partition: int) -> Any:
         self.before(call, partition)

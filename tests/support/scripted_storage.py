@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
 
@@ -20,6 +22,8 @@ class PartitionsByTag:
     def __init__(self) -> None:
         self.partitions: dict[str, int] = {}
         self.configs: dict[int, QueueConfig] = {}
+        # Messages that a partition holds, where it is not 0.
+        self.held: dict[int, int] = {}
         self._created = 0
 
     def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any:
@@ -55,10 +59,12 @@ class ScriptedStorage(PartitionsByTag):
         if self.partitions.get(tag) == partition:
             del self.partitions[tag]
 
-    async def configure(self, partition: int, config: QueueConfig) -> None:
+    async def configure(self, partition: int, config: QueueConfig) -> int:
         self._step("configure")
         self._known(partition)
-        self.configs[partition] = config
+        closed = config.closed or self.configs[partition].closed
+        self.configs[partition] = msgspec.structs.replace(config, closed=closed)
+        return self.held.get(partition, 0)
 
     async def stats(self, partition: int) -> QueueStats:
         self._step("stats")

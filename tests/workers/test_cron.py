@@ -13,7 +13,8 @@ from api.queues.models import Queue
 from api.schedules import firing as claims
 from api.schedules.models import Schedule
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.records import HEADER_DUE, decode_body
+from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body
+from storage_nodes.protocol.spreading import partition_of_group
 from tests.support.control_plane import Caller, new_caller
 from tests.support.frontend_plane import Clock
 from tests.support.move_scene import Scene, StorageCluster
@@ -200,3 +201,19 @@ def test_fifo_ticks_come_in_order_with_an_id_each(scene: Scene) -> None:
     assert [one.content.dedup_id for one in received] == [
         f"{schedule.uuid}-{int((NOON.timestamp() + n) * 1000)}" for n in (2, 4)
     ]
+
+
+def test_ticks_go_to_the_partition_of_their_group(scene: Scene) -> None:
+    fast = {"FifoThroughputLimit": "perMessageGroupId", "DeduplicationScope": "messageGroup"}
+    scene.create("line.fifo", **fast)
+    for number in range(6):
+        create(scene, "line.fifo", name=f"tick-{number}", group=f"g{number}")
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 6
+    partitions = list(Queue.objects.get(name="line.fifo").partitions)
+    for partition, log in scene.storage.logs.items():
+        for one in log:
+            assert one is not None
+            group = dict(decode_body(one.body).headers)[HEADER_GROUP]
+            assert partition_of_group(group, partitions) == partition
+    assert sum(bool(log) for log in scene.storage.logs.values()) > 1

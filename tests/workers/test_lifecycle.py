@@ -11,6 +11,8 @@ from django.utils import timezone
 from api.audit.actions import OPERATOR
 from api.hints import Hint
 from api.queues import actions, lifecycle
+from api.queues.layout import Row
+from api.queues.lifecycle import Fulfilled
 from api.queues.models import Queue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import Caller
@@ -29,6 +31,11 @@ def wish(caller: Caller, name: str = "orders") -> Queue:
 
 def die(call: str) -> NoReturn:
     raise Killed
+
+
+def done(partition: int) -> Fulfilled:
+    """The queue has this one partition."""
+    return Fulfilled([Row(partition, 0)], [])
 
 
 def lease_runs_out() -> None:
@@ -60,7 +67,7 @@ def test_hint_taken_while_another_worker_is_at_it_does_nothing(caller: Caller) -
     assert claim is not None
     assert settle(queue.pk, second) is None
     assert second.calls == []
-    assert lifecycle.settle_queue(claim, [storage._created + 1])
+    assert lifecycle.settle_queue(claim, done(storage._created + 1))
 
 
 def test_hint_for_a_row_that_is_not_there_does_nothing(caller: Caller) -> None:
@@ -89,7 +96,7 @@ def test_worker_killed_before_settling_leaves_one_partition(caller: Caller, monk
     storage = ScriptedStorage()
     queue = wish(caller)
     with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "settle_queue", lambda claim, partitions: die(""))
+        patch.setattr(lifecycle, "settle_queue", lambda claim, made: die(""))
         with pytest.raises(Killed):
             settle(queue.pk, storage)
     lease_runs_out()
@@ -104,9 +111,9 @@ def test_worker_that_lost_its_claim_writes_nothing(caller: Caller) -> None:
     lease_runs_out()
     quick = lifecycle.claim_queue(queue.pk)
     assert late is not None and quick is not None
-    assert not lifecycle.settle_queue(late, [98])
+    assert not lifecycle.settle_queue(late, done(98))
     assert lifecycle.fail_queue(late, "late") == 0
-    assert lifecycle.settle_queue(quick, [99])
+    assert lifecycle.settle_queue(quick, done(99))
     queue.refresh_from_db()
     assert (queue.partitions, queue.failures) == ([99], 0)
 
@@ -135,9 +142,9 @@ def test_queue_deleted_while_being_provisioned_leaves_nothing_behind(caller: Cal
     queue = wish(caller)
     claim = lifecycle.claim_queue(queue.pk)
     assert claim is not None
-    partitions = storage.run(lambda client: fulfil(client, claim), 1)
+    made = storage.run(lambda client: fulfil(client, claim), 1)
     actions.delete_queue(OPERATOR, caller.account_id, "orders")
-    assert lifecycle.settle_queue(claim, partitions)
+    assert lifecycle.settle_queue(claim, made)
     assert Queue.objects.get(pk=queue.pk).state == "deleting"
     settle(queue.pk, storage)
     queue.refresh_from_db()
@@ -182,7 +189,7 @@ def test_wish_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None
     claim = lifecycle.claim_queue(queue.pk)
     actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", {"MessageRetentionPeriod": "700"})
     assert claim is not None and claim.config.retention_ms == 600_000
-    assert lifecycle.settle_queue(claim, [1])
+    assert lifecycle.settle_queue(claim, done(1))
     settle(queue.pk, storage)
     assert storage.configs[1].retention_ms == 700_000
 

@@ -19,6 +19,7 @@ import structlog
 from api.schedules.firing import CronClaim, claim_due, note_failed, note_handed_over
 from api.secrets import keyring
 from frontend.crypto.envelope import Content, EnvelopeError, key_version, open_envelope, seal
+from frontend.routing.parts import check_taken
 from frontend.routing.queues import QueueView
 from frontend.sqs.fifo import dedup_key
 from storage_nodes.limits import RECORDS_PER_SEND_MAX
@@ -49,11 +50,11 @@ def _hand_over(storage: StorageRunner, claimed: Sequence[CronClaim]) -> int:
     for claim in claimed:
         try:
             view = QueueView(claim.queue, keyring())
-            bodies = bodies_of(claim, view)
+            partition, bodies = ticks_of(claim, view)
         except EnvelopeError:
             note_failed([claim], "The message of the schedule cannot be read.")
             continue
-        by_partition.setdefault(view.partitions[0], []).append((claim, bodies))
+        by_partition.setdefault(partition, []).append((claim, bodies))
     count = 0
     for partition, work in by_partition.items():
         count += _send(storage, partition, work)
@@ -65,7 +66,7 @@ def _send(storage: StorageRunner, partition: int, work: Sequence[tuple[CronClaim
 
     async def send(client: Storage) -> None:
         for batch in _batches([body for _, bodies in work for body in bodies]):
-            await client.send(partition, batch, False)
+            check_taken(await client.send(partition, batch, False))
 
     try:
         storage.run(send, CRON_STEP_S_MAX)
@@ -91,13 +92,15 @@ def _batches(bodies: list[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def bodies_of(claim: CronClaim, view: QueueView) -> list[bytes]:
-    """The records of a schedule's ticks. Raises EnvelopeError."""
+def ticks_of(claim: CronClaim, view: QueueView) -> tuple[int, list[bytes]]:
+    """The records of a schedule's ticks, and the partition that takes them: the same one whenever it is asked, so that
+    a tick that is sent twice meets its first. Raises EnvelopeError."""
     key = view.opening_key(key_version(claim.content_sealed))
     if key is None:
         raise EnvelopeError("the queue has no such data key")
     opened = open_envelope(key, claim.content_sealed)
-    return [_body_of(claim, view, opened.sender, opened.content, tick) for tick in claim.ticks]
+    bodies = [_body_of(claim, view, opened.sender, opened.content, tick) for tick in claim.ticks]
+    return view.partition_for_copy(claim.group or None, opened.content, claim.schedule_id), bodies
 
 
 def _body_of(claim: CronClaim, view: QueueView, sender: str, content: Content, tick: datetime) -> bytes:

@@ -11,6 +11,7 @@ import structlog
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
 from api.queues import lifecycle, moving
+from api.queues.lifecycle import Fulfilled
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import Storage, fulfil
@@ -21,7 +22,7 @@ _log = structlog.get_logger(__name__)
 class StorageRunner(Protocol):
     """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
 
-    def run(self, work: Callable[[Storage], Awaitable[list[int]]], timeout_s: float) -> list[int]: ...
+    def run(self, work: Callable[[Storage], Awaitable[Fulfilled]], timeout_s: float) -> Fulfilled: ...
 
 
 def settle(queue_id: int, storage: StorageRunner) -> int | None:
@@ -32,11 +33,13 @@ def settle(queue_id: int, storage: StorageRunner) -> int | None:
             return None
         try:
             step = partial(fulfil, claim=claim, factor=REPLICATION_FACTOR)
-            partitions = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
+            done = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
         except (StorageError, TimeoutError, OSError) as error:
             _log.warning("queue_not_settled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))
             return lifecycle.fail_queue(claim, f"{type(error).__name__}: {error}") or None
-        settled = lifecycle.settle_queue(claim, partitions)
+        settled = lifecycle.settle_queue(claim, done)
+        if done.again_ms:
+            return done.again_ms if settled else None
         _log.info("queue_settled", queue=str(claim.queue_uuid), wish=claim.state, settled=settled)
     return 0
 

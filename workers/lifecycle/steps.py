@@ -1,17 +1,31 @@
 """What each wish takes in the storage plane. Every step may be repeated, also after having been stopped anywhere.
 
-Partitions are named by their tag, `queue:<uuid>:<index>`: creating one that exists answers with it, deleting one that
+Partitions are named by their tag, `queue:<uuid>:<number>`: creating one that exists answers with it, deleting one that
 is gone succeeds. So a step never needs to know how far an earlier attempt came.
+
+A FIFO queue gets other partitions in rounds, each one claim:
+
+    replace    (the claim has noted that the old set is closing: a close is for good.) Make the new set; close the old
+               one, in its logs; then note both. Who still sends to the old one is told that it takes nothing, and asks
+               for the queue's record anew
+    drain      until a close answers that the old set holds no message any more
+    remember   until no deduplication id of the old set counts any more
+    drop       note that the old set is gone; then delete it
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 from uuid import UUID
 
-from api.limits import PARTITIONS_PER_QUEUE
-from api.queues.lifecycle import Claim
+import msgspec
+
+from api.limits import DRAIN_CHECK_MS, DRAIN_WINDOW_MARGIN_MS
+from api.queues.layout import Row, closed, opened
+from api.queues.lifecycle import Claim, Fulfilled
 from api.queues.models import QueueState
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.model import PartitionKind
@@ -27,46 +41,111 @@ class Storage(Protocol):
 
     async def delete_partition(self, partition: int, tag: str) -> None: ...
 
-    async def configure(self, partition: int, config: QueueConfig) -> None: ...
+    async def configure(self, partition: int, config: QueueConfig) -> int: ...
 
     async def stats(self, partition: int) -> QueueStats: ...
 
 
-def partition_tag(queue_uuid: UUID, index: int) -> str:
-    return f"queue:{queue_uuid.hex}:{index}"
+def partition_tag(queue_uuid: UUID, number: int) -> str:
+    return f"queue:{queue_uuid.hex}:{number}"
 
 
-async def fulfil(storage: Storage, claim: Claim, factor: int = REPLICATION_FACTOR) -> list[int]:
-    """Does what the claimed wish asks for; the partitions the queue has then. Raises StorageError."""
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def fulfil(
+    storage: Storage, claim: Claim, factor: int = REPLICATION_FACTOR, now_ms: Callable[[], int] = wall_ms
+) -> Fulfilled:
+    """Does what the claimed wish asks for, or the next round of it. Raises StorageError."""
+    made = await _create(storage, claim, factor)
     if claim.state == QueueState.DELETING:
-        return await _delete(storage, claim, factor)
-    partitions = await _create(storage, claim, factor)
+        await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])
+        return Fulfilled([], await _drop(storage, claim))
     if claim.state == QueueState.CREATING and claim.generation == 1:
         # Created with this very configuration: that their leaders answer is all that is left to know.
-        await asyncio.gather(*(storage.stats(partition) for partition in partitions))
-    else:
-        await asyncio.gather(*(storage.configure(partition, claim.config) for partition in partitions))
-    return partitions
+        await asyncio.gather(*(storage.stats(row.partition) for row in made))
+        return Fulfilled(made, claim.retired)
+    if claim.fifo and made and claim.rows:
+        return await _replace(storage, claim, made, now_ms)
+    rows = [*claim.rows, *made]
+    held = await _configure(storage, claim, rows)
+    if claim.fifo:
+        return await _go_on(storage, claim, rows, held, now_ms())
+    return Fulfilled(rows, claim.retired)
 
 
-async def _create(storage: Storage, claim: Claim, factor: int) -> list[int]:
-    if len(claim.partitions) == PARTITIONS_PER_QUEUE:
-        return claim.partitions
-    tags = [partition_tag(claim.queue_uuid, index) for index in range(PARTITIONS_PER_QUEUE)]
+async def _create(storage: Storage, claim: Claim, factor: int) -> list[Row]:
+    tags = [partition_tag(claim.queue_uuid, row.number) for row in claim.planned]
+    configs = [config_of(claim, row, place) for place, row in enumerate(claim.planned, len(opened(claim.rows)))]
     infos = await asyncio.gather(
-        *(storage.create_partition(PartitionKind.QUEUE, tag, claim.config, factor) for tag in tags)
-    )
-    return [info.partition for info in infos]
-
-
-async def _delete(storage: Storage, claim: Claim, factor: int) -> list[int]:
-    """A queue deleted while it was being created may own partitions nobody has noted: asking for them again by tag
-    names them, so that they can be deleted."""
-    partitions = await _create(storage, claim, factor)
-    await asyncio.gather(
         *(
-            storage.delete_partition(partition, partition_tag(claim.queue_uuid, index))
-            for index, partition in enumerate(partitions)
+            storage.create_partition(PartitionKind.QUEUE, tag, config, factor)
+            for tag, config in zip(tags, configs, strict=True)
         )
     )
-    return []
+    return [row._replace(partition=info.partition) for row, info in zip(claim.planned, infos, strict=True)]
+
+
+async def _delete(storage: Storage, claim: Claim, places: Sequence[tuple[int, int]]) -> None:
+    """A queue deleted while it was being created may own partitions nobody has noted: asking for them again by tag
+    named them (they are planned), so that they can be deleted."""
+    uuid = claim.queue_uuid
+    await asyncio.gather(*(storage.delete_partition(one, partition_tag(uuid, number)) for one, number in places))
+
+
+async def _replace(storage: Storage, claim: Claim, made: list[Row], now_ms: Callable[[], int]) -> Fulfilled:
+    await _configure(storage, claim, made)
+    former = [row._replace(closed_ms=now_ms(), closing=False) for row in claim.rows]
+    await _configure(storage, claim, former)
+    # Their ids count from their sends, none of which is later than this.
+    former = [row._replace(closed_ms=now_ms()) for row in former]
+    return Fulfilled([*former, *made], claim.retired, DRAIN_CHECK_MS)
+
+
+async def _go_on(storage: Storage, claim: Claim, rows: list[Row], held: list[int], now_ms: int) -> Fulfilled:
+    """The rounds after `_replace`; nothing where there was none."""
+    retired = await _drop(storage, claim)
+    former = closed(rows)
+    if not former:
+        rows = [row._replace(per_group=claim.wanted.per_group) for row in rows]
+        return Fulfilled(rows, retired)
+    if not all(row.drained for row in former):
+        if any(count for row, count in zip(rows, held, strict=True) if row.closed_ms):
+            return Fulfilled(rows, retired, DRAIN_CHECK_MS)
+        rows = [row._replace(drained=True) if row.closed_ms else row for row in rows]
+    remember_ms = claim.config.dedup_window_ms + DRAIN_WINDOW_MARGIN_MS
+    left_ms = max(row.closed_ms for row in former) + remember_ms - now_ms
+    if left_ms > 0:
+        return Fulfilled(rows, retired, left_ms)
+    gone = [{"partition": row.partition, "number": row.number, "deleted": False} for row in former]
+    return Fulfilled(opened(rows), retired + gone, 0)
+
+
+async def _drop(storage: Storage, claim: Claim) -> list[dict[str, Any]]:
+    """Deletes what was noted to be dropped. It stays noted: dead letters may name it as where they come from."""
+    due = [one for one in claim.retired if not one["deleted"]]
+    await _delete(storage, claim, [(one["partition"], one["number"]) for one in due])
+    return [{**one, "deleted": True} for one in claim.retired]
+
+
+async def _configure(storage: Storage, claim: Claim, rows: Sequence[Row]) -> list[int]:
+    """How many messages each of them held."""
+    places = {row.partition: place for place, row in enumerate(opened(rows))}
+    configs = [config_of(claim, row, places.get(row.partition, 0)) for row in rows]
+    calls = [storage.configure(row.partition, config) for row, config in zip(rows, configs, strict=True)]
+    return list(await asyncio.gather(*calls))
+
+
+def config_of(claim: Claim, row: Row, place: int) -> QueueConfig:
+    """Of one partition. Dead letters of a standard queue go to the same level, and around its partitions; of a FIFO
+    queue, to where their groups are."""
+    config = claim.config
+    targets = claim.targets
+    if claim.fifo:
+        groups = tuple(targets[0]) if targets and len(targets[0]) > 1 and config.max_receives else ()
+        return msgspec.structs.replace(config, closed=row.closed_ms > 0, dead_letter_groups=groups)
+    if not config.max_receives:
+        return config
+    lane = targets[min(row.level, len(targets) - 1)]
+    return msgspec.structs.replace(config, dead_letter_partition=lane[place % len(lane)])

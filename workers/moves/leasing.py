@@ -15,19 +15,22 @@ from collections.abc import Sequence
 from api import limits
 from api.queues import moving
 from frontend.crypto.envelope import EnvelopeError
+from frontend.routing.parts import check_taken
 from frontend.routing.queues import QueueView
 from frontend.sqs.extensions import is_paused
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply
 from storage_nodes.protocol.records import RecordError
-from workers.moves.letters import Leased, body_for, open_message
+from workers.moves.letters import Leased, body_for, open_message, place_of
 from workers.moves.work import MoveFailed, Slice, Step, Storage
 
 
 class LeaseSlice(Slice):
     def step(self) -> Step:
         count = self.batch_max()
-        partition, reply = self.in_storage(lambda client: _lease(client, self.source.partitions, count))
+        routes = self.source.routes
+        partitions = self.source.partitions if routes is None else routes.receivable_partitions()
+        partition, reply = self.in_storage(lambda client: _lease(client, partitions, count))
         if not reply.messages:
             return self._source_is_empty()
         routed: list[tuple[QueueView, Leased]] = []
@@ -52,19 +55,23 @@ class LeaseSlice(Slice):
 
     def _source_is_empty(self) -> Step:
         """Done, unless a worker that died holds some: those will be seen once its leases have run out. A paused queue
-        gives nothing before it is resumed, and is not empty for that."""
+        gives nothing before it is resumed, and is not empty for that. Of a FIFO queue that gets other partitions only
+        the former ones were looked at."""
         if is_paused(self.source.record.attributes):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
-        if not self.claim.steady and any(one.in_flight for one in self.stats()):
+        routes = self.source.routes
+        is_partial = routes is not None and bool(routes.former)
+        stats = [] if self.claim.steady and not is_partial else self.stats()
+        if any(one.in_flight or (is_partial and one.waiting) for one in stats):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
         return Step(over=True)
 
     async def _deliver(self, client: Storage, partition: int, routed: list[tuple[QueueView, Leased]]) -> int:
         bodies: dict[int, list[bytes]] = {}
         for target, leased in routed:
-            bodies.setdefault(target.partitions[0], []).append(body_for(target, leased, self.ids))
+            bodies.setdefault(place_of(target, leased), []).append(body_for(target, leased, self.ids))
         for target_partition, sent in bodies.items():
-            await client.send(target_partition, sent, False)
+            check_taken(await client.send(target_partition, sent, False))
         receipts = [(leased.message.offset, leased.message.delivery) for _, leased in routed]
         codes = await client.delete(partition, receipts)
         return sum(code == ErrorCode.OK for code in codes)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from api.limits import MOVE_BATCH_MESSAGES_MAX
 from frontend.crypto.envelope import Content, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
 from frontend.desk.seeing import Seen, history_of
@@ -53,9 +54,8 @@ def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> byte
 
 def partition_for(target: QueueView, seen: Seen) -> int:
     """The same one whenever it is asked, so that a copy that is sent twice meets its first."""
-    if target.fifo is not None:
-        return target.partitions[0]
-    return target.partitions[seen.offset % len(target.partitions)]
+    group = None if seen.letter is None else seen.letter.group
+    return target.partition_for_copy(group, seen.content, seen.offset)
 
 
 class Leased(NamedTuple):
@@ -69,6 +69,14 @@ class Leased(NamedTuple):
 def open_message(source: QueueView, partition: int, message: AcquiredMessage) -> Leased:
     """Raises EnvelopeError, RecordError."""
     return Leased(partition, message, open_record(source, message.body))
+
+
+def place_of(target: QueueView, leased: Leased) -> int:
+    """The partition that it goes to: the same one when it has to be sent again, so that it is known there."""
+    letter = leased.letter
+    # Batches stay together.
+    turn = leased.message.offset // MOVE_BATCH_MESSAGES_MAX
+    return target.partition_for_copy(letter.group, letter.opened.content, turn)
 
 
 def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:

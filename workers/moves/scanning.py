@@ -21,6 +21,7 @@ from api.queues.moving import MoveClaim, ScanProgress
 from frontend.desk.filters import EVERYTHING, Filter, filter_of, matches
 from frontend.desk.seeing import Seen, see, unopened
 from frontend.opening import KeyNotLent
+from frontend.routing.parts import check_taken
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueBrowseReply
 from workers.moves.letters import copy_of, partition_for
@@ -157,7 +158,7 @@ class ScanSlice(Slice):
         for target, seen, body in wanted:
             bodies.setdefault(partition_for(target, seen), []).append(body)
         for target_partition, sent in bodies.items():
-            await client.send(target_partition, sent, False)
+            check_taken(await client.send(target_partition, sent, False))
         await client.remove(partition, [seen.offset for _, seen, _ in wanted])
 
     # --- watching -----------------------------------------------------------------------------------------------

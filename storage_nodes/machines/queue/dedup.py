@@ -79,14 +79,20 @@ class DedupWindow:
     def original(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
         """The message that had this id first, NOT_SEEN where there is none in the window: then `offset` is it."""
         digest = blake2b(dedup_id, digest_size=DIGEST_BYTES).digest()
-        slices = self._slices
-        for each in reversed(slices):
+        found = self._find(digest, time_ms)
+        if found == NOT_SEEN:
+            self._slices[-1].offsets[digest] = offset
+        return found
+
+    def find(self, dedup_id: bytes, time_ms: int) -> int:
+        """As `original`, and nothing is remembered."""
+        return self._find(blake2b(dedup_id, digest_size=DIGEST_BYTES).digest(), time_ms)
+
+    def _find(self, digest: bytes, time_ms: int) -> int:
+        for each in reversed(self._slices):
             found = each.offsets.get(digest)
             if found is not None:
-                if each.time_of(found) <= time_ms - self.window_ms:
-                    break
-                return found
-        slices[-1].offsets[digest] = offset
+                return found if each.time_of(found) > time_ms - self.window_ms else NOT_SEEN
         return NOT_SEEN
 
     def pack(self) -> list[Any]:

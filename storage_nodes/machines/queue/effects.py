@@ -6,7 +6,7 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
 from storage_nodes.protocol.errors import ErrorCode
@@ -97,7 +97,8 @@ class DeadLetter(NamedTuple):
 class Answer(NamedTuple):
     """The command of this token is committed and folded.
 
-    delete, change visibility, configure: one ErrorCode an item; purge: (ErrorCode, messages purged).
+    delete, change visibility: one ErrorCode an item; purge: (ErrorCode, messages purged); configure: (OK, messages
+    held).
     """
 
     token: Token
@@ -130,16 +131,3 @@ class Propose(NamedTuple):
 
 
 Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
-
-
-def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
-    """To each asker its own share of a command's codes."""
-    at = 0
-    for token, count in askers:
-        if token is not None:
-            yield Answer(token, codes[at : at + count])
-        at += count
-
-
-def overloaded(token: Token) -> Refuse:
-    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

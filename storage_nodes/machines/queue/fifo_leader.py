@@ -36,8 +36,6 @@ from storage_nodes.machines.queue.effects import (
     FreshRange,
     Refuse,
     Token,
-    answers_of,
-    overloaded,
 )
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
@@ -78,6 +76,8 @@ class FifoLeader(Leader):
         effects: list[Effect] = []
         if attempt and not self._is_paused and self._renew(token, attempt, visibility_ms, time_ms):
             return self._settle(effects, time_ms)
+        if not messages_max:
+            return self._settle([Deliver(token, [])], time_ms)  # it was only asked whether the attempt is known here
         if self._waiters:
             self._serve(effects, time_ms)  # those who came first
         if not self._lease(token, messages_max, visibility_ms, attempt, time_ms):

@@ -51,8 +51,6 @@ from storage_nodes.machines.queue.effects import (
     Refuse,
     Tags,
     Token,
-    answers_of,
-    overloaded,
 )
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
@@ -272,6 +270,7 @@ class Leader:
             state.duplicates,
             state.dead_lettered,
             state.parked_count,
+            scheduled=len(state.scheduled),
         )
 
     def start(self, now_ms: int) -> list[Effect]:
@@ -345,7 +344,7 @@ class Leader:
             state.fold_configured(command)
             self._pauses_staged -= state.config.paused
             self._became_ready(self._leases.configure(state.receives_max, state.retry))
-            effects += [Answer(asker.token, [ErrorCode.OK]) for asker in taken.askers]
+            effects += [Answer(asker.token, (ErrorCode.OK, state.held_count)) for asker in taken.askers]
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         """A control batch was folded when the log ended at `before`."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
+    DEAD_LETTER_GROUPS_MAX,
     DEDUP_IDS_MAX,
     DEDUP_WINDOW_MS_MAX,
     IN_FLIGHT_MESSAGES_MAX,
@@ -222,6 +223,10 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
         if config.fifo != self.state.config.fifo:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "whether a queue is FIFO cannot be changed")]
+        if not config.fifo and (config.closed or config.dead_letter_groups):
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "closed and dead_letter_groups are for FIFO queues")]
+        if len(config.dead_letter_groups) > DEAD_LETTER_GROUPS_MAX or min(config.dead_letter_groups, default=1) < 1:
+            return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
         return self._desk().configure(token, config)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
@@ -235,6 +240,7 @@ class QueueMachine:
     def scheduled_page(self, after: tuple[int, int], count_max: int, until_ms: int) -> list[tuple[int, int]]:
         """(due_ms, offset) of scheduled messages beyond `after`, in the order in which they are due."""
         return self.state.scheduled.page(after, count_max, until_ms)
+
     def unpark(self, token: Token, groups: list[bytes], now_ms: int) -> list[Effect]:
         """Hand parked groups out again; none named = all of them."""
         if self._term < 0:
@@ -333,9 +339,10 @@ class QueueMachine:
         delayed = sum(entry[1] == 0 and entry[0] > now_ms for entry in state.live.values())
         in_flight = len(state.live) - len(ready) - delayed
         oldest_ms = min(ready, default=0)
-        delayed += len(state.scheduled)
+        scheduled = len(state.scheduled)
         totals = (state.duplicates, state.dead_lettered, state.parked_count)
-        return QueueStats(state.fresh_count + len(ready), in_flight, delayed, oldest_ms, 0, 0, *totals)
+        waiting = state.fresh_count + len(ready)
+        return QueueStats(waiting, in_flight, delayed + scheduled, oldest_ms, 0, 0, *totals, scheduled=scheduled)
 
     def parked_groups(self, after: bytes, groups_max: int) -> list[ParkedGroup]:
         """By name, from the first one behind `after` on; of a leader, which knows how many messages wait."""

@@ -53,7 +53,7 @@ from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
-from storage_nodes.protocol.messages import DeadSource, QueueConfig
+from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -65,7 +65,9 @@ def config_fields(config: QueueConfig) -> list[Any]:
 
 def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
     """The inverse; what an earlier version did not write yet is as in `rest`."""
-    return QueueConfig(*fields, *config_fields(rest)[len(fields) :])
+    config = QueueConfig(*fields, *config_fields(rest)[len(fields) :])
+    # It came as a list; configurations are shared by what they are, and a list is nothing to go by.
+    return msgspec.structs.replace(config, dead_letter_groups=tuple(config.dead_letter_groups))
 
 
 class Noted:
@@ -75,7 +77,7 @@ class Noted:
 
     def __init__(self) -> None:
         self.delayed: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original)
+        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
         self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
         self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
         self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
@@ -146,7 +148,11 @@ class QueueState:
         dedup = None
         for offset, body in records:
             delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(body)
-            if release and not self._fold_release(offset, release, noted):
+            if release:  # no new message: it passes where the partition was closed since it was sent
+                if not self._fold_release(offset, release, noted):
+                    continue
+            elif self.config.closed:
+                noted.duplicates.append((offset, self._fold_refused(dedup_id, offset, time_ms)))
                 continue
             if dedup_id:
                 if dedup is None:
@@ -218,6 +224,15 @@ class QueueState:
         self.duplicates += 1
         self.fresh_count -= 1
         self.deleted_ahead.add(offset, offset + 1)
+
+    def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
+        """The partition is closed: it says what it took before (R28), and takes nothing."""
+        original = self.dedup.find(dedup_id, time_ms) if dedup_id else NOT_SEEN
+        self._fold_duplicate(offset)
+        if original != NOT_SEEN:
+            return original
+        self.duplicates -= 1
+        return NOT_TAKEN
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         self.live[offset] = (due_ms, 0, 0, sent_ms)
@@ -351,7 +366,9 @@ class QueueState:
     def fold_configured(self, command: Command) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
         config = config_of(command[FIRST_FIELD:], self.config)
-        self.config = msgspec.structs.replace(config, fifo=self.config.fifo)
+        # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
+        closed = self.config.closed or config.closed
+        self.config = msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed)
         self.retry = RetryPolicy.of(config)
         self.dedup.window_ms = config.dedup_window_ms
 
@@ -396,6 +413,11 @@ class QueueState:
         return codes
 
     # --- questions --------------------------------------------------------------------------------------------
+
+    @property
+    def held_count(self) -> int:
+        """Messages of whatever state, those that are due another day too."""
+        return self.fresh_count + len(self.live) + len(self.scheduled)
 
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""

@@ -69,9 +69,13 @@ _NOTES = """## What differs
 - A message that a task moved has a new message id. Should the worker die between the send and the delete, it is sent
   again and dropped by the target, unless more than five minutes have passed; then there are two copies, with the same
   message id on a standard queue and the same `MessageDeduplicationId` on a FIFO queue.
-- `SequenceNumber` has twenty digits and grows with every message of the queue; a queue does not number without gaps.
+- `SequenceNumber` has twenty digits and grows with every message of a group; a queue does not number without gaps.
 - `MessageGroupId` on a standard queue is kept and returned; messages are not shared out by it.
-- A FIFO queue has one partition, whatever `FifoThroughputLimit` says, and no rate limit of its own.
+- A FIFO queue has no rate limit of its own. `FifoThroughputLimit` says whether its groups are spread over several
+  partitions (`Penstock.Partitions`, 4 where it is not set). A change of an existing queue is accepted at once and takes
+  effect within seconds for sends, and for receives when what was sent before has been received and deleted; until then
+  `Penstock.PartitionsDraining` is not 0. A new `DeduplicationScope` that comes with it takes effect with it.
+- A receive gives messages of one partition: of a queue that has several it may give fewer than there are.
 - An account with 100 active move tasks is told OverLimit.
 - A queue of another account does not exist for the caller: QueueDoesNotExist, never AccessDenied.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.

@@ -13,9 +13,12 @@ from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
+    AcquiredMessage,
     AcquireReply,
     Cancel,
+    ChangeVisibilityRequest,
     ClusterInfo,
+    CodesReply,
     ErrorReply,
     Hello,
     NodeInfo,
@@ -57,7 +60,10 @@ class ScriptedNode:
                     flags = FLAG_ANSWER | FLAG_ERROR
                     writer.write(encode_frame(frame.opcode, flags, frame.correlation_id, payload))
                 elif answer is not None:
-                    writer.write(encode_frame(frame.opcode, FLAG_ANSWER, frame.correlation_id, answer))
+                    answered = frame.correlation_id
+                    if frame.opcode == Opcode.CANCEL:  # too late: what it would cancel is answered
+                        answered = msgspec.msgpack.decode(frame.payload, type=Cancel).correlation_id
+                    writer.write(encode_frame(frame.opcode, FLAG_ANSWER, answered, answer))
         writer.close()
 
 
@@ -181,6 +187,28 @@ def test_cancelled_acquire_tells_the_node() -> None:
         assert msgspec.msgpack.decode(cancel.payload, type=Cancel).correlation_id == asked.correlation_id
 
     run([lambda frame: None if frame.opcode == Opcode.ACQUIRE else encode_message(AcquireReply(1, []))], scenario)
+
+
+def test_messages_that_come_after_the_poll_was_given_up_are_handed_back() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        poll = asyncio.create_task(client.acquire(1, 10, 1_000, 20_000))
+        while not nodes[0].frames:
+            await asyncio.sleep(0.01)
+        poll.cancel()
+        while len(nodes[0].frames) < 3:
+            await asyncio.sleep(0.01)
+        assert poll.cancelled()
+        handed_back = nodes[0].frames[2]
+        assert handed_back.opcode == Opcode.CHANGE_VISIBILITY
+        change = msgspec.msgpack.decode(handed_back.payload, type=ChangeVisibilityRequest)
+        assert (change.partition, change.changes) == (1, [(7, 1, 0)])
+
+    answers: dict[int, bytes | None] = {
+        Opcode.ACQUIRE: None,
+        Opcode.CANCEL: encode_message(AcquireReply(1, [AcquiredMessage(7, 1, 0, 0, b"x")])),
+        Opcode.CHANGE_VISIBILITY: encode_message(CodesReply([0])),
+    }
+    run([lambda frame: answers[frame.opcode]], scenario)
 
 
 def test_node_of_another_cluster_is_not_spoken_to() -> None:

@@ -34,13 +34,16 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
     (m.PurgeRequest(7), "9107"),
     (m.PurgeReply(12_345), "91cd3039"),
-    (m.QueueConfig(), "9cce14997000ce0001d4c0c2ce000493e00000c200000000c2"),
+    (m.QueueConfig(), "9ece14997000ce0001d4c0c2ce000493e00000c200000000c2c290"),
     (
-        m.ConfigureRequest(7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, 3, 500, 9_000, 250, True)),
-        "92079ccdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3",
+        m.ConfigureRequest(
+            7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, 3, 500, 9_000, 250, True, True, (9, 10))
+        ),
+        "92079ecdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3c392090a",
     ),
+    (m.ConfigureReply(3), "9103"),
     (m.QueueStatsRequest(7), "9107"),
-    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10), "9b010203cf0000018bcfe568000405060708090a"),
+    (m.QueueStats(1, 2, 3, 1_700_000_000_000, 4, 5, 6, 7, 8, 9, 10, 11), "9c010203cf0000018bcfe568000405060708090a0b"),
     (m.ParkedGroupsRequest(7, b"g", 10), "9307c401670a"),
     (m.ParkedGroup(b"g", 1_000, 5, 3), "94c40167cd03e80503"),
     (m.ParkedGroupsReply([m.ParkedGroup(b"g", 1_000, 5, 3)], 4), "929194c40167cd03e8050304"),
@@ -81,7 +84,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     ),
     (
         m.CreatePartitionRequest(1, "queue:x:0"),
-        "9401a971756575653a783a309cce14997000ce0001d4c0c2ce000493e00000c200000000c203",
+        "9401a971756575653a783a309ece14997000ce0001d4c0c2ce000493e00000c200000000c2c29003",
     ),
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),

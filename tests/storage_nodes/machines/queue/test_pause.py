@@ -26,7 +26,7 @@ def pause(partition: Partition, paused: bool = True, commit: bool = True) -> str
     partition.perform(partition.leader.configure(token, config))
     if commit:
         partition.commit()
-        assert partition.answers[token] == [ErrorCode.OK]
+        assert partition.answers[token][0] == ErrorCode.OK  # type: ignore[index]
     return token
 
 

@@ -113,7 +113,7 @@ def test_queue_that_holds_messages_wakes_sparsely(partition: Partition) -> None:
 def test_configure_is_committed_and_replicated(partition: Partition) -> None:
     partition.perform(partition.leader.configure("c", QueueConfig(RETENTION_MS_MIN, 1)))
     partition.commit()
-    assert partition.answers["c"] == [OK]
+    assert partition.answers["c"] == (OK, 0)
     assert partition.follower.state.config == QueueConfig(RETENTION_MS_MIN, 1)
     partition.send(2)
     assert len(offsets_of(partition.acquire("a"))) == 1
