@@ -203,12 +203,13 @@ class Moves:
         return [RegisterNode(*claim) for claim in claims]
 
     def _belongs(self, cluster: ClusterReplica, node_id: int) -> bool:
-        """A leaving node stays in the cluster's group until it holds nothing: it learns from it what to let go."""
+        """A leaving node stays in the cluster's group until it holds nothing: it learns from it what to let go. One of
+        the first nodes is in the group before it is registered: that it is unknown is no reason to remove it."""
         machine = cluster.machine
         state = machine.state_of(node_id)
         if state is NodeState.LEAVING:
             return bool(machine.held.get(node_id))
-        return state is not NodeState.GONE and node_id in machine.nodes
+        return state is not NodeState.GONE
 
     def _may_take(self, node_id: int) -> bool:
         """Could it take a replica at present: is it up, and its disk neither full nor slow?"""

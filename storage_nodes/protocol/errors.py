@@ -36,8 +36,8 @@ class ErrorCode(enum.IntEnum):
     FENCED = 22  # consumer groups: the session, or the grant of the partition, is not the one that holds
     GRANT_UNKNOWN = 23  # this node does not know the grant (yet): it leads no more, or there is no such group
     GROUP_NOT_EMPTY = 24
-    NOT_SCHEDULED = 30  # the message is due, was cancelled, or never was scheduled
-    SCHEDULE_FULL = 31
+    NOT_SCHEDULED = 25  # the message is due, was cancelled, or never was scheduled
+    SCHEDULE_FULL = 26
 
 
 class ErrorTraits(NamedTuple):

@@ -44,11 +44,11 @@ class Opcode(enum.IntEnum):
     HEARTBEAT = 42
     MANAGE = 43
     SCRUB = 50
-    SCHEDULED = 54
-    RESCHEDULE = 55
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
     PARKED_GROUPS = 80
     UNPARK = 81
+    SCHEDULED = 82
+    RESCHEDULE = 83
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):

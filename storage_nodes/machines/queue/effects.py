@@ -6,7 +6,7 @@ request again; the machine only hands it back. Tokens that are outstanding at th
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from storage_nodes.protocol.errors import ErrorCode
@@ -130,3 +130,16 @@ class Propose(NamedTuple):
 
 
 Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
+
+
+def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
+    """To each asker its own share of a command's codes."""
+    at = 0
+    for token, count in askers:
+        if token is not None:
+            yield Answer(token, codes[at : at + count])
+        at += count
+
+
+def overloaded(token: Token) -> Refuse:
+    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

@@ -29,10 +29,19 @@ from storage_nodes.machines.queue.commands import (
     UNPARKED,
     Command,
 )
-from storage_nodes.machines.queue.effects import Answer, Deliver, Effect, FreshRange, Refuse, Token
+from storage_nodes.machines.queue.effects import (
+    Answer,
+    Deliver,
+    Effect,
+    FreshRange,
+    Refuse,
+    Token,
+    answers_of,
+    overloaded,
+)
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
-from storage_nodes.machines.queue.leader import Leader, answers_of, overloaded
+from storage_nodes.machines.queue.leader import Leader
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.staging import StagedLease, Taken
 from storage_nodes.machines.queue.state import Noted

@@ -62,6 +62,7 @@ def release_header(offset: int, due_ms: int) -> bytes:
 
 
 def due_time_ms(due: bytes, sent_ms: int) -> int:
+    """Content of HEADER_DUE as a time, that of its append where it is senseless."""
     if not is_due_time(due):
         return sent_ms
     return min(int(due) + (sent_ms if due.startswith(b"+") else 0), sent_ms + SCHEDULE_MS_MAX)

@@ -10,7 +10,7 @@ are promises to callers and use the wall clock alone.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -51,6 +51,8 @@ from storage_nodes.machines.queue.effects import (
     Refuse,
     Tags,
     Token,
+    answers_of,
+    overloaded,
 )
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
@@ -84,7 +86,6 @@ class Leader:
         "_moving",
         "_pauses_staged",
         "_probes",
-        "_releases",
         "_removals",
         "_retention_check_ms",
         "_staging",
@@ -92,6 +93,7 @@ class Leader:
         "_time_ms",
         "_waiters",
         "_window",
+        "releases",
     )
 
     def __init__(self, state: QueueState, term: int) -> None:
@@ -108,7 +110,7 @@ class Leader:
         self._moving: list[int] = []  # dead letters whose move is under way
         self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
         self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
-        self._releases = Releases(state.scheduled)
+        self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
 
@@ -131,11 +133,7 @@ class Leader:
         picks = self._pick(messages_max, visibility_ms, time_ms)
         if picks:
             effects.append(Deliver(token, picks))
-        elif (
-            wait_until_ms == 0
-            and self.in_flight_count >= self._state.config.in_flight_max
-            and not self._is_paused
-        ):
+        elif not (wait_until_ms or self._is_paused) and self.in_flight_count >= self._state.config.in_flight_max:
             effects.append(Refuse(token, ErrorCode.OVER_LIMIT, "too many messages are in flight"))
         else:
             effects += self._park(token, messages_max, visibility_ms, wait_until_ms, now_ms, b"")
@@ -185,12 +183,6 @@ class Leader:
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         flat = [number for change in changes for number in change]
         return self._single([RESCHEDULED, flat], token, self._advance(now_ms))
-
-    def release_begun(self, offsets: Sequence[int], now_ms: int) -> list[Effect]:
-        """Of the messages that are due these were appended once more."""
-        time_ms = self._advance(now_ms)
-        self._releases.begun(offsets, time_ms)
-        return self._settle([], time_ms)
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
@@ -252,7 +244,7 @@ class Leader:
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self._releases.next_ms()]
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self.releases.next_ms()]
         if self._waiters:
             due_ms.append(self._waiters.next_deadline_ms())
         if self._waiters or self._leases.receives_max:
@@ -304,7 +296,7 @@ class Leader:
             self._leases.delayed += 1
             self._leases.set_timer(self._state.live[offset][0], offset, offset)
         if noted is not None and noted.released:
-            self._releases.folded(noted.released)
+            self.releases.folded(noted.released)
         elif not self._waiters and self._retention_check_ms and self._fetching < 0 and self._window.end > last:
             return []  # nothing to settle: the fast way of a queue that only fills
         return self._settle([], self._advance(now_ms))
@@ -405,7 +397,7 @@ class Leader:
             self._serve(effects, time_ms)
         if self._leases.dead or self._move_again_ms:
             self._move_dead(effects, time_ms)
-        if state.scheduled and (release := self._releases.due(time_ms)) is not None:
+        if state.scheduled and (release := self.releases.due(time_ms)) is not None:
             effects.append(release)
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
@@ -524,9 +516,7 @@ class Leader:
         for offset in self._moving:
             died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
             receives_max = self._leases.receives_max
-            letters.append(
-                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max)
-            )
+            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max))
         effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
@@ -585,16 +575,3 @@ class Leader:
             if flat[at + 1] > 0:
                 self._leases.release(flat[at])
         effects += answers_of(codes, askers)
-
-
-def answers_of(codes: list[ErrorCode], askers: Sequence[tuple[Token, int]]) -> Iterator[Answer]:
-    """To each asker its own share of a command's codes."""
-    at = 0
-    for token, count in askers:
-        if token is not None:
-            yield Answer(token, codes[at : at + count])
-        at += count
-
-
-def overloaded(token: Token) -> Refuse:
-    return Refuse(token, ErrorCode.OVERLOADED, "too many commands wait for their commit")

@@ -272,7 +272,10 @@ class QueueMachine:
 
     def release_begun(self, offsets: Sequence[int], now_ms: int) -> list[Effect]:
         """Answer to Release: these, the first of them, were appended once more; none: try again later."""
-        return self._leader.release_begun(offsets, now_ms) if self._leader is not None else []
+        if self._leader is None:
+            return []
+        self._leader.releases.begun(offsets, max(now_ms, self.state.last_ms))
+        return self._leader.tick(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
         return self._leader.tick(now_ms) if self._leader is not None else []

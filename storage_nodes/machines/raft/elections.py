@@ -150,10 +150,11 @@ class Elections(Grouped):
         self._doubtful = (self.node_id,) if self.suspect else ()
 
     def _has_votes(self) -> bool:
-        """A majority of the voters, none of it suspect; or all of them (R12b)."""
+        """A majority of the voters, none of it suspect; or all of them (R12b): nobody else may have committed anything,
+        so all are those of the configuration before as well, while the present one may yet be cut off."""
         members = self.members
         votes = set(self._votes)
-        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.voters)
+        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.all_voters())
 
     def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
         """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""

@@ -149,6 +149,11 @@ class Membership:
         only one whose log is complete enough."""
         return self.is_voter or (not self.settled and self._node_id in self.before.voters)
 
+    def all_voters(self) -> set[int]:
+        """Without whom nothing can have been committed: if the latest configuration may be cut off, the voters of the
+        one before it can have gone on without it."""
+        return {*self.voters} if self.settled else {*self.voters, *self.before.voters}
+
     def is_majority(self, nodes: Collection[int]) -> bool:
         """Are more than half of the voters among `nodes`? Nobody else counts."""
         return sum(map(self.counts, nodes)) >= self.quorum

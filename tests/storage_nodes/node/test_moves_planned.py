@@ -46,3 +46,18 @@ def test_manager_takes_a_replica_itself() -> None:
 @pytest.mark.parametrize("fault", ["read_only", "slow"])
 def test_manager_whose_own_disk_is_full_or_slow_takes_none(fault: str) -> None:
     assert planned(**{fault: True}) == []
+
+
+def test_first_node_that_is_not_registered_yet_stays_in_the_group_of_the_cluster() -> None:
+    machine = ClusterMachine()
+    for node in (1, 2):
+        machine.apply(encode_command(RegisterNode(node, "h", node, f"z{node}")))
+    links: Any = SimpleNamespace(read_only=False, slow=False, claims=list, may_lead=lambda _: True)
+    peers = [SimpleNamespace(node_id=node, up=True, match=1, behind=0) for node in (2, 3)]
+    raft = SimpleNamespace(
+        status=lambda: SimpleNamespace(peers=peers), voters=(1, 2, 3), learners=(), configuration_pending=False
+    )
+    changes: list[Any] = []
+    cluster: Any = SimpleNamespace(machine=machine, raft=raft, carry_out=list, change_configuration=changes.append)
+    Moves(None, 1, links, {}, lambda: cluster)._manage(cluster)  # type: ignore[arg-type]
+    assert changes == []

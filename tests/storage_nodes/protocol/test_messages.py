@@ -95,6 +95,13 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.SetNodeStateRequest(2, 2, True), "930202c3"),
     (m.ScrubRequest(True), "91c3"),
     (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c30504010263010191a178"),
+    (m.ScheduledRequest(7, 100, 1_000, 5, 2_000), "950764cd03e805cd07d0"),
+    (m.ScheduledMessage(64, 1_000, b"body"), "9340cd03e8c404626f6479"),
+    (
+        m.ScheduledReply([m.ScheduledMessage(64, 1_000, b"body")], 1_000, 64, True),
+        "94919340cd03e8c404626f6479cd03e840c3",
+    ),
+    (m.RescheduleRequest(7, [(64, 2_000), (65, 0)]), "9207929240cd07d0924100"),
     (m.Empty(), "90"),
     (
         p.PeerHello("pk-1", 2, 5, 3, "127.0.0.1", 7102, "zone-b"),
@@ -199,6 +206,8 @@ def test_opcodes_are_frozen() -> None:
         "SCRUB": 50,
         "PARKED_GROUPS": 80,
         "UNPARK": 81,
+        "SCHEDULED": 82,
+        "RESCHEDULE": 83,
     }
 
 
@@ -230,6 +239,8 @@ def test_error_numbers_are_frozen() -> None:
         "FENCED",
         "GRANT_UNKNOWN",
         "GROUP_NOT_EMPTY",
+        "NOT_SCHEDULED",
+        "SCHEDULE_FULL",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 

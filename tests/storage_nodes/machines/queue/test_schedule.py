@@ -225,6 +225,20 @@ def test_purge_takes_scheduled_messages_too() -> None:
     partition.check()
 
 
+@pytest.mark.parametrize("fifo", [False, True])
+def test_scheduled_message_may_be_removed_by_its_offset(fifo: bool) -> None:
+    partition = Partition(QueueConfig(fifo=fifo))
+    first, second = partition.schedule(b"+1000", 2, group=b"g")
+    partition.perform(partition.leader.remove("gone", [first], {first: b"g"}, False))
+    partition.commit()
+    assert partition.answers["gone"] == [ErrorCode.OK]
+    partition.pass_ms(1_000)
+    partition.acquire("due")
+    partition.commit()
+    assert _origins(partition, "due") == [second]
+    partition.check()
+
+
 def test_far_message_keeps_only_its_own_entry_alive() -> None:
     partition = Partition()
     before = partition.send(5)

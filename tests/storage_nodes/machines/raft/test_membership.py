@@ -28,7 +28,7 @@ from storage_nodes.protocol.peer_messages import (
     VoteRequest,
 )
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of, reply_in, sends
-from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, make_entry
+from tests.storage_nodes.machines.raft.raft_disk import Image, SimLog, make_entry, name_of
 
 THREE = Configuration((1, 2, 3))
 
@@ -430,3 +430,13 @@ def test_messages_to_voters_do_not_say_learner() -> None:
     bench = with_learner()
     assert [effect.learner for effect in bench.propose() if isinstance(effect, SendEntries)] == [False, False, True]
     assert not AppendEntries(PARTITION, 1, 1, 1, 0, []).learner
+
+
+@pytest.mark.parametrize(("commit", "role"), [(1, Role.CANDIDATE), (2, Role.LEADER)])
+def test_votes_in_doubt_win_only_with_all_of_the_configuration_that_may_come_back(commit: int, role: Role) -> None:
+    """Node 3 was taken out by an entry that only node 1 has, and committed without it since, with node 2, which then
+    lost its disk: the two of them have all votes of the new configuration, and not what was committed (R12b)."""
+    entries = (make_entry(0, 1, 1, "e0"), make_entry(1, 2, 1, name_of(Configuration((1, 2)))))
+    bench = Bench(SimLog(Image(entries, 1)), commit=commit).become(Role.CANDIDATE)
+    bench.step(2, VoteReply(PARTITION, bench.machine.epoch, True, False, True))
+    assert bench.machine.voters == (1, 2) and bench.machine.role is role
