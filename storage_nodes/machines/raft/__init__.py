@@ -41,6 +41,10 @@ majority of unmarked votes, or with the votes of *all* voters (R12b: then the mo
 new cluster, where everybody's directory is empty, starts this way). All are also those of the configuration before,
 while the entry of the present one may yet be cut off: they can have gone on without it. Its acknowledgements count,
 being of its present disk. It is trusted again once it holds, in an epoch that a leader serves, everything committed:
-what it lost that had counted is among that. Left open: a vote that was given before the loss, in an epoch above the one
-it is trusted again in, to a candidate that a majority without it knows nothing of (five voters or more).
+what it lost that had counted is among that. But it may have forgotten a vote, or an acknowledgement, in a later epoch
+than that of whoever speaks to it first; a deposed leader that does not know so yet would commit with it what the later
+epoch committed otherwise (seed 7000868, three voters). So a suspect voter deposes the first leader that speaks to it,
+unless it voted for that one since its loss: whoever leads then has the votes of a majority that lost nothing, given
+after the loss. Left open: a vote that was given before the loss, in an epoch above that one too, to a candidate that a
+majority without it knows nothing of (five voters or more).
 """

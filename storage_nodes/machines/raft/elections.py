@@ -33,9 +33,9 @@ class Elections(Grouped):
     """The fields are explained where the machine sets them."""
 
     __slots__ = (
-        "_attempts", "_doubtful", "_installing", "_lead", "_random_ms", "_votes", "alive", "commit", "elected_by",
-        "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "members", "node_id",
-        "partition", "replicated", "role", "suspect", "timer_ms", "voted_for",
+        "_attempts", "_doubtful", "_forgetful", "_installing", "_lead", "_random_ms", "_votes", "alive", "commit",
+        "elected_by", "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "members",
+        "node_id", "partition", "replicated", "role", "suspect", "timer_ms", "voted_for",
     )  # fmt: skip
     partition: int
     node_id: int
@@ -56,6 +56,7 @@ class Elections(Grouped):
     timer_ms: int
     _attempts: int
     _doubtful: tuple[int, ...]
+    _forgetful: bool
     _installing: bool
     _lead: Leadership | None
     _random_ms: Callable[[int], int]
@@ -88,6 +89,7 @@ class Elections(Grouped):
         granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
         if granted and not self.voted_for:
             self.voted_for = sender
+            self._forgetful = False
             effects.append(SaveVote(self.epoch, sender))
             self._arm(now_ms + self._retry_ms())
         effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted, False, self.suspect), True))
@@ -133,6 +135,7 @@ class Elections(Grouped):
 
     def _ask_votes(self, now_ms: int, transfer: bool = False) -> list[Effect]:
         self.role = Role.CANDIDATE
+        self._forgetful = False
         self.epoch += 1
         self.voted_for = self.node_id
         self._vote_for_itself()

@@ -105,6 +105,8 @@ class RaftMachine(Elections):
         # Those of them that are suspect, and whether this replica is.
         self._doubtful: tuple[int, ...] = ()
         self.suspect = suspect
+        # It may have forgotten that it voted in an epoch above that of whoever speaks to it first.
+        self._forgetful = suspect
         self._lead: Leadership | None = None
         # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
         self._installing = False
@@ -366,6 +368,8 @@ class RaftMachine(Elections):
             if message.epoch < self.epoch:
                 # The answer deposes a leader that does not know of this epoch yet.
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
+            if self._forgetful and self.members.is_voter:
+                return self._want_new_epoch(sender, message.epoch, now_ms)
             effects = self._follow(sender, message.epoch, now_ms)
         elif self.timer_ms:
             self._heard(now_ms)
@@ -406,6 +410,14 @@ class RaftMachine(Elections):
             effects.append(Trusted())
         return effects
 
+    def _want_new_epoch(self, leader: int, epoch: int, now_ms: int) -> list[Effect]:
+        """Depose the first leader that speaks to a suspect voter, unless it voted for it since its loss. What it forgot
+        may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
+        leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
+        self._forgetful = False
+        effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
+        return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
+
     def _serves(self, message: AppendEntries, headers: Sequence[EntryHeader]) -> bool:
         """Has the leader committed an entry of its own epoch? Of what this append brings, or of what was here."""
         for header in headers:
@@ -419,6 +431,8 @@ class RaftMachine(Elections):
         if chunk.epoch != self.epoch or self.leader != sender:
             if chunk.epoch < self.epoch:
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
+            if self._forgetful and self.members.is_voter:
+                return self._want_new_epoch(sender, chunk.epoch, now_ms)
             effects = self._follow(sender, chunk.epoch, now_ms)
         elif self.timer_ms:
             self._heard(now_ms)

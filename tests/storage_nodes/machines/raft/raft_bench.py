@@ -40,12 +40,13 @@ class Bench:
         commit: int = 0,
         epoch: int | None = None,
         boot: Configuration | None = None,
+        suspect: bool = False,
     ) -> None:
         self.log = log_of() if log is None else log
         self.now_ms = START_MS
         boot = boot or Configuration(tuple(range(1, size + 1)))
         epoch = self.log.epoch if epoch is None else epoch
-        self.machine = RaftMachine(PARTITION, 1, boot, self.log, epoch, 0, commit, lambda bound: bound // 2)
+        self.machine = RaftMachine(PARTITION, 1, boot, self.log, epoch, 0, commit, lambda bound: bound // 2, suspect)
         for node in range(2, size + 1):
             self.machine.peer_up(node, self.now_ms)
         self.perform(self.machine.tick(self.now_ms))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, Send, Truncate, Trusted
-from storage_nodes.protocol.peer_messages import AppendReply
+from storage_nodes.machines.raft.effects import Append, Committed, SafetyViolation, SaveVote, Send, Truncate, Trusted
+from storage_nodes.protocol.peer_messages import AppendReply, SnapshotChunk, VoteRequest
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, log_of, reply_in
 from tests.storage_nodes.machines.raft.raft_disk import make_entry
 
@@ -123,3 +123,25 @@ def test_append_that_does_not_reach_the_commit_is_answered_as_of_a_suspect_log()
     bench.machine.suspect = True
     effects = bench.append(2, 1, (1, 1), [entry(1, 1)], commit=9)
     assert Send(2, AppendReply(PARTITION, 1, True, 2, 0, 2, True), True) in effects and Trusted() not in effects
+
+
+def test_first_leader_that_speaks_to_a_suspect_voter_is_deposed_the_next_one_is_followed() -> None:
+    """R12: it may be a stale one, and what was forgotten a vote for its successor (seed 7000868)."""
+    bench = Bench(suspect=True)
+    effects = bench.append(2, 1, (0, 0), [entry(0, 1)], commit=1)
+    assert effects == [SaveVote(2, 0), Send(2, AppendReply(PARTITION, 2, False, 0), True)]
+    assert bench.log.log_end == 0
+    assert Trusted() in bench.append(3, 2, (0, 0), [entry(0, 2)], commit=1)
+
+
+def test_snapshot_of_the_first_leader_that_speaks_to_a_suspect_voter_is_refused() -> None:
+    bench = Bench(suspect=True)
+    chunk = SnapshotChunk(PARTITION, 1, 9, 1, 0, b"", [], True)
+    assert bench.step(2, chunk) == [SaveVote(2, 0), Send(2, AppendReply(PARTITION, 2, False, 0), True)]
+
+
+def test_leader_that_a_suspect_voter_voted_for_since_its_loss_is_followed() -> None:
+    """Else a new cluster, where all are suspect, would elect again and again."""
+    bench = Bench(suspect=True)
+    bench.step(2, VoteRequest(PARTITION, 1, 0, 0))
+    assert Trusted() in bench.append(2, 1, (0, 0), [entry(0, 1)], commit=1)
