@@ -19,6 +19,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_MAX,
     READ_AHEAD_MESSAGES_MAX,
 )
+from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     DEAD_LETTERED,
     EXPIRED,

@@ -22,6 +22,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.queue.answers import answers_of, overloaded
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
     CONFIGURED,
