@@ -22,10 +22,11 @@ def caller(db: None) -> Caller:
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
     """Queues are settled in it as soon as their wish is committed."""
-    from api.queues import actions
+    from api.queues import actions, spreading
     from workers.lifecycle.settling import settle
 
     scripted = ScriptedStorage()
+    monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
     monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
     return scripted
 

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import call_command
 
 from api.accounts.models import AccessKey, Account
-from api.queues import actions
+from api.queues import actions, spreading
 from api.queues.models import Queue
 from api.schema import _document
 from tests.support.control_plane import Caller, new_caller
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     scripted = ScriptedStorage()
     monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
     return new_caller()
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from api.queues import spreading
 from api.queues.models import Queue
+from api.queues.spreading import scheduled_count
 from storage_nodes.model import parse_node_list
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import Caller
@@ -78,6 +79,7 @@ def test_storage_that_cannot_be_asked_closes_nothing(
 ) -> None:
     caller.sqs("CreateQueue", QueueName="line.fifo", Attributes={"FifoQueue": "true"})
 
+    monkeypatch.setattr(spreading, "scheduled_count", scheduled_count)
     assert set_attributes(caller, **FAST) == (503, "The control plane was not told of storage nodes.")
 
     async def fail(client: object, partition: int) -> None:

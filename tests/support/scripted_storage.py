@@ -7,7 +7,7 @@ succeeds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -70,6 +70,10 @@ class ScriptedStorage(PartitionsByTag):
         self._step("stats")
         self._known(partition)
         return QueueStats(0, 0, 0)
+
+    async def scheduled_count(self, partitions: Sequence[int]) -> int:
+        """In the place of that of api/queues/spreading.py."""
+        return sum([(await self.stats(one)).scheduled for one in partitions])
 
     def _known(self, partition: int) -> None:
         if partition not in self.partitions.values():
