@@ -36,6 +36,7 @@ SETTLE_S = 3.0
 TURNS = 5
 TURN_S = 2.0
 DRAINED_MAX = 1_000_000
+WARMING = 20_000
 
 
 async def run(report: Report) -> None:
@@ -43,14 +44,7 @@ async def run(report: Report) -> None:
     cluster.start_all()
     client = await cluster.client()
     try:
-        full = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:full")
-        empty = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:empty")
-        for partition in (full, empty):
-            await fill(client, partition, 20_000)
-            await drain(client, partition, 20_000)
-        await asyncio.sleep(SETTLE_S)
-        before = resident_mib(cluster)
-        report.add("resident empty, three nodes", sum(before), "MiB")
+        full, empty, before = await two_queues(cluster, client, report)
         began_ms = int(time.time() * 1000)
         seconds = await fill(client, full, MESSAGES)
         what = f"filling {MESSAGES:,} messages of {BODY_BYTES} bytes in batches of {FILL_BATCH}"
@@ -73,9 +67,20 @@ async def run(report: Report) -> None:
         cluster.remove()
 
 
-async def fill(
-    client: StorageClient, partition: int, count: int, make: Callable[[], bytes] | None = None
-) -> float:
+async def two_queues(cluster: StorageCluster, client: StorageClient, report: Report) -> tuple[int, int, list[float]]:
+    """The one to be filled and the one that stays empty, both used already; MiB resident per node."""
+    full = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:full")
+    empty = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:empty")
+    for partition in (full, empty):
+        await fill(client, partition, WARMING)
+        await drain(client, partition, WARMING)
+    await asyncio.sleep(SETTLE_S)
+    before = resident_mib(cluster)
+    report.add("resident empty, three nodes", sum(before), "MiB")
+    return full, empty, before
+
+
+async def fill(client: StorageClient, partition: int, count: int, make: Callable[[], bytes] | None = None) -> float:
     """Send that many, one batch of plain messages again and again, or what `make` makes."""
     bodies = [encode_body(os.urandom(BODY_BYTES)) for _ in range(FILL_BATCH)]
     started = time.perf_counter()

@@ -27,11 +27,11 @@ from benchmarks.backlog import (
     report_memory,
     resident_mib,
     restart,
+    two_queues,
 )
 from benchmarks.report import Report
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
-from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.records import HEADER_DUE, encode_body
 
 MONTH_MS = 30 * 86_400_000
@@ -45,14 +45,7 @@ async def run(report: Report) -> None:
     cluster.start_all()
     client = await cluster.client()
     try:
-        full = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:full")
-        empty = await cluster.create_partition(client, PartitionKind.QUEUE, "bench:empty")
-        for partition in (full, empty):
-            await fill(client, partition, 20_000)
-            await drain(client, partition, 20_000)
-        await asyncio.sleep(SETTLE_S)
-        before = resident_mib(cluster)
-        report.add("resident empty, three nodes", sum(before), "MiB")
+        full, empty, before = await two_queues(cluster, client, report)
         value = os.urandom(BODY_BYTES)
         start_ms = int(time.time() * 1000) + 3_600_000
 

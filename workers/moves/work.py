@@ -1,11 +1,12 @@
 """What a slice of any move task does: batch after batch at its rate, progress noted, until its time is over.
 
-    leasing.py    tasks of SQS: whatever can be leased, until nothing can
-    scanning.py   tasks of REST: what a filter wants of what the queue held when the task began
+leasing.py    tasks of SQS: whatever can be leased, until nothing can
+scanning.py   tasks of REST: what a filter wants of what the queue held when the task began
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -68,7 +69,7 @@ class Step(NamedTuple):
     wait_ms: int = 0
 
 
-class Slice:
+class Slice(ABC):
     """One claim of a task, until its time is over."""
 
     def __init__(self, claim: MoveClaim, tools: Tools) -> None:
@@ -84,9 +85,9 @@ class Slice:
         self._owners: dict[int, QueueView | None] = {}
         self.left = claim.left
 
+    @abstractmethod
     def step(self) -> Step:
         """One batch."""
-        raise NotImplementedError
 
     def run(self) -> int | None:
         """Milliseconds until the next slice is due; None when the task has ended, or rests."""
