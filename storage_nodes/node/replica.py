@@ -67,14 +67,15 @@ class PartitionMeta(msgspec.Struct, frozen=True):
     tag: str
     replicas: tuple[int, ...]
     config: QueueConfig = QueueConfig()
-    # Made to be fed; it becomes a voter, if at all, by an entry of the log.
+    # Made to be fed, and never a voter before; it becomes one, if at all, by an entry of the log. A node that is not
+    # among `replicas` and no learner in this sense lost its log, and may have been made a voter before.
     learner: bool = False
     # The move that brought it, or the last one before it was made (`node/holdings.py`).
     move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
-        if not self.learner:
+        if node_id in self.replicas and not self.learner:
             return Configuration(self.replicas)
         return Configuration(tuple(replica for replica in self.replicas if replica != node_id), (node_id,))
 
@@ -150,6 +151,8 @@ class Replica:
             random.randrange,
             log.suspect,
         )
+        if not meta.learner:
+            self.raft.was_made_voter()
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
 

@@ -60,6 +60,7 @@ REGRESSIONS = [
     4000105,
     6200095,
     7100050,
+    12001646,
 ]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
 QUICK = ("B1", "B3", "B5", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B22", "B26", "B27", "B29")
