@@ -419,6 +419,7 @@ class StorageNode:
             self._rising[peer] = affected
             self._raise(peer, affected)
         else:
+            self.snapshots.peer_down(peer)
             for replica in affected:
                 if replica not in unaware:
                     replica.peer_changed(peer, False)
