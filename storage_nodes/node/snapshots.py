@@ -348,8 +348,8 @@ class Snapshots:
         self._give_up([out for out in self._under_way() if out.replica.partition == partition])
 
     def peer_down(self, peer: int) -> None:
-        """Its leaders ask anew once it is up and answers, as their machines know. Until then these would only keep others
-        from being sent, one after the other until each is given up, and it may come back without those replicas."""
+        """Its leaders, whose machines know, ask anew once it is up and answers. Until then these would only keep others
+        from being sent, until each is given up, and it may come back without those replicas."""
         self._give_up([out for out in self._under_way() if out.peer == peer])
 
     def drop(self, partition: int) -> None:
