@@ -364,10 +364,11 @@ class Leader:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing here that the replicated state does not say as well."""
+        """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
         state = self._state
         held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
-        return not held and self._fetching < 0 and self._staging.is_settled
+        asked = self._fetching >= 0 or self._moving or self.releases.is_reading
+        return not held and not asked and self._staging.is_settled
 
     @property
     def _is_overloaded(self) -> bool:
