@@ -353,11 +353,16 @@ def test_statistics_count_groups_and_locks(partition: Partition) -> None:
     assert stats.oldest_sent_ms == partition.now_ms - 5
 
 
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
+
+
 def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_had_no_room_for_them(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, room_for_two: None
 ) -> None:
     """The fold's cursor passes them as they come: nothing is read from the log, or they would be read as fresh."""
-    monkeypatch.setattr("storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
     (first,) = send(partition, "z")
     take(partition, "desk")
     delayed = send(partition, "abc", delay_ms=1_000)
@@ -370,11 +375,9 @@ def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_ha
 
 
 def test_delayed_message_beyond_the_window_that_the_cursor_passed_is_not_read_as_fresh_too(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, room_for_two: None
 ) -> None:
     """It would stand twice in its group, and neither be handed out nor let what is behind it pass."""
-    monkeypatch.setattr("storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
-    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
     partition.holds_fetches = True
     send(partition, "xy")
     delayed = send(partition, "a", delay_ms=1_000)
@@ -389,10 +392,8 @@ def test_delayed_message_beyond_the_window_that_the_cursor_passed_is_not_read_as
 
 
 def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_is_gone_before_it_was_read(
-    partition: Partition, monkeypatch: pytest.MonkeyPatch
+    partition: Partition, room_for_two: None
 ) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.groups.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
-    monkeypatch.setattr("storage_nodes.machines.queue.fifo_leader.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
     front = send(partition, "xy")
     partition.holds_fetches = True
     delayed = send(partition, "a", delay_ms=1_000)
