@@ -524,7 +524,9 @@ class Replica:
             self._last_append = message
         self.host.send(effect.peer, message)
         end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
-        self.perform(self.raft.sent(effect.peer, end, sum(map(len, entries))))
+        effects = self.raft.sent(effect.peer, end, sum(map(len, entries)))
+        if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
+            self.perform(effects)
 
     def _forget_append(self) -> None:
         self._last_append = None
