@@ -105,6 +105,7 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.links.on_stall = self._stood_still
+        self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
@@ -241,9 +242,6 @@ class StorageNode:
             disk_failed(error)
 
     # --- Requests: for connections ----------------------------------------------------------------------------
-
-    def turn(self) -> None:
-        self.links.look_at_clock()
 
     def _stood_still(self, gap_ms: int) -> None:
         """The peers have given this node up meanwhile."""
@@ -419,6 +417,7 @@ class StorageNode:
             self._rising[peer] = affected
             self._raise(peer, affected)
         else:
+            self.snapshots.peer_down(peer)
             for replica in affected:
                 if replica not in unaware:
                     replica.peer_changed(peer, False)

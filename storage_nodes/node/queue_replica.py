@@ -303,7 +303,8 @@ class QueueReplica(Replica):
     def machine_tick_mono_ms(self) -> int:
         due_ms = self.machine.next_tick_ms()
         tick_ms = self.host.clock.wall_to_mono(due_ms) if due_ms else 0
-        return min(filter(None, (tick_ms, self._linger_until_ms)), default=0)
+        linger_until_ms = self._linger_until_ms
+        return linger_until_ms if linger_until_ms and not 0 < tick_ms < linger_until_ms else tick_ms
 
     def flush_facts(self) -> FlushFacts:
         if self._appends is not None and self._appends.is_idle:

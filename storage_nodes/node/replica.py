@@ -71,14 +71,15 @@ class PartitionMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     tag: str
     replicas: tuple[int, ...]
     config: QueueConfig = _DEFAULT_CONFIG
-    # Made to be fed; it becomes a voter, if at all, by an entry of the log.
+    # Made to be fed, and never a voter before; it becomes one, if at all, by an entry of the log. A node that is not
+    # among `replicas` and no learner in this sense lost its log, and may have been made a voter before.
     learner: bool = False
     # The move that brought it, or the last one before it was made (`node/holdings.py`).
     move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
-        if not self.learner:
+        if node_id in self.replicas and not self.learner:
             return _shared_boot(Configuration(self.replicas))
         voters = tuple(replica for replica in self.replicas if replica != node_id)
         return _shared_boot(Configuration(voters, (node_id,)))
@@ -170,6 +171,8 @@ class Replica:
             random.randrange,
             log.suspect,
         )
+        if not meta.learner:
+            self.raft.was_made_voter()
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
 
@@ -549,7 +552,9 @@ class Replica:
             self._last_append = message
         self.host.send(effect.peer, message)
         end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
-        self.perform(self.raft.sent(effect.peer, end, sum(map(len, entries))))
+        effects = self.raft.sent(effect.peer, end, sum(map(len, entries)))
+        if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
+            self.perform(effects)
 
     def _forget_append(self) -> None:
         self._last_append = None

@@ -141,6 +141,17 @@ class Oracle(LogOracle):
         voters, votes = self.voters_of(node_id, partition, replica), set(replica.raft._votes)
         if len(votes.intersection(voters)) <= len(voters) // 2:
             self.fail("R15 elected by a majority", f"node {node_id}, partition {partition}: {votes} of {voters}")
+        self.check_boot(node_id, partition, voters)
+
+    def check_boot(self, node_id: int, partition: int, voters: tuple[int, ...]) -> None:
+        """R15: where the log names no configuration, all replicas must mean the same one, with which it was created.
+
+        One that means another changes it without an entry: the next change is two at once. Until the log is here it may
+        mean the one after later moves, but nobody wins so: their entries are in the log of every majority.
+        """
+        boot = self.cluster.boots.get(partition)
+        if boot is not None and not self.ledgers[node_id].staged[partition].configurations and {*boot} != {*voters}:
+            self.fail("R15 one boot configuration", f"node {node_id}, partition {partition}: {voters}, made as {boot}")
 
     def check_leader_completeness(self, node_id: int, partition: int, epoch: int) -> None:
         """I1: whoever wins holds everything that lower epochs committed."""

@@ -8,7 +8,8 @@ another way (the bug of 2015); while no other is under way; and promotes only a 
 **In force when appended.** The latest configuration in the log counts, at every replica, committed or not: for
 elections, for commits, for who is fed. If its entry is cut off, the one before it is in force again. The log keeps all
 configurations from the one in force at the commit position on (`LogPositions.configurations`); below the first there is
-the *boot* configuration, with which the replica was created.
+the *boot* configuration, with which the replica was created. A group that never changed logs none, so its replicas must
+all mean the same one, also one that is made again later, while a move is pending (seed 12001646 of the simulation).
 
 **Who has a say** (R14). What a replica takes from whom cannot rest on its own configuration, which may be behind:
 
