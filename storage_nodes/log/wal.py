@@ -114,8 +114,8 @@ class WalFile:
         self.first_sequence = first_sequence
         self.file = file  # None until the writer made it
         self.allocated_bytes = allocated_bytes  # really written, zeros or groups: writing there changes no metadata
-        # Partitions with any record in it, while that matters to the next flush. Of thousands, a set would weigh four times
-        # as much.
+        # Partitions with any record in it, while that matters to the next flush. Of thousands, a set would weigh four
+        # times as much.
         self.touched: dict[int, None] = {}
 
 

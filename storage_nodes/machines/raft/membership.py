@@ -53,7 +53,6 @@ from typing import NamedTuple
 from storage_nodes.limits import PARTITION_MEMBERS_MAX
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 
-
 # Values that groups share.
 SHARED_MAX = 1_024
 
@@ -128,8 +127,8 @@ def node_set(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 class Membership:
     """The configuration in force at one replica, and what follows from it. Never changed: another one takes its place
-    whenever the log's configurations changed, so the thousands of groups that still have that of their boot share a few.
-    """
+    whenever the log's configurations changed, so the thousands of groups that still have that of their boot share a
+    few."""
 
     __slots__ = (
         "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "lost_log", "quorum",

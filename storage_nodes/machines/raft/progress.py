@@ -15,7 +15,6 @@ from __future__ import annotations
 from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX
 from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX
 
-
 # Of a follower to which nothing is on its way; nothing is ever put into it.
 _NOTHING: list[tuple[int, int]] = []
 
