@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from storage_nodes.limits import PEER_NEWS_SLICE_PARTITIONS as SLICE
+from storage_nodes.node.node import StorageNode
 from storage_nodes.node.peer_news import PeerNews
+from storage_nodes.protocol.peer_messages import VoteReply
 
 PEER = 2
 PARTITIONS = 3 * SLICE + 10
@@ -117,3 +119,14 @@ def test_replica_made_while_others_wait_to_hear_of_a_peer_hears_that_it_goes_dow
     scene.news.changed(PEER, False)
     scene.turns()
     assert made.heard == [DOWN]
+
+
+def test_node_tells_a_replica_who_is_down_before_it_handles_a_message_for_it() -> None:
+    scene = Scene()
+    last = scene.replicas[PARTITIONS - 1]
+    handled: list[tuple[int, bool]] = []
+    last.receive = lambda sender, message: handled.extend(last.heard)  # type: ignore[attr-defined]
+    node: Any = SimpleNamespace(peer_news=scene.news, replicas=scene.replicas)
+    scene.news.changed(PEER, False)
+    StorageNode._raft_message(node, 3, VoteReply(PARTITIONS - 1, 5, True, False, False))
+    assert handled == [DOWN]
