@@ -133,8 +133,7 @@ class Host(Protocol):
 
 
 class Replica:
-    """Base of all replicas. A node has very many, most of them idle: slots, and nothing that an idle one can do
-    without."""
+    """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
     __slots__ = (
         "_applying_cold", "_last_append", "_lead_at", "_leader_told", "_reading_cold", "_replicated_since", "_staging",

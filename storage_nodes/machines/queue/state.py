@@ -125,7 +125,7 @@ class QueueState:
     )
 
     def __init__(self, config: QueueConfig) -> None:
-        self.config = config
+        self.config = _shared(config)
         self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
