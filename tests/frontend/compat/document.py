@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.frontend.compat.cases import CASES, LIMITS, MISSING
+from tests.frontend.compat.bounds import LIMITS
+from tests.frontend.compat.cases import CASES
+from tests.frontend.compat.scene import MISSING
 from tests.frontend.compat.query_model import json_model
 
 PATH = Path(__file__).resolve().parents[3] / "docs" / "sqs_compatibility.md"
