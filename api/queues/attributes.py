@@ -281,7 +281,7 @@ def _check_statement(statement: Mapping[str, object]) -> None:
          limits.STATEMENT_CONDITIONS_MAX),
     ):  # fmt: skip
         if count > count_max:
-            raise QueueProblem("OverLimit", f"{count} {what} were found in a statement, maximum allowed is {count_max}.")
+            raise QueueProblem("OverLimit", f"A statement of a policy names at most {count_max} {what}, not {count}.")
 
 
 def _values(given: object) -> list[object]:

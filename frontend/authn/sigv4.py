@@ -79,7 +79,7 @@ def read_signature(request: Request, now_s: float) -> Signed:
         if _FORMER.search(request.query):
             raise _other_kind()
         raise Refusal("MissingAuthenticationToken", "Request is missing Authentication Token")
-    if authorization is not None and not authorization.startswith(_SCHEME):
+    if authorization and not authorization.startswith(_SCHEME):
         raise _other_kind()
     if authorization is not None and in_query:
         raise Refusal("IncompleteSignature", "Only one way of signing may be used.")

@@ -47,8 +47,8 @@ _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASC
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
-# Between these a Number attribute must lie that is not 0, its sign left away.
-_NUMBER_MIN, _NUMBER_MAX = Decimal("1E-128"), Decimal("1E126")
+# What an attribute of type Number may be.
+_NUMBER_MIN, _NUMBER_MAX = Decimal("-1E128"), Decimal("1E126")
 
 
 class Draft(NamedTuple):
@@ -363,8 +363,7 @@ def _check_string(name: str, data_type: str, value: str) -> bytes:
 def _is_number(value: str) -> bool:
     if _NUMBER.fullmatch(value) is None:
         return False
-    size = abs(Decimal(value))
-    return not size or _NUMBER_MIN <= size <= _NUMBER_MAX
+    return _NUMBER_MIN <= Decimal(value) <= _NUMBER_MAX
 
 
 def _check_system_attributes(given: dict[str, AttributeIn]) -> str:

@@ -22,7 +22,6 @@ from tests.frontend.compat.scene import (
     arn_of,
     policed,
     tagged,
-    url_of,
     with_sources,
 )
 from tests.support.frontend_plane import OTHER_ACCOUNT
@@ -97,8 +96,12 @@ def _attributes(count: int) -> Params:
     return {f"a{i}": TEXT for i in range(count)}
 
 
-def _typed(data_type: str, value: str = "7") -> Params:
-    return {"a": {"DataType": data_type, "StringValue": value}}
+def _labelled(size: int) -> Params:
+    return {"a": {"DataType": "String." + "t" * (size - 7), "StringValue": "x"}}
+
+
+def _number(power: int, sign: str = "") -> Params:
+    return {"a": {"DataType": "Number", "StringValue": f"{sign}1E{power}"}}
 
 
 def _trace(size: int) -> Params:
@@ -205,10 +208,11 @@ LIMITS: tuple[Limit, ...] = (
           _sending_fifo(MessageDeduplicationId=lambda n: "d" * n)),
     Limit("SendMessage", "MessageAttributes", _sending(MessageAttributes=_attributes), has_below=False),
     Limit("SendMessage", "attribute name, characters", _sending(MessageAttributes=lambda n: {"a" * n: TEXT})),
-    Limit("SendMessage", "attribute type with a label, characters",
-          _sending(MessageAttributes=lambda n: _typed("String." + "t" * (n - 7)))),
-    Limit("SendMessage", "attribute of type Number, power of ten",
-          _sending(MessageAttributes=lambda n: _typed("Number", f"1E{n}"))),
+    Limit("SendMessage", "attribute type with a label, characters", _sending(MessageAttributes=_labelled)),
+    Limit("SendMessage", "attribute of type Number, power of ten", _sending(MessageAttributes=_number),
+          has_below=False),
+    Limit("SendMessage", "attribute of type Number, negative, power of ten",
+          _sending(MessageAttributes=lambda n: _number(n, "-")), has_below=False),
     Limit("SendMessage", "AWSTraceHeader, characters", _sending(MessageSystemAttributes=_trace)),
     Limit("SendMessageBatch", "Entries", _batch(lambda _, i: {"MessageBody": "x"}), _MANY, _NONE),
     Limit("SendMessageBatch", "all messages, bytes",
@@ -228,6 +232,10 @@ LIMITS: tuple[Limit, ...] = (
           in_entry=True),
     Limit("SendMessageBatch", "attribute name, characters", _entry(MessageAttributes=lambda n: {"a" * n: TEXT}),
           in_entry=True),
+    Limit("SendMessageBatch", "attribute type with a label, characters", _entry(MessageAttributes=_labelled),
+          in_entry=True),
+    Limit("SendMessageBatch", "attribute of type Number, power of ten", _entry(MessageAttributes=_number),
+          has_below=False, in_entry=True),
     Limit("SendMessageBatch", "AWSTraceHeader, characters", _entry(MessageSystemAttributes=_trace), in_entry=True),
     Limit("ReceiveMessage", "MaxNumberOfMessages", _sized(MaxNumberOfMessages=lambda n: n)),
     Limit("ReceiveMessage", "WaitTimeSeconds", _sized(WaitTimeSeconds=lambda n: n)),

@@ -47,12 +47,10 @@ class Never(NamedTuple):
 
 
 _KMS = "messages are sealed under keys of the installation, which no caller can take away; KmsMasterKeyId is only kept"
+_OF_KMS = ("AccessDenied", "Disabled", "InvalidKeyUsage", "InvalidState", "NotFound", "OptInRequired", "Throttled")
 NEVER: tuple[Never, ...] = (
-    Never("InvalidIdFormat", "all receipt handles there are can be read; what is none is told as ReceiptHandleIsInvalid"),
-    *(
-        Never(f"Kms{name}", _KMS)
-        for name in ("AccessDenied", "Disabled", "InvalidKeyUsage", "InvalidState", "NotFound", "OptInRequired", "Throttled")
-    ),
+    Never("InvalidIdFormat", "all receipt handles that were given can be read; others are ReceiptHandleIsInvalid"),
+    *(Never(f"Kms{name}", _KMS) for name in _OF_KMS),
     Never(
         "InvalidAddress",
         "the action names no queue by URL and no account",
@@ -63,7 +61,7 @@ NEVER: tuple[Never, ...] = (
         "every action is served, on queues of both types",
         tuple(name for name in OPERATIONS if name not in ("SendMessage", "SendMessageBatch")),
     ),
-)  # fmt: skip
+)
 
 
 def errors_of(action: str) -> list[str]:
@@ -101,6 +99,7 @@ class Bound(NamedTuple):
 
 # Sources beside the model.
 GUIDE = "Developer Guide"
+SERVERS = "ElasticMQ"
 OURS = "Penstock"
 
 _SHORT = "0 to 900"
@@ -112,7 +111,8 @@ _SOURCES = "You can specify up to 10 source queue ARNs"
 _KEPT = "between 60 seconds (1 minute) and 86,400 seconds (24 hours)"
 
 _OF_MESSAGES = (
-    Bound("SendMessage", "MessageBody", "MessageBody, bytes", 1, 1_048_576, "The maximum size is 1 MiB or 1,048,576 bytes"),
+    Bound("SendMessage", "MessageBody", "MessageBody, bytes", 1, 1_048_576,
+          "The maximum size is 1 MiB or 1,048,576 bytes"),
     Bound("SendMessage", "MessageBody", "MessageBody with its attributes, bytes", 9, 1_048_576, GUIDE),
     Bound("SendMessage", "MessageBody", "MessageBody, bytes, MaximumMessageSize 1,024", 1, 1_024, GUIDE),
     Bound("SendMessage", "DelaySeconds", "DelaySeconds", 0, 900, _SHORT),
@@ -124,12 +124,14 @@ _OF_MESSAGES = (
     Bound("SendMessage", "MessageAttributes", "MessageAttributes", 0, 10, GUIDE),
     Bound("SendMessage", "MessageAttributes", "attribute name, characters", 1, 256, GUIDE),
     Bound("SendMessage", "MessageAttributes", "attribute type with a label, characters", 8, 256, GUIDE),
-    Bound("SendMessage", "MessageAttributes", "attribute of type Number, power of ten", -128, 126, GUIDE),
+    Bound("SendMessage", "MessageAttributes", "attribute of type Number, power of ten", 0, 126, SERVERS),
+    Bound("SendMessage", "MessageAttributes", "attribute of type Number, negative, power of ten", 0, 128, SERVERS),
     Bound("SendMessage", "MessageSystemAttributes", "AWSTraceHeader, characters", 1, 2_048, OURS),
     Bound("SendMessageBatch", "Entries", "Entries", 1, 10, "to send up to 10 messages to the specified queue"),
     Bound("SendMessageBatch", "Entries", "all messages, bytes", 2, 1_048_576, "are both 1 MiB 1,048,576 bytes"),
     Bound("SendMessageBatch", "Entries.Id", "Id, characters", 1, 80, _ENTRY_ID),
-    Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes", 1, 1_048_576, "are both 1 MiB 1,048,576 bytes"),
+    Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes", 1, 1_048_576,
+          "are both 1 MiB 1,048,576 bytes"),
     Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes, MaximumMessageSize 1,024", 1, 1_024, GUIDE),
     Bound("SendMessageBatch", "Entries.DelaySeconds", "DelaySeconds", 0, 900, _SHORT),
     Bound("SendMessageBatch", "Entries.MessageGroupId", "FIFO, MessageGroupId, characters", 1, 128, _GROUP_ID),
@@ -137,6 +139,8 @@ _OF_MESSAGES = (
           "The length of MessageDeduplicationId is 128 characters"),
     Bound("SendMessageBatch", "Entries.MessageAttributes", "MessageAttributes", 0, 10, GUIDE),
     Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute name, characters", 1, 256, GUIDE),
+    Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute type with a label, characters", 8, 256, GUIDE),
+    Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute of type Number, power of ten", 0, 126, SERVERS),
     Bound("SendMessageBatch", "Entries.MessageSystemAttributes", "AWSTraceHeader, characters", 1, 2_048, OURS),
     Bound("ReceiveMessage", "MaxNumberOfMessages", "MaxNumberOfMessages", 1, 10, "Valid values: 1 to 10"),
     Bound("ReceiveMessage", "VisibilityTimeout", "VisibilityTimeout", 0, 43_200, GUIDE),

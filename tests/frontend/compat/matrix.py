@@ -1,8 +1,8 @@
-"""The matrix: what SQS documents of each action, and the tests that ask it. `test_matrix.py` says that no cell is empty.
+"""The matrix: what SQS documents of each action, and the tests that ask it. `test_matrix.py` finds an empty cell.
 
-    successes   cases that end well
-    errors      of the model: cases, limits and marked tests that end so; or why it can never come
-    limits      of `documented.py`: a card in `bounds.py`, or a marked test where time or the other planes decide
+successes   cases that end well
+errors      of the model: cases, limits and marked tests that end so; or why it can never come
+limits      of `documented.py`: a card in `bounds.py`, or a marked test where time or the other planes decide
 """
 
 from __future__ import annotations

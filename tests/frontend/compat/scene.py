@@ -204,4 +204,3 @@ def batches(action: str, good: Params) -> tuple[Case, ...]:
             SIMPLE + "TooManyEntriesInBatchRequest",
         ),
     )
-

@@ -87,8 +87,8 @@ async def test_call_ends_as_the_api_says(scene: Scene, protocol: str, case: Case
 @pytest.mark.parametrize("limit", LIMITS, ids=[f"{limit.action}: {limit.what}" for limit in LIMITS])
 async def test_limit_holds_to_the_unit(protocol: str, limit: Limit) -> None:
     bound = bound_of(limit)
-    inside = {size for size in (bound.low, bound.low + 1, bound.high - 1, bound.high) if bound.low <= size <= bound.high}
-    asked = dict.fromkeys(inside, "") | {bound.high + 1: limit.code}
+    ends = (bound.low, bound.low + 1, bound.high - 1, bound.high)
+    asked = {size: "" for size in ends if bound.low <= size <= bound.high} | {bound.high + 1: limit.code}
     if limit.has_below:
         asked[bound.low - 1] = limit.below or limit.code
     for size, code in asked.items():
@@ -177,8 +177,8 @@ async def test_signature_of_another_kind_is_refused(scene: Scene, protocol: str,
     key = scene.front.key
     second = f"AWSAccessKeyId={key.access_key_id}&SignatureVersion=2&SignatureMethod=HmacSHA256&Signature=eA%3D%3D"
     asked = [await by_hand(scene, protocol, action, path=f"/?{second}")]
-    for kind in (f"AWS {key.access_key_id}:eA==", f"Bearer {key.bearer_token}", "Basic eDp5", "AWS4-ECDSA-P256-SHA256 x"):
-        asked.append(await by_hand(scene, protocol, action, authorization=kind))
+    kinds = (f"AWS {key.access_key_id}:eA==", f"Bearer {key.bearer_token}", "Basic eDp5", "AWS4-ECDSA-P256-SHA256 x")
+    asked += [await by_hand(scene, protocol, action, authorization=kind) for kind in kinds]
     assert {(one.status, one.code) for one in asked} == {(400, "InvalidSecurity")}
     assert len(scene.front.control_calls) == calls
 
