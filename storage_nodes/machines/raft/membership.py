@@ -127,8 +127,8 @@ def node_set(nodes: tuple[int, ...]) -> tuple[int, ...]:
 
 class Membership:
     """The configuration in force at one replica, and what follows from it. Never changed: another one takes its place
-    whenever the log's configurations changed, so the thousands of groups that still have that of their boot share a
-    few."""
+    whenever the log's configurations changed, and the thousands of groups that have that of their boot share a few.
+    """
 
     __slots__ = (
         "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "lost_log", "quorum",

@@ -24,6 +24,7 @@ from tests.storage_nodes.machines.queue.partition import (
     offsets_of,
     receipts_of,
 )
+from tests.support.covers import covers
 
 OK = ErrorCode.OK
 
@@ -47,6 +48,7 @@ def test_purge_takes_waiting_in_flight_and_delayed_below_its_position(partition:
     partition.check()
 
 
+@covers("PurgeQueue", limit="seconds between two")
 def test_purge_within_the_interval_is_refused_by_the_fold(partition: Partition) -> None:
     partition.purge("p")
     partition.purge("q")
@@ -61,6 +63,10 @@ def test_purge_within_the_interval_is_refused_by_the_fold(partition: Partition) 
     partition.purge("s")
     partition.commit()
     assert partition.answers["s"] == (OK, 0)
+    partition.now_ms += PURGE_INTERVAL_MS + 1
+    partition.purge("t")
+    partition.commit()
+    assert partition.answers["t"] == (OK, 0)
 
 
 def test_retention_drops_waiting_in_flight_and_delayed_messages() -> None:
