@@ -50,6 +50,8 @@ _NOTES = """## What differs
   `Penstock.PartitionsDraining` is not 0. A new `DeduplicationScope` that comes with it takes effect with it.
 - A receive gives messages of one partition: of a queue that has several it may give fewer than there are.
 - An account with 100 active move tasks is told OverLimit.
+- The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
+  `ReceiveRequestAttemptId` cannot say when, because the same attempt gives the same handles: they may be extended on.
 - A queue of another account does not exist for the caller: QueueDoesNotExist, never AccessDenied.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.
 """
