@@ -243,12 +243,16 @@ class Leader:
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self.releases.next_ms()]
-        if self._waiters:
+        # Asked for after every input.
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
+        if self._state.scheduled:
+            due_ms.append(self.releases.next_ms())
+        waiting = len(self._waiters)
+        if waiting:
             due_ms.append(self._waiters.next_deadline_ms())
-        if self._waiters or self._leases.receives_max:
+        if waiting or self._leases.receives_max:
             due_ms.append(self._leases.next_deadline_ms())
-        return min((ms for ms in due_ms if ms), default=0)
+        return min(filter(None, due_ms), default=0)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         return self._staging.take(self._advance(now_ms), self._window.head)
@@ -364,10 +368,11 @@ class Leader:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing here that the replicated state does not say as well."""
+        """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
         state = self._state
         held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
-        return not held and self._fetching < 0 and self._staging.is_settled
+        asked = self._fetching >= 0 or self._moving or self.releases.is_reading
+        return not held and not asked and self._staging.is_settled
 
     @property
     def _is_overloaded(self) -> bool:

@@ -19,25 +19,26 @@ from storage_nodes.machines.queue.schedule import Schedule
 
 
 class Releases:
-    __slots__ = ("_again_ms", "_scheduled", "_under_way")
+    __slots__ = ("_again_ms", "_scheduled", "_under_way", "is_reading")
 
     def __init__(self, scheduled: Schedule) -> None:
         self._scheduled = scheduled
-        self._under_way: set[int] = set()  # offsets of scheduled messages
+        self.is_reading = False  # a slice is with the driver, which says `begun` for it
+        self._under_way: set[int] = set()  # offsets of scheduled messages that were appended once more
         self._again_ms = 0  # the last slice got nowhere: not before this time; 0 = at once
 
     def due(self, time_ms: int) -> Release | None:
         """The next slice, if there is one and none is under way."""
         if self._again_ms and time_ms >= self._again_ms:
             self._again_ms = 0
-        if self._under_way or self._again_ms or self._scheduled.first_due_ms() > time_ms:
+        if self.is_reading or self._under_way or self._again_ms or self._scheduled.first_due_ms() > time_ms:
             return None
-        slice_ = self._scheduled.due_by(time_ms, RELEASES_AT_ONCE_MAX)
-        self._under_way = {offset for _, offset in slice_}
-        return Release(slice_)
+        self.is_reading = True
+        return Release(self._scheduled.due_by(time_ms, RELEASES_AT_ONCE_MAX))
 
     def begun(self, offsets: Sequence[int], time_ms: int) -> None:
         """These, the first of the slice, were appended; none: try again later."""
+        self.is_reading = False
         self._under_way = set(offsets)
         if not offsets:
             self._again_ms = time_ms + RELEASE_PAUSE_MS
@@ -48,6 +49,6 @@ class Releases:
     def next_ms(self) -> int:
         """When something is to be done here; 0 = never, or after what is under way. With everything cancelled meanwhile
         a pause is for nothing: asked for, a tick that does nothing would be asked for again and again."""
-        if self._under_way or not self._scheduled:
+        if self.is_reading or self._under_way or not self._scheduled:
             return 0
         return self._again_ms or self._scheduled.first_due_ms()

@@ -67,6 +67,20 @@ def test_move_that_failed_is_tried_again_after_a_pause_and_the_message_is_not_re
     assert receive(partition, "third") == []
 
 
+def test_purge_of_what_is_being_moved_starts_no_second_move(partition: Partition) -> None:
+    purged = kill_letters(partition)
+    partition.purge("purge")
+    partition.commit()
+    offsets = list(partition.send_keyed((b"g", b"")))
+    assert receive(partition, "third") == receive(partition, "fourth") == offsets
+    assert len(partition.moves) == 1, "the first one's answer has not come"
+    partition.moves.clear()
+    partition.perform(partition.leader.moved(purged, partition.now_ms))
+    partition.commit()
+    assert [letter.offset for letter in partition.moves[0].letters] == offsets
+    partition.check()
+
+
 def test_message_that_cannot_be_moved_at_all_is_received_again(partition: Partition) -> None:
     offsets = kill_letters(partition)
     partition.moves.clear()

@@ -355,3 +355,59 @@ def test_statistics_count_groups_and_locks(partition: Partition) -> None:
     stats = partition.leader.stats(partition.now_ms)
     assert (stats.waiting, stats.in_flight, stats.groups, stats.locked_groups) == (2, 3, 3, 2)
     assert stats.oldest_sent_ms == partition.now_ms - 5
+
+
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
+
+
+def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_had_no_room_for_them(
+    partition: Partition, room_for_two: None
+) -> None:
+    """The fold's cursor passes them as they come: nothing is read from the log, or they would be read as fresh."""
+    (first,) = send(partition, "z")
+    take(partition, "desk")
+    delayed = send(partition, "abc", delay_ms=1_000)
+    assert partition.leader.state.fresh_count == 0
+    partition.pass_ms(1_000)
+    assert offsets_of(take(partition, "due")) == delayed
+    partition.delete("d", [(first, 1)])
+    partition.commit()
+    partition.check()
+
+
+def test_delayed_message_beyond_the_window_that_the_cursor_passed_is_not_read_as_fresh_too(
+    partition: Partition, room_for_two: None
+) -> None:
+    """It would stand twice in its group, and neither be handed out nor let what is behind it pass."""
+    partition.holds_fetches = True
+    send(partition, "xy")
+    delayed = send(partition, "a", delay_ms=1_000)
+    b, behind = send(partition, "ba")
+    take(partition, "front", 2)
+    partition.holds_fetches = False
+    partition.run_fetches()
+    assert offsets_of(take(partition, "early")) == [b]
+    partition.pass_ms(1_000)
+    assert offsets_of(take(partition, "due")) == [*delayed, behind]
+    partition.check()
+
+
+def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_is_gone_before_it_was_read(
+    partition: Partition, room_for_two: None
+) -> None:
+    front = send(partition, "xy")
+    partition.holds_fetches = True
+    delayed = send(partition, "a", delay_ms=1_000)
+    partition.acquire("front")
+    partition.pass_ms(1_000)
+    assert partition.acquire("waits", wait_ms=10_000) is None
+    partition.commit()
+    assert offsets_of(partition.delivered["front"]) == front
+    partition.commit()
+    partition.holds_fetches = False
+    partition.run_fetches()
+    partition.commit()
+    assert offsets_of(partition.delivered["waits"]) == delayed

@@ -240,6 +240,23 @@ def test_purge_takes_scheduled_messages_too() -> None:
     partition.check()
 
 
+def test_purge_of_a_slice_that_is_being_read_starts_no_second_one() -> None:
+    partition = Partition()
+    partition.holds_releases = True
+    partition.schedule(b"+1", 1)
+    partition.pass_ms(1)
+    partition.purge("purge")
+    partition.commit()
+    partition.schedule(b"+1", 1)
+    partition.pass_ms(1)
+    assert len(partition.releases) == 1, "the first one's answer has not come"
+    partition.leader.release_begun([], partition.now_ms)  # all of it is gone
+    partition.releases.clear()
+    partition.pass_ms(RELEASE_PAUSE_MS)
+    due = partition.leader.scheduled_page((0, -1), 10, 1 << 62)
+    assert [release.messages for release in partition.releases] == [due]
+
+
 @pytest.mark.parametrize("fifo", [False, True])
 def test_scheduled_message_may_be_removed_by_its_offset(fifo: bool) -> None:
     partition = Partition(QueueConfig(fifo=fifo))
