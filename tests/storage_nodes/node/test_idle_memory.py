@@ -18,7 +18,7 @@ from storage_nodes.protocol.errors import StorageError
 
 PARTITIONS = 300
 NODES = 3
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 120.0
 # A third of them leads. Nothing was flushed yet; the entry of the cluster log that made it is among them.
 BYTES_MAX = 2_150
 
