@@ -86,12 +86,13 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
-# What one turn of a node's event loop may hold of Raft messages and of partitions whose timers ring, so that heartbeats
-# go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do not wait for their turn.
+# What one turn of a node's event loop may hold of Raft messages, of partitions whose timers ring and of those that are
+# told of a peer, so that heartbeats go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do
+# not wait for their turn.
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
-PEER_UP_SLICE_PARTITIONS = 64
+PEER_NEWS_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
 TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
