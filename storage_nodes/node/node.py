@@ -55,7 +55,7 @@ from storage_nodes.node.joining import ask_to_join
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import PartitionMeta, Replica, shared_meta
+from storage_nodes.node.replica import PartitionMeta, Replica, meta_text, shared_meta
 from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
@@ -374,7 +374,7 @@ class StorageNode:
         joins = self.config.node_join or self.node_id not in founders[:CLUSTER_VOTERS_MAX]
         voters = [founder for founder in founders if not joins or founder != self.node_id][:CLUSTER_VOTERS_MAX]
         meta = PartitionMeta("cluster", tuple(voters), learner=joins)
-        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
+        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta_text(meta))
         # The directory is new, or another one was lost: the other voters decide which (R12, R12b). One that joins may
         # have been a member before, too: what it is told that it holds, until it knows all, it may have held.
         self.log.set_suspect(CLUSTER_PARTITION, True)

@@ -9,6 +9,7 @@ from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
+from tests.support.covers import covers
 
 
 @pytest.fixture
@@ -211,18 +212,21 @@ def test_attempt_of_which_a_visibility_change_is_on_its_way_is_not_renewed(parti
     assert [pick.delivery for pick in take(partition, "three")] == [2]
 
 
-def test_attempt_is_forgotten_after_five_minutes(partition: Partition) -> None:
+@pytest.mark.parametrize(("after_ms", "is_known"), [(-1, True), (0, False), (1, False)])
+@covers("ReceiveMessage", limit="FIFO, seconds that an attempt is remembered")
+def test_attempt_is_forgotten_after_five_minutes(partition: Partition, after_ms: int, is_known: bool) -> None:
     send(partition, "a")
     partition.acquire("one", visibility_ms=2 * ATTEMPT_MS_MAX, attempt=b"try")
     partition.commit()
-    partition.pass_ms(ATTEMPT_MS_MAX)
+    partition.pass_ms(ATTEMPT_MS_MAX + after_ms)
     partition.acquire("two", attempt=b"try")
     partition.commit()
-    assert partition.delivered["two"] == []
+    assert partition.delivered["two"] == (partition.delivered["one"] if is_known else [])
     send(partition, "b")
     partition.acquire("three", attempt=b"next")
     partition.commit()
-    assert list(partition.leader.state.attempts) == [b"next"]  # type: ignore[attr-defined]
+    remembered = [b"try"] * is_known + [b"next"]
+    assert list(partition.leader.state.attempts) == remembered  # type: ignore[attr-defined]
 
 
 def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
