@@ -86,21 +86,32 @@ def test_damaged_read_does_not_stop_the_queue() -> None:
     assert len(node.reads) == 2
 
 
+class Feeder(Replica):
+    """A leader's driver that needs a read for whatever it sends, and notes what it would send."""
+
+    def __init__(self, epoch: int) -> None:
+        self.reads: list[tuple[Read, Done]] = []
+        self.sent: list[tuple[SendEntries, list[bytes]]] = []
+        host: Any = SimpleNamespace(feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))))
+        log: Any = SimpleNamespace(read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
+        raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
+        self.host, self.log, self.raft = host, log, raft
+        self.closed, self._reading_cold = False, ()
+
+    def _send_append(self, effect: SendEntries, entries: list[bytes]) -> None:
+        self.sent.append((effect, entries))
+
+    def schedule(self) -> None:
+        pass
+
+
 def test_follower_is_fed_by_a_leader_that_was_deposed_and_elected_again_while_a_read_for_it_waited() -> None:
     """The machine asks for entries once and waits for `sent`: what was not read for it is never sent."""
-    reads: list[tuple[Read, Done]] = []
-    sent: list[tuple[SendEntries, list[bytes]]] = []
-    replica: Any = Replica.__new__(Replica)
-    replica.log = SimpleNamespace(read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
-    replica.host = SimpleNamespace(feed=SimpleNamespace(submit=lambda read, done: reads.append((read, done))))
-    replica.raft = SimpleNamespace(is_current=lambda effect: effect.epoch == 4)
-    replica.closed, replica._reading_cold = False, ()
-    replica._send_append = lambda effect, entries: sent.append((effect, entries))
-    replica.schedule = lambda: None
+    replica = Feeder(epoch=4)
     earlier, present = (SendEntries(2, 0, 0, 0, epoch, 0) for epoch in (2, 4))
     for effect in (earlier, present, present):
         replica._send_entries(effect)
-    assert len(reads) == 2, "one for each leadership"
-    for read, done in reads:
+    assert len(replica.reads) == 2, "one for each leadership"
+    for read, done in replica.reads:
         done(read())
-    assert sent == [(present, [b"entry"])] and replica._reading_cold == ()
+    assert replica.sent == [(present, [b"entry"])] and replica._reading_cold == ()
