@@ -211,8 +211,9 @@ BROWSE_BYTES_MAX = 1 * MIB
 FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 # Messages that one call may remove by their places.
 REMOVES_PER_CALL_MAX = 100
-# Bodies at hand for delivery, over all queues of a node.
+# Bodies at hand for delivery, over all queues of a node, and how long those of a queue stay that nobody receives from.
 BODY_CACHE_BYTES_MAX = 24 * MIB
+BODY_CACHE_IDLE_MS = 10_000
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
 FIFO_PARSED_BYTES_MAX = 16 * MIB
 

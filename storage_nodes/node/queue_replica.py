@@ -277,7 +277,7 @@ class QueueReplica(Replica):
         self._released = []
         self._do(self.machine.follow())
         if self._body_reader is not None:
-            self._body_reader.clear()
+            self._body_reader.close()
             self._body_reader = None
         self._linger_until_ms = 0
 
@@ -426,11 +426,12 @@ class QueueReplica(Replica):
             self._fetched(from_offset, batches)
             self._fetching = False
             return
+        bytes_max = min(bytes_max, self.host.bodies.stretch_bytes())
         epoch = self.raft.epoch
 
         def done(cold: list[bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
-                self.bodies.keep_ahead(cold)
+                self.bodies.keep_ahead(from_offset, cold)
                 self._fetched(from_offset, cold)
                 self.schedule()
 
