@@ -92,7 +92,7 @@ _NOTHING = _Parsed(0, 0, b"", (), ())
 
 
 class _Read(NamedTuple):
-    """What a read from disk brought: the bodies asked for, the batches they were in, and all that came with a stretch."""
+    """What a read from disk brought: the bodies asked for, the batches they were in, all that came with a stretch."""
 
     bodies: dict[int, bytes]
     parsed: list[_Parsed]
@@ -103,7 +103,7 @@ Done = Callable[[dict[int, bytes]], None]
 
 
 class BodyReader:
-    """Offsets to bodies, for one partition that is led here. An offset asked for must hold a message that was committed.
+    """Offsets to bodies, for one partition that is led here. An offset asked for must hold a committed message.
 
     `parsed_bytes_max`: parsed batches kept beside the last one, for a queue whose messages leave in another order.
     """
@@ -124,8 +124,8 @@ class BodyReader:
         "_parsed_bytes_max",
         "_reading",
         "_run_cold",
-        "bytes_held",
         "_waiting",
+        "bytes_held",
         "was_asked",
     )
 

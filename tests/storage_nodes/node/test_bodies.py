@@ -1,4 +1,4 @@
-"""Bodies read for delivery: how often the disk is asked, what is kept and for how long, and that bytes are the right ones.
+"""Bodies read for delivery: how often the disk is asked, what is kept and for how long, and that bytes are right.
 
 The log is a real one, nearly all of it in segments; reads from disk wait until the test lets them happen.
 """
