@@ -281,6 +281,7 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
     monkeypatch.setattr(care, "_look_at_syncs", lambda: None)
     monkeypatch.setattr(care, "_hand_over_if_unfit", lambda: None)
     monkeypatch.setattr(care.scrub, "look", nothing)
-    for now_ms in range(0, 2 * BODY_CACHE_IDLE_MS + 1, 1_000):
+    while now_ms <= 2 * BODY_CACHE_IDLE_MS:
         asyncio.run(care._once())
+        now_ms += 1_000
     assert dropped == [0, BODY_CACHE_IDLE_MS, 2 * BODY_CACHE_IDLE_MS]
