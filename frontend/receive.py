@@ -29,7 +29,7 @@ from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, code_refusal, storage_refusal, throttle
 from frontend.sqs.arns import format_arn
 from frontend.sqs.fifo import check_attempt
-from frontend.sqs.tags import check_filter
+from frontend.sqs.tags import check_filter, filter_finds_nothing
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, VisibilityMode
@@ -152,7 +152,7 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
             )
     except StorageError as error:
         if error.code == ErrorCode.OVER_LIMIT and tags:
-            raise Refusal("OverLimit", f"The filter finds nothing now: {error.message}.") from None
+            raise filter_finds_nothing(error.message) from None
         if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
             return []  # a long poll does not tell, nor does a FIFO queue
         raise await storage_refusal(plane, queue, error) from None

@@ -1,6 +1,7 @@
 """The audit trail as the front end writes it: an action of the message desk, before it is taken.
 
     POST /internal/audit   {"action", "queue", "message_id", "partition", "offset", "reason", "target"}   -> 200 {}
+                           {"action", "queue", "groups", "reason"}   of parked groups; no groups: all of them
 
 Anything but 200 means that nothing was written, and the front end does not act. The account is that of the principal;
 a queue that it has not cannot be written about. Contents of messages have no field here.
@@ -8,6 +9,7 @@ a queue that it has not cannot be written about. Contents of messages have no fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -20,13 +22,14 @@ from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import Principal, PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.queues import selectors
-from frontend.limits import DESK_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.desk.noting import FAILED
+from frontend.limits import BATCH_ENTRIES_MAX, DESK_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
-_ACTIONS = ("message.delete", "message.dead_letter", "message.resend")
-_KNOWN = frozenset((*_ACTIONS, *(action + ".failed" for action in _ACTIONS)))
 _NAME_CHARS_MAX = QUEUE_NAME_CHARS_MAX + len(".fifo")
 
 Name = Annotated[str, msgspec.Meta(max_length=_NAME_CHARS_MAX)]
+Reason = Annotated[str, msgspec.Meta(max_length=DESK_REASON_CHARS_MAX)]
+Group = Annotated[str, msgspec.Meta(min_length=1, max_length=GROUP_ID_CHARS_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -37,11 +40,32 @@ class DeskEntry(msgspec.Struct, forbid_unknown_fields=True):
     message_id: Annotated[str, msgspec.Meta(max_length=36)]
     partition: Number
     offset: Number
-    reason: Annotated[str, msgspec.Meta(max_length=DESK_REASON_CHARS_MAX)] = ""
+    reason: Reason = ""
     target: Name = ""
 
 
-_decode = msgspec.json.Decoder(DeskEntry).decode
+class GroupsEntry(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
+    queue: Name
+    groups: Annotated[list[Group], msgspec.Meta(max_length=BATCH_ENTRIES_MAX)]
+    reason: Reason = ""
+
+
+class _Which(msgspec.Struct):
+    action: str
+
+
+def _decoders(entry: type[DeskEntry] | type[GroupsEntry], *actions: str) -> dict[str, Callable[[bytes], Entry]]:
+    decode: Callable[[bytes], Entry] = msgspec.json.Decoder(entry).decode
+    return {name + outcome: decode for name in actions for outcome in ("", FAILED)}
+
+
+Entry = DeskEntry | GroupsEntry
+_which = msgspec.json.Decoder(_Which).decode
+_DECODERS = {
+    **_decoders(DeskEntry, "message.delete", "message.dead_letter", "message.resend"),
+    **_decoders(GroupsEntry, "parked_groups.release"),
+}
 
 
 async def note_action(request: HttpRequest) -> HttpResponse:
@@ -49,12 +73,13 @@ async def note_action(request: HttpRequest) -> HttpResponse:
         return problem_answer(404, "InvalidAction", "There is no such action here.")
     try:
         principal = principal_of(request)
-        entry = _decode(request.body)
+        decode = _DECODERS.get(_which(request.body).action)
+        entry = None if decode is None else decode(request.body)
     except PrincipalError as error:
         return problem_answer(401, "InvalidSecurity", str(error))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
-    if entry.action not in _KNOWN:
+    if entry is None:
         return problem_answer(400, "InvalidParameterValueException", "There is no such action.")
     if not await sync_to_async(_write)(principal, entry):
         return problem_answer(400, "QueueDoesNotExist", "The specified queue does not exist.")
@@ -62,16 +87,11 @@ async def note_action(request: HttpRequest) -> HttpResponse:
 
 
 @transaction.atomic
-def _write(principal: Principal, entry: DeskEntry) -> bool:
+def _write(principal: Principal, entry: Entry) -> bool:
     if selectors.queue_of(principal.account_id, entry.queue) is None:
         return False
-    details: dict[str, object] = {"partition": entry.partition, "offset": entry.offset}
-    if entry.reason:
-        details["reason"] = entry.reason
-    if entry.target:
-        details["target"] = entry.target
-    subject = f"queue:{entry.queue}"
-    record(
-        actor_of(principal), principal.account_id, entry.action, subject, message_id=entry.message_id, **details
-    )
+    details = msgspec.structs.asdict(entry)
+    for name in ("action", "queue", *(name for name in ("reason", "target") if not details.get(name))):
+        details.pop(name, None)
+    record(actor_of(principal), principal.account_id, entry.action, f"queue:{entry.queue}", **details)
     return True

@@ -266,7 +266,31 @@ def _policy(name: str, value: str) -> str:
         raise _bad_value(name, "A policy has a list of statements.")
     if len(statements) > limits.POLICY_STATEMENTS_MAX:
         raise QueueProblem("OverLimit", f"A policy has at most {limits.POLICY_STATEMENTS_MAX} statements.")
+    for statement in statements:
+        _check_statement(statement)
     return value
+
+
+def _check_statement(statement: Mapping[str, object]) -> None:
+    """How much one statement of a policy may name. What it means is not looked at here."""
+    conditions = statement.get("Condition")
+    for what, count, count_max in (
+        ("principals", _count(_values(statement.get("Principal"))), limits.STATEMENT_PRINCIPALS_MAX),
+        ("actions", _count(statement.get("Action")), limits.STATEMENT_ACTIONS_MAX),
+        ("conditions", sum(len(keys) for keys in _values(conditions) if isinstance(keys, dict)),
+         limits.STATEMENT_CONDITIONS_MAX),
+    ):  # fmt: skip
+        if count > count_max:
+            raise QueueProblem("OverLimit", f"A statement of a policy names at most {count_max} {what}, not {count}.")
+
+
+def _values(given: object) -> list[object]:
+    return list(given.values()) if isinstance(given, dict) else [given]
+
+
+def _count(given: object) -> int:
+    """Of names: one may stand without its list."""
+    return sum(map(_count, given)) if isinstance(given, list) else given is not None
 
 
 def _redrive_policy(name: str, value: str) -> str:

@@ -41,19 +41,19 @@ class Permission(NamedTuple):
 def check_permission(label: object, account_ids: object, actions: object) -> Permission:
     """Raises QueueProblem."""
     names = _texts(actions, "Actions")
-    if len(names) > limits.PERMISSION_ACTIONS_MAX:
+    if len(names) > limits.STATEMENT_ACTIONS_MAX:
         raise QueueProblem(
             "OverLimit",
-            f"{len(names)} Actions were found, maximum allowed is {limits.PERMISSION_ACTIONS_MAX}.",
+            f"{len(names)} Actions were found, maximum allowed is {limits.STATEMENT_ACTIONS_MAX}.",
         )
     for name in names:
         if name not in ACTIONS:
             raise _bad_value(name, "ActionName", "Only the queue owner is allowed to invoke this action.")
     accounts = _texts(account_ids, "AWSAccountIds")
-    if len(accounts) > limits.PERMISSION_ACCOUNTS_MAX:
+    if len(accounts) > limits.STATEMENT_PRINCIPALS_MAX:
         raise QueueProblem(
             "OverLimit",
-            f"{len(accounts)} principals were found, maximum allowed is {limits.PERMISSION_ACCOUNTS_MAX}.",
+            f"{len(accounts)} principals were found, maximum allowed is {limits.STATEMENT_PRINCIPALS_MAX}.",
         )
     for account_id in accounts:
         if _ACCOUNT_ID.fullmatch(account_id) is None:

@@ -34,6 +34,7 @@ from frontend.limits import (
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 SERVICE = "sqs"
+_SCHEME = ALGORITHM.encode()
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest().encode()
 
 _HEADER = re.compile(r"AWS4-HMAC-SHA256 (.*Signature)=([0-9a-f]{64})", re.ASCII)
@@ -42,6 +43,8 @@ _NAMES = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]+(;[a-z0-9!#$%&'*+.^_`|~-]+)*", re.
 _AMZ_DATE = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
 _HEX_64 = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _PRESIGNED = re.compile(rb"(^|&)X-Amz-")
+# Version 2, which SQS took once: its signature is a field of the query.
+_FORMER = re.compile(rb"(^|&)(SignatureVersion|SignatureMethod|AWSAccessKeyId)=")
 _QUERY_SIGNATURE = b"X-Amz-Signature"
 _QUERY_SINGLE = frozenset(
     (b"X-Amz-Algorithm", b"X-Amz-Credential", b"X-Amz-Date", b"X-Amz-Expires", b"X-Amz-SignedHeaders", _QUERY_SIGNATURE)
@@ -73,7 +76,11 @@ def read_signature(request: Request, now_s: float) -> Signed:
     authorization = request.headers.get(b"authorization")
     in_query = bool(request.query) and _PRESIGNED.search(request.query) is not None
     if authorization is None and not in_query:
+        if _FORMER.search(request.query):
+            raise _other_kind()
         raise Refusal("MissingAuthenticationToken", "Request is missing Authentication Token")
+    if authorization and not authorization.startswith(_SCHEME):
+        raise _other_kind()
     if authorization is not None and in_query:
         raise Refusal("IncompleteSignature", "Only one way of signing may be used.")
     if b"x-amz-security-token" in request.headers:
@@ -245,6 +252,10 @@ def _epoch_s(moment: str) -> int | None:
 
 def _malformed() -> Refusal:
     return Refusal("IncompleteSignature", "The request signature is not complete or not well-formed.")
+
+
+def _other_kind() -> Refusal:
+    return Refusal("InvalidSecurity", "The request must be signed with Signature Version 4.")
 
 
 def _mismatch() -> Refusal:

@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import structlog
 
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
 from frontend.crypto.places import Place, WordError
 from frontend.desk.looking import see_now
+from frontend.desk.noting import note, note_failure
 from frontend.desk.seeing import Seen, history_of
 from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
 from frontend.limits import DESK_DEDUP_PREFIX, DESK_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
@@ -39,7 +39,6 @@ from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, decode_bo
 if TYPE_CHECKING:
     from frontend.plane import Plane
 
-_log = structlog.get_logger("frontend.desk")
 # No sender's id begins with a zero byte.
 _KEY_START = b"\0desk"
 
@@ -148,26 +147,25 @@ async def _find(desk: Desk, action: str, word: str) -> _Held:
     return _Held(queue, reply.messages[0], seen)
 
 
-async def _note(desk: Desk, action: str, held: _Held, **details: str) -> None:
-    """Raises Refusal where the trail cannot be written: then nothing may happen."""
+def _entry(action: str, held: _Held) -> dict[str, object]:
     seen = held.seen
-    entry: dict[str, object] = {
+    return {
         "action": action,
         "queue": held.queue.record.name,
         "message_id": seen.message_id,
         "partition": seen.partition,
         "offset": seen.offset,
-        **{name: value for name, value in details.items() if value},
     }
-    await desk.plane.control.note_action(desk.caller, desk.request_id, entry)
+
+
+async def _note(desk: Desk, action: str, held: _Held, **details: str) -> None:
+    """Raises Refusal where the trail cannot be written: then nothing may happen."""
+    given = {name: value for name, value in details.items() if value}
+    await note(desk.plane, desk.caller, desk.request_id, {**_entry(action, held), **given})
 
 
 async def _failed(desk: Desk, action: str, held: _Held, refusal: Refusal) -> Refusal:
-    try:
-        await _note(desk, action + ".failed", held, reason=refusal.code)
-    except Refusal:
-        _log.warning("outcome_not_noted", action=action, queue=held.queue.record.name, offset=held.seen.offset)
-    return refusal
+    return await note_failure(desk.plane, desk.caller, desk.request_id, _entry(action, held), refusal)
 
 
 async def _store(

@@ -20,8 +20,8 @@ from frontend.authn.principal import Principal
 from frontend.errors import Refusal
 from frontend.limits import SOCKET_AUTH_S_MAX, SOCKET_FRAME_BYTES_MAX
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.frames import READY, Auth, decode_frame, error_frame
-from frontend.push.subscription import CLOSE_GOING_AWAY, CLOSE_QUEUE_GONE, Subscription
+from frontend.push.frames import READY, Auth, Filter, decode_frame, error_frame
+from frontend.push.subscription import Subscription, close_code_of
 from frontend.routing.queues import Address
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
                 await self._subscription.handle(frame)
             except Refusal as refusal:
                 await self._say(error_frame(refusal))
+                if isinstance(frame, Filter):
+                    await self._shut(CLOSE_BAD_FRAME)  # the credit that follows would be for other messages
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
         self._closed = True
@@ -128,7 +130,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             await subscription.start()
         except Refusal as refusal:
             await self._say(error_frame(refusal))
-            await self._shut(CLOSE_QUEUE_GONE if refusal.kind.rest_status == 404 else CLOSE_GOING_AWAY)
+            await self._shut(close_code_of(refusal))
             return
         self._subscription = subscription
         await self._say(READY)

@@ -1,7 +1,8 @@
 """Frames of the push protocol: JSON texts.
 
     client -> server   auth     token                     first, unless the upgrade carried Authorization
-                       filter   tags                      only messages with one of these; before the first credit
+                       filter   tags                      only messages with one of these; before the first credit.
+                                                          One that is refused, now or later, ends the subscription
                        credit   n                         n more messages may be sent
                        ack      ids                       delete
                        nack     ids, delay_seconds,       give back, visible after the delay, or the pause of the

@@ -41,8 +41,8 @@ from frontend.rest.messages import message_json
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
 from frontend.routing.queues import Address, QueueView
 from frontend.send import authorise, throttle
-from frontend.sqs.tags import check_filter
-from storage_nodes.protocol.errors import StorageError
+from frontend.sqs.tags import check_filter, filter_finds_nothing
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
 if TYPE_CHECKING:
@@ -52,11 +52,17 @@ CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL = 1011
 CLOSE_KEY_REVOKED = 4401
 CLOSE_QUEUE_GONE = 4404
+CLOSE_OVER_LIMIT = 4429
 
 _log = structlog.get_logger("frontend.push")
 
 SendText = Callable[[str], Awaitable[None]]
 CloseSocket = Callable[[int], Awaitable[None]]
+
+
+def close_code_of(refusal: Refusal) -> int:
+    """Of a subscription that a refusal ends."""
+    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(refusal.kind.rest_status, CLOSE_GOING_AWAY)
 
 
 class _Held:
@@ -153,7 +159,12 @@ class Subscription:
                 throttle(self._plane, self._caller, queue)
                 ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
                 leases = await poll_partitions(self._plane.storage, queue.partitions, ask, queue.routes)
-            except (StorageError, Refusal):
+            except StorageError as error:
+                if self._tags and error.code == ErrorCode.OVER_LIMIT:
+                    raise filter_finds_nothing(error.message) from None
+                await asyncio.sleep(SOCKET_RETRY_S)
+                continue
+            except Refusal:  # over a rate
                 await asyncio.sleep(SOCKET_RETRY_S)
                 continue
             await self._deliver(queue, leases)
@@ -271,13 +282,14 @@ class Subscription:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
     async def _guard(self, work: Awaitable[None]) -> None:
-        """A task of the socket ends with it: the client left (OSError, RuntimeError), or the queue did."""
+        """A task of the socket ends with it: the client left (OSError, RuntimeError), the queue did, or the filter was
+        refused."""
         try:
             await work
         except Refusal as refusal:
             with contextlib.suppress(OSError, RuntimeError):
                 await self._send(error_frame(refusal))
-                await self._close_socket(CLOSE_QUEUE_GONE if refusal.kind.rest_status == 404 else CLOSE_GOING_AWAY)
+                await self._close_socket(close_code_of(refusal))
         except (OSError, RuntimeError):
             return
         except Exception:

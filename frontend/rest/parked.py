@@ -3,7 +3,7 @@
     GET  /v1/queues/{name}/parked-groups?after=...&limit=...   by name, behind `after`
     POST /v1/queues/{name}/parked-groups/release               {"groups": [...]} or {"all": true}
 
-The leader of the queue answers; a release once it is committed.
+The leader of the queue answers; a release once it is committed, and only after the audit trail has it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import asyncio
 from urllib.parse import parse_qs
 
 import msgspec
-import structlog
 
+from frontend.desk.noting import note, note_failure
 from frontend.errors import Refusal, invalid
 from frontend.limits import BATCH_ENTRIES_MAX, PARKED_GROUPS_PER_PAGE_DEFAULT, PARKED_GROUPS_PER_PAGE_MAX
 from frontend.rest.messages import RestCall, Route, encode_answer
@@ -21,8 +21,6 @@ from frontend.routing.queues import QueueView
 from frontend.send import authorise, storage_refusal, throttle
 from frontend.sqs.fifo import check_group
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-
-_log = structlog.get_logger("frontend.rest")
 
 
 class _Nothing(msgspec.Struct):
@@ -68,17 +66,16 @@ async def _release(call: RestCall, ask: ReleaseGroupsJson) -> bytes:
         raise invalid(f"At most {BATCH_ENTRIES_MAX} groups may be named.")
     groups = [check_group(name) for name in names]
     queue = await _queue(call, "ChangeMessageVisibility")
-    with call.plane.storage_calls:
+    plane, caller, request_id = call.plane, call.caller, call.request.request_id
+    entry: dict[str, object] = {"action": "parked_groups.release", "queue": queue.record.name, "groups": names}
+    await note(plane, caller, request_id, entry)
+    with plane.storage_calls:
         try:
-            codes = await asyncio.gather(*(call.plane.storage.unpark(one, groups) for one in queue.partitions))
+            codes = await asyncio.gather(*(plane.storage.unpark(one, groups) for one in queue.partitions))
         except StorageError as error:
-            raise await storage_refusal(call.plane, queue, error) from None
+            refusal = await storage_refusal(plane, queue, error)
+            raise await note_failure(plane, caller, request_id, entry, refusal) from None
     released = sum(of_one.count(ErrorCode.OK) for of_one in codes)
-    caller = call.caller
-    _log.info(
-        "parked_groups_released", account_id=caller.account_id, queue=queue.record.name, key=caller.access_key_id,
-        released=released, request_id=call.request.request_id,
-    )  # fmt: skip
     known = {place for of_one in codes for place, code in enumerate(of_one) if code == ErrorCode.OK}
     missed = [name for place, name in enumerate(names) if place not in known]
     return encode_answer({"released": released, "not_parked": missed})

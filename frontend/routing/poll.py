@@ -143,12 +143,15 @@ class _Look:
     async def lease(self, lane: Lane, partition: int) -> list[Lease]:
         ask = self._ask
         try:
-            reply = await self._storage.acquire(partition, ask.messages_max, ask.visibility_ms, 0, ask.attempt)
+            reply = await self._storage.acquire(
+                partition, ask.messages_max, ask.visibility_ms, 0, ask.attempt, ask.tags
+            )
         except StorageError as error:
             self.error = error
             lane.found(partition, True)
             return []
-        lane.found(partition, not reply.messages)
+        # What a filter passes over is still there for others.
+        lane.found(partition, not reply.messages and not ask.tags)
         return _leases(partition, reply)
 
     async def all(self, lanes: Sequence[Lane]) -> list[Lease]:

@@ -20,13 +20,13 @@ from frontend.sqs.queue_attributes import (
     queue_attributes,
     wants_counts,
 )
-from frontend.sqs.queue_url import make_queue_url, read_queue_url
+from frontend.sqs.queue_url import check_account_id, make_queue_url, read_queue_url
 
 
 async def get_queue_url(call: Call, ask: asks.GetQueueUrl) -> bytes:
     if not ask.queue_name:
         raise missing("QueueName")
-    account_id = ask.queue_owner_account_id or call.caller.account_id
+    account_id = check_account_id(ask.queue_owner_account_id) or call.caller.account_id
     queue = await find_queue(call, "GetQueueUrl", Address(account_id, ask.queue_name))
     return encode({"QueueUrl": make_queue_url(call.request.base_url, queue.address)})
 

@@ -50,6 +50,7 @@ _FIFO_DEFAULTS: dict[str, str] = {
     "DeduplicationScope": "queue",
     "FifoThroughputLimit": "perQueue",
 }
+_KMS_DEFAULTS: dict[str, str] = {"KmsDataKeyReusePeriodSeconds": "300"}
 _DOCUMENTS = frozenset(("Policy", "RedrivePolicy", "RedriveAllowPolicy"))
 _BOOLEANS = frozenset(("SqsManagedSseEnabled",))
 _TEXTS = frozenset(("KmsMasterKeyId",))
@@ -154,6 +155,7 @@ def queue_attributes(
     values = {
         **_DEFAULTS,
         **(_FIFO_DEFAULTS if record.fifo else {}),
+        **(_KMS_DEFAULTS if "KmsMasterKeyId" in record.attributes else {}),
         **record.attributes,
         "QueueArn": format_arn(region, record.account_id, record.name),
         "CreatedTimestamp": str(record.created_ms // 1000),

@@ -15,6 +15,7 @@ from frontend.routing.queues import Address
 _NAME = rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}(?:\.fifo)?"
 _URL = re.compile(rf"https?://[^/?#\s]{{1,255}}/([0-9]{{12}})/({_NAME})", re.ASCII)
 _PATH = re.compile(rf"/([0-9]{{12}})/({_NAME})/?", re.ASCII)
+_ACCOUNT_ID = re.compile(r"[0-9]{12}", re.ASCII)
 _URL_CHARS_MAX = 512
 
 
@@ -26,6 +27,13 @@ def read_queue_url(url: str | None) -> Address:
     if address is None:
         raise Refusal("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
     return address
+
+
+def check_account_id(account_id: str | None) -> str | None:
+    """Raises Refusal for what no account can be called."""
+    if account_id and _ACCOUNT_ID.fullmatch(account_id) is None:
+        raise Refusal("InvalidAddress", "The specified account id is not valid: it has 12 digits.")
+    return account_id
 
 
 def read_queue_path(path: bytes) -> Address | None:

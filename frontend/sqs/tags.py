@@ -63,5 +63,10 @@ def split_filters(names: Sequence[str] | None) -> tuple[list[str], list[str]]:
     return plain, tags
 
 
+def filter_finds_nothing(reason: str) -> Refusal:
+    """Told rather than answered with nothing: asking again does not help while things are so."""
+    return Refusal("OverLimit", f"The filter finds nothing now: {reason}.")
+
+
 def filter_on_fifo() -> Refusal:
     return invalid("A FIFO queue hands out its messages in order: receives from it cannot be filtered by tags.")

@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import NamedTuple, TypeVar
 
 from frontend.crypto.envelope import Attributes, Content
@@ -46,8 +47,8 @@ _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASC
 _ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
-# Decimal exponents between which a Number attribute must lie.
-_NUMBER_EXPONENT_MAX = 128
+# What an attribute of type Number may be.
+_NUMBER_MIN, _NUMBER_MAX = Decimal("-1E128"), Decimal("1E126")
 
 
 class Draft(NamedTuple):
@@ -62,6 +63,19 @@ class Draft(NamedTuple):
     trace_md5: str | None
     acks: Acks
     due: bytes = b""  # of a scheduled message: the content of its HEADER_DUE
+
+
+class MessageTooLong(Refusal):
+    """Of a batch it counts all the same: what is too long together is refused together."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self, size_bytes: int, bytes_max: int) -> None:
+        super().__init__(
+            "InvalidParameterValueException",
+            f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.",
+        )
+        self.size_bytes = size_bytes
 
 
 class SendRules(NamedTuple):
@@ -106,7 +120,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
         trace_header = _check_system_attributes(fields.message_system_attributes)
         trace_digest = attributes_md5({TRACE_HEADER: ("String", trace_header.encode())})
     if size_bytes > bytes_max:
-        raise invalid(f"One or more parameters are invalid. Reason: Message must be shorter than {bytes_max} bytes.")
+        raise MessageTooLong(size_bytes, bytes_max)
     if rules.fifo is None:
         dedup_id, headers = _clear_headers(fields, rules)
         headers += tag
@@ -171,7 +185,7 @@ def check_batch(entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[
 
 def check_batch_size(drafts: Sequence[Draft | Refusal]) -> None:
     """Raises Refusal if the messages of a batch are too large together."""
-    size_bytes = sum(draft.size_bytes for draft in drafts if isinstance(draft, Draft))
+    size_bytes = sum(draft.size_bytes for draft in drafts if isinstance(draft, Draft | MessageTooLong))
     if size_bytes > BATCH_BYTES_MAX:
         raise batch_too_long(size_bytes)
 
@@ -347,13 +361,9 @@ def _check_string(name: str, data_type: str, value: str) -> bytes:
 
 
 def _is_number(value: str) -> bool:
-    match = _NUMBER.fullmatch(value)
-    if match is None:
+    if _NUMBER.fullmatch(value) is None:
         return False
-    digits, _, exponent = value.lower().partition("e")
-    whole, _, _ = digits.lstrip("+-").partition(".")
-    magnitude = len(whole.lstrip("0")) + int(exponent or 0)
-    return abs(magnitude) <= _NUMBER_EXPONENT_MAX
+    return _NUMBER_MIN <= Decimal(value) <= _NUMBER_MAX
 
 
 def _check_system_attributes(given: dict[str, AttributeIn]) -> str:

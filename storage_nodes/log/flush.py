@@ -298,7 +298,7 @@ class Flusher:
             return False
         for number, file in list(self._store.wal.files.items()):
             if number <= plan.through:
-                file.touched = set()
+                file.touched = {}
         self._running = False
         return True
 

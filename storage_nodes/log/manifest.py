@@ -50,7 +50,7 @@ class Head(msgspec.Struct, array_like=True, frozen=True):
     marked: bool = False  # there is a mark of the synced end (`mark.py`): without it something was lost
 
 
-class PartitionRow(msgspec.Struct, array_like=True, frozen=True):
+class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One partition as of the WAL files that were flushed. Its later records are in the WAL."""
 
     partition: int

@@ -3,7 +3,9 @@
 Two things, kept apart because they are bounded differently:
 
 - `UnflushedIndex`, one per partition that has unflushed entries: three parallel arrays, 20 bytes an entry, however
-  large the entry is. It must hold every unflushed entry.
+  large the entry is. It must hold every unflushed entry. Arrays for one entry weigh 380 bytes, and a node has thousands
+  of partitions whose logs hold little more than the start of an epoch: up to FEW_ENTRIES stand packed in one bytes
+  object, and are unpacked whenever they are looked at.
 - `PayloadCache`, one per node: the bytes of the most recent entries of all partitions, up to a bound, by *place*.
 
 A *place* says where in the write-ahead log the bytes of an entry are: `file number << 32 | position in the file`.
@@ -16,10 +18,16 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from struct import Struct
 
 # What Python spends on a cached payload beside its bytes (bytes header, dict slot, place, queue slot), so that
 # very many very small entries stay within the bound too.
 PAYLOAD_OVERHEAD_BYTES = 200
+
+# Base offset, place and length of a packed entry.
+_PACKED = Struct("=qqI")
+FEW_ENTRIES = 4
+_FEW_BYTES = FEW_ENTRIES * _PACKED.size
 
 
 class PayloadCache:
@@ -90,3 +98,27 @@ class UnflushedIndex:
         rest.places = self.places[count:]
         rest.lengths = self.lengths[count:]
         return rest
+
+
+def packed_with(packed: bytes, base: int, place: int, length: int) -> bytes | UnflushedIndex:
+    """What was packed, and a newer entry."""
+    packed += _PACKED.pack(base, place, length)
+    return packed if len(packed) <= _FEW_BYTES else unpacked(packed)
+
+
+def unpacked(packed: bytes) -> UnflushedIndex:
+    index = UnflushedIndex()
+    for base, place, length in _PACKED.iter_unpack(packed):
+        index.bases.append(base)
+        index.places.append(place)
+        index.lengths.append(length)
+    return index
+
+
+def packed_if_few(index: UnflushedIndex | None) -> bytes | UnflushedIndex:
+    """As a partition keeps it; nothing is b""."""
+    if index is None:
+        return b""
+    if len(index) > FEW_ENTRIES:
+        return index
+    return b"".join(map(_PACKED.pack, index.bases, index.places, index.lengths))

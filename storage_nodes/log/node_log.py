@@ -174,11 +174,14 @@ class NodeLog:
         group.ends[partition] = log.log_end = end
         if header.attributes & ATTRIBUTE_CONFIGURATION:
             log.configure(end, read_configuration(batch))
-        wal.current.touched.add(partition)
-        index = log._index or log.index_for_append()
-        index.bases.append(header.base_offset)
-        index.places.append(place)
-        index.lengths.append(length)
+        wal.current.touched[partition] = None
+        index = log._index
+        if isinstance(index, bytes):
+            log.add_entry(header.base_offset, place, length)
+        else:
+            index.bases.append(header.base_offset)
+            index.places.append(place)
+            index.lengths.append(length)
         self._cache.add(place, batch)
 
     def truncate(self, partition: int, offset: int) -> None:
@@ -394,7 +397,7 @@ class NodeLog:
         self._wal.incarnation = self.incarnation = max(walk.end.incarnation + 1, incarnation_min)
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
-            self._wal.files[number].touched = replay.touched.get(number, set())
+            self._wal.files[number].touched = replay.touched.get(number, {})
         if doubtful or incomplete:
             assert salvage is not None
             self._rebuild(walk, salvage, doubtful, set(incomplete))

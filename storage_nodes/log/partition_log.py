@@ -19,12 +19,13 @@ from __future__ import annotations
 import errno
 import threading
 from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from typing import cast
 
 from storage_nodes.log.checkpoint import CheckpointStore
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.manifest import PartitionRow
-from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
+from storage_nodes.log.memtable import PayloadCache, UnflushedIndex, packed_if_few, packed_with, unpacked
 from storage_nodes.log.record_batch import BatchError, read_header, verify_batch
 from storage_nodes.log.segment import SegmentRef, SegmentStore
 from storage_nodes.log.wal import PLACE_MASK, PLACE_SHIFT, RECORD, RECORD_BYTES, RECORD_ENTRY, Wal, wal_name
@@ -38,6 +39,8 @@ from storage_nodes.protocol.configuration import (
 # Neighbours in a WAL file are read at once where no more than this lies between them.
 _READ_GAP_BYTES = 16 * 1024
 _READ_RUN_BYTES = 1024 * 1024
+# Thousands of idle partitions have the same few epochs, at the same few offsets.
+BOUNDARIES_SHARED_MAX = 1_024
 
 
 class LogStore:
@@ -108,7 +111,7 @@ class PartitionLog:
         self._epochs: tuple[int, ...] = ()  # boundaries: epoch _epochs[i] starts at offset _starts[i]; both ascend
         self._starts: tuple[int, ...] = ()
         self._segments: tuple[SegmentRef, ...] = ()
-        self._index: UnflushedIndex | None = None
+        self._index: UnflushedIndex | bytes = b""  # packed while there are few
 
     @classmethod
     def from_row(cls, store: LogStore, row: PartitionRow) -> PartitionLog:
@@ -125,8 +128,8 @@ class PartitionLog:
         self.whole_from = row.flushed_end if row.whole_from < 0 else row.whole_from
         self.void_sequence = row.void_sequence
         self.suspect = row.suspect
-        self._epochs = row.epochs
-        self._starts = row.starts
+        self._epochs = _shared(row.epochs)
+        self._starts = _shared(row.starts)
         self.last_epoch = row.epochs[-1] if row.epochs else 0
         self._segments = row.segments
         configurations = ((end, decode_configuration(data)) for end, data in row.configurations)
@@ -158,7 +161,7 @@ class PartitionLog:
 
     def bytes_from(self, offset: int) -> int:
         """About how many bytes of log lie beyond `offset`."""
-        index = self._index
+        index = self.index
         unflushed = 0 if index is None else sum(index.lengths[index.find(offset) :])
         return unflushed + sum(ref.size_bytes for ref in self._segments if ref.end > offset)
 
@@ -171,7 +174,7 @@ class PartitionLog:
             return []
         if offset < self.flushed_end and self._segments and self._segments[-1].end > offset:
             return None
-        index = self._index
+        index = self.index
         if index is None:
             return []
         payloads = self._store.cache.payloads
@@ -235,7 +238,7 @@ class PartitionLog:
 
     def _read_wal(self, offset: int, bytes_max: int, at_least_one: bool) -> list[bytes]:
         with self._store.lock:
-            index = self._index
+            index = self.index
             if index is None or offset >= self.log_end:
                 return []
             first = last = index.find(offset)
@@ -254,17 +257,21 @@ class PartitionLog:
 
     # --- changes: by the node's log, on the event-loop thread -------------------------------------------------------
 
-    def index_for_append(self) -> UnflushedIndex:
+    def add_entry(self, base: int, place: int, length: int) -> None:
+        """The entry at `base`, the newest one, is at `place`."""
         index = self._index
-        if index is None:
-            index = self._index = UnflushedIndex()
-        return index
+        if isinstance(index, bytes):
+            self._index = packed_with(index, base, place, length)
+        else:
+            index.bases.append(base)
+            index.places.append(place)
+            index.lengths.append(length)
 
     def start_epoch(self, epoch: int, offset: int) -> None:
         """The entry at `offset` is the first of `epoch`."""
         assert epoch > self.last_epoch, "epochs of a log never fall"
-        self._epochs += (epoch,)
-        self._starts += (offset,)
+        self._epochs = _shared((*self._epochs, epoch))
+        self._starts = _shared((*self._starts, offset))
         self.last_epoch = epoch
 
     def configure(self, end_offset: int, configuration: Configuration) -> None:
@@ -274,14 +281,13 @@ class PartitionLog:
     def cut(self, offset: int) -> None:
         """Forget everything from `offset` on."""
         assert self.flushed_end <= offset <= self.log_end, "what was flushed is committed: it is never truncated"
-        index = self._index
+        index = self.index
         if index is not None and offset < self.log_end:
             with self._store.lock:
                 position = bisect_left(index.bases, offset)
                 assert index.bases[position] == offset, "a truncation falls between entries"
                 index.cut(offset)
-                if not len(index):
-                    self._index = None
+                self._index = packed_if_few(index)
         known = bisect_left(self._starts, offset)
         self._epochs = self._epochs[:known]
         self._starts = self._starts[:known]
@@ -299,8 +305,9 @@ class PartitionLog:
     def adopt_flush(self, row: PartitionRow, entries: int) -> None:
         """The `entries` oldest unflushed entries are where `row` says now. Under `LogStore.lock`."""
         if entries:
-            assert self._index is not None
-            self._index = self._index.without_first(entries)
+            index = self.index
+            assert index is not None
+            self._index = packed_if_few(index.without_first(entries))
         self.flushed_end = row.flushed_end
         self.log_start = row.log_start
         self.whole_from = row.whole_from
@@ -318,7 +325,7 @@ class PartitionLog:
         """A snapshot replaced everything but the hard state and the suspect mark, which may have moved since the plan:
         a replica that became trusted meanwhile stays so. Under `LogStore.lock`."""
         cleared = was_suspect and not self.suspect
-        self._index = None
+        self._index = b""
         self._adopt_row(row)
         if cleared:
             self.suspect = False
@@ -331,14 +338,18 @@ class PartitionLog:
 
     def adopt_index(self, index: UnflushedIndex) -> None:
         """The unflushed entries were written anew, elsewhere in the write-ahead log."""
-        assert self._index is not None and len(index) == len(self._index)
-        self._index = index
+        assert self.index is not None and len(index) == len(self.index)
+        self._index = packed_if_few(index)
 
     # --- for the flush -----------------------------------------------------------------------------------------------
 
     @property
     def index(self) -> UnflushedIndex | None:
-        return self._index
+        """To be read: what is changed in it may be lost."""
+        index = self._index
+        if isinstance(index, bytes):
+            return unpacked(index) if index else None
+        return index
 
     @property
     def segments(self) -> tuple[SegmentRef, ...]:
@@ -372,6 +383,11 @@ class PartitionLog:
         first = max(bisect_left(self._starts, first_offset) - 1, 0)
         last = bisect_left(self._starts, end)
         return self._epochs[first:last], self._starts[first:last]
+
+
+@lru_cache(BOUNDARIES_SHARED_MAX)
+def _shared(boundaries: tuple[int, ...]) -> tuple[int, ...]:
+    return boundaries
 
 
 def _first_needed(configurations: tuple[ConfigurationEntry, ...], offset: int) -> int:

@@ -37,7 +37,7 @@ class Replay:
     def __init__(
         self, store: LogStore, partitions: dict[int, PartitionLog], manifest: Manifest, flusher: Flusher
     ) -> None:
-        self.touched: dict[int, set[int]] = {}
+        self.touched: dict[int, dict[int, None]] = {}
         self._store = store
         self._partitions = partitions
         self._tombstones = manifest.head.tombstones
@@ -45,7 +45,7 @@ class Replay:
         self._stale: set[int] = set()
 
     def apply(self, number: int, position: int, sequence: int, body: bytes, behind_damage: bool) -> None:
-        touched = self.touched.setdefault(number, set())
+        touched = self.touched.setdefault(number, {})
         path = os.path.join(self._store.wal.directory, wal_name(number))
         fold = self._record_behind_damage if behind_damage else self._record
         at = 0
@@ -55,7 +55,7 @@ class Replay:
             at += RECORD_BYTES
             payload = body[at : at + length]
             if sequence > self._tombstones.get(partition, 0):
-                touched.add(partition)
+                touched[partition] = None
                 try:
                     fold(kind, partition, payload, place + at, sequence)
                 except (KeyError, BatchError) as error:
@@ -77,7 +77,8 @@ class Replay:
                 self._entry(log, payload, place)
         elif kind == RECORD_TRUNCATE:
             offset = OFFSET.unpack(payload)[0]
-            if sequence > log.void_sequence and log.index is not None and offset in log.index.bases:
+            index = log.index
+            if sequence > log.void_sequence and index is not None and offset in index.bases:
                 self._truncate(log, offset)
         else:
             self._record(kind, partition, payload, place, sequence)
@@ -114,12 +115,9 @@ class Replay:
             # Written before the truncation that made room for what is flushed now: that must come by next.
             self._stale.add(log.partition)
             return
-        index = log.index_for_append()
         if header.epoch != log.last_epoch:
             log.start_epoch(header.epoch, header.base_offset)
-        index.bases.append(header.base_offset)
-        index.places.append(place)
-        index.lengths.append(len(batch))
+        log.add_entry(header.base_offset, place, len(batch))
         log.log_end = log.durable_end = header.end_offset
         if header.attributes & ATTRIBUTE_CONFIGURATION:
             log.configure(header.end_offset, read_configuration(batch))
@@ -127,7 +125,8 @@ class Replay:
     def _truncate(self, log: PartitionLog, offset: int) -> None:
         self._stale.discard(log.partition)
         offset = min(max(offset, log.flushed_end), log.log_end)
-        if offset < log.log_end and (log.index is None or offset not in log.index.bases):
+        index = log.index
+        if offset < log.log_end and (index is None or offset not in index.bases):
             raise BatchError(f"a truncation to {offset} falls inside an entry")
         log.cut(offset)
 

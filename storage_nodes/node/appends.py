@@ -72,6 +72,11 @@ class Appends:
         # Of requests that are not answered yet: offset -> offset of the original message.
         self._duplicates: dict[int, int] | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Does nobody wait for anything?"""
+        return not (self._gathered or self._leader or self._quorum or self._all)
+
     def take(self, token: Token, payload: bytes, check: Callable[[SendRequest], int] = _check_nothing) -> None:
         """Raises StorageError or msgspec.DecodeError when the request cannot be proposed; `check` may refuse it too. It
         says how large batches with these records may be."""

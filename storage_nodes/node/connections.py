@@ -50,7 +50,11 @@ class Requests(Protocol):
     cluster_id: str
     node_id: int
 
-    def turn(self) -> None: ...
+    @property
+    def turn(self) -> Callable[[], None]:
+        """To be called before anything that came in is handled."""
+        ...
+
     def request(self, token: Token, payload: bytes) -> None: ...
     def cancelled(self, token: Token, partition: int) -> None: ...
     def peer_greeted(self, hello: PeerHello) -> str: ...
@@ -64,6 +68,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop, gone: Callable[[Connection], None]) -> None:
         self._requests = requests
+        self._turn = requests.turn
         self._loop = loop
         self._gone = gone
         self._transport: asyncio.Transport | None = None
@@ -126,7 +131,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._turned_away:
             return
-        self._requests.turn()
+        self._turn()
         try:
             for opcode, _flags, request_id, payload in self._decoder.feed(data):
                 if self._turned_away:

@@ -221,6 +221,8 @@ class Failover:
             elif episode.leaderless and now_ms - episode.reminded_ms >= REMIND_MS:
                 episode.reminded_ms = now_ms
                 self._tell_lasting(episode, now_ms)
+        if not self._of:
+            self._of.clear()  # its table was as large as it ever had to be
         self._handle = self._loop.call_later(LOOK_S, self._look) if self._episodes else None
 
     def _tell_over(self, episode: Episode, now_ms: int) -> None:

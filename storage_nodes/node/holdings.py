@@ -31,7 +31,7 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
-from storage_nodes.node.replica import PartitionMeta
+from storage_nodes.node.replica import PartitionMeta, meta_text
 
 if TYPE_CHECKING:
     from storage_nodes.node.node import StorageNode
@@ -131,9 +131,10 @@ class Holdings:
         suspect = self._node.cluster.log.suspect
         # Made while this node still learns what it once knew: it may have held this replica before, as a voter.
         is_learner = self._node.node_id not in plan.replicas and not suspect
-        members = plan.holders() if suspect else plan.replicas
-        meta = PartitionMeta(plan.tag, members, plan.config, is_learner, self._came_with(plan))
-        log = self._node.log.create(plan.partition, plan.kind, msgspec.json.encode(meta).decode())
+        # Who votes until the group's log says otherwise, which it need never do: the same as everywhere else, so never
+        # the target of a pending move. That it is a voter by now only the group's log can say.
+        meta = PartitionMeta(plan.tag, plan.replicas, plan.config, is_learner, self._came_with(plan))
+        log = self._node.log.create(plan.partition, plan.kind, meta_text(meta))
         if suspect or is_learner:
             # An earlier replica of this node may have acknowledged and voted, and its log may be what kept a candidate
             # from winning that has missed several changes of the group: no vote counts before all that is committed

@@ -55,7 +55,7 @@ from storage_nodes.node.joining import ask_to_join
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import PartitionMeta, Replica, shared_meta
+from storage_nodes.node.replica import PartitionMeta, Replica, meta_text, shared_meta
 from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
@@ -105,6 +105,7 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
         )
         self.links.on_stall = self._stood_still
+        self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
@@ -242,9 +243,6 @@ class StorageNode:
 
     # --- Requests: for connections ----------------------------------------------------------------------------
 
-    def turn(self) -> None:
-        self.links.look_at_clock()
-
     def _stood_still(self, gap_ms: int) -> None:
         """The peers have given this node up meanwhile."""
         _log.warning("this node stood still for longer than its peers wait: it leads nothing", ms=gap_ms)
@@ -376,7 +374,7 @@ class StorageNode:
         joins = self.config.node_join or self.node_id not in founders[:CLUSTER_VOTERS_MAX]
         voters = [founder for founder in founders if not joins or founder != self.node_id][:CLUSTER_VOTERS_MAX]
         meta = PartitionMeta("cluster", tuple(voters), learner=joins)
-        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, msgspec.json.encode(meta).decode())
+        self.log.create(CLUSTER_PARTITION, PartitionKind.CLUSTER, meta_text(meta))
         # The directory is new, or another one was lost: the other voters decide which (R12, R12b). One that joins may
         # have been a member before, too: what it is told that it holds, until it knows all, it may have held.
         self.log.set_suspect(CLUSTER_PARTITION, True)
@@ -419,6 +417,7 @@ class StorageNode:
             self._rising[peer] = affected
             self._raise(peer, affected)
         else:
+            self.snapshots.peer_down(peer)
             for replica in affected:
                 if replica not in unaware:
                     replica.peer_changed(peer, False)

@@ -7,6 +7,8 @@ Delete:   request -> machine stages a command -> committed and folded -> answere
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from prometheus_client import Counter
 
@@ -95,16 +97,18 @@ _reschedule_request = msgspec.msgpack.Decoder(RescheduleRequest)
 class QueueReplica(Replica):
     """Queue semantics on one partition."""
 
+    __slots__ = ("_appends", "_body_reader", "_fetching", "_linger_until_ms", "_released", "machine")
+
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.machine = QueueMachine(meta.config)
-        self._appends = Appends()
+        # Made with the first send, as `_body_reader` with the first read: an idle partition stays small.
+        self._appends: Appends | None = None
         self._fetching = False
         # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
         self._linger_until_ms = 0
-        # Made when first needed, as the queues of appends are: an idle partition stays small.
         self._body_reader: BodyReader | None = None
         # Scheduled messages that are due, to be appended with the next group commit.
-        self._released: list[bytes] = []
+        self._released: Sequence[bytes] = ()
         super().__init__(host, log, meta)
 
     @property
@@ -119,7 +123,10 @@ class QueueReplica(Replica):
 
     def send(self, token: Token, payload: bytes) -> None:
         self.require_leader()
-        self._appends.take(token, payload, self._check_send)
+        appends = self._appends
+        if appends is None:
+            appends = self._appends = Appends()
+        appends.take(token, payload, self._check_send)
         self.propose_soon()
 
     def acquire(self, token: Token, payload: bytes) -> None:
@@ -255,10 +262,11 @@ class QueueReplica(Replica):
     def propose(self) -> None:
         now_ms = self.host.clock.wall_ms()
         self._linger_until_ms = 0
-        self._appends.propose(self, now_ms)
+        if self._appends is not None:
+            self._appends.propose(self, now_ms)
         if self._released:
-            self.append_own(self._released, now_ms)
-            self._released = []
+            self.append_own(list(self._released), now_ms)
+            self._released = ()
         commands = self.machine.take_commands(now_ms)
         if commands:
             self.append_own(commands, now_ms, control=True)
@@ -269,14 +277,18 @@ class QueueReplica(Replica):
             MESSAGES_SENT.inc(header.record_count)
 
     def progressed(self) -> None:
-        self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
+        appends = self._appends
+        if appends is not None:
+            appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
 
     def on_lead(self) -> None:
         self._do(self.machine.lead(self.host.clock.wall_ms()))
 
     def on_follow(self) -> None:
-        self._appends.fail(self.raft.leader)
-        self._released = []
+        if self._appends is not None:
+            self._appends.fail(self.raft.leader)
+            self._appends = None
+        self._released = ()
         self._do(self.machine.follow())
         if self._body_reader is not None:
             self._body_reader.close()
@@ -293,9 +305,13 @@ class QueueReplica(Replica):
     def machine_tick_mono_ms(self) -> int:
         due_ms = self.machine.next_tick_ms()
         tick_ms = self.host.clock.wall_to_mono(due_ms) if due_ms else 0
-        return min(filter(None, (tick_ms, self._linger_until_ms)), default=0)
+        linger_until_ms = self._linger_until_ms
+        return linger_until_ms if linger_until_ms and not 0 < tick_ms < linger_until_ms else tick_ms
 
     def flush_facts(self) -> FlushFacts:
+        if self._appends is not None and self._appends.is_idle:
+            self._appends = None
+        self.machine.rest()
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
         )
@@ -313,7 +329,8 @@ class QueueReplica(Replica):
             ids += has_id
             scheduled += is_scheduled
         if ids or scheduled:
-            uncommitted = self.log.log_end - self.applied + self._appends.gathered_records
+            gathered = 0 if self._appends is None else self._appends.gathered_records
+            uncommitted = self.log.log_end - self.applied + gathered
             if scheduled > self.machine.schedule_room(uncommitted):
                 raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
             if ids > self.machine.dedup_room(self.host.clock.wall_ms(), uncommitted):
@@ -334,7 +351,8 @@ class QueueReplica(Replica):
                 else:
                     self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
             elif kind is queue_effects.Duplicated:
-                self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
+                if self._appends is not None:  # else nobody waits for what was folded
+                    self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
             elif kind is queue_effects.DeadLetter:
                 # A turn later: its answer is an input to the machine, which has not returned from this one.
                 self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]

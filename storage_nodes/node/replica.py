@@ -58,7 +58,11 @@ T = TypeVar("T")
 _NEVER = (0, 0)
 
 
-class PartitionMeta(msgspec.Struct, frozen=True):
+# What is left out of the log is this: a default never changes.
+_DEFAULT_CONFIG = QueueConfig()
+
+
+class PartitionMeta(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a node keeps with each local partition, so that it can serve it without asking anyone.
 
     `replicas` and `learner` are the group as it was when this replica was made: who belongs to it now, the log says.
@@ -66,17 +70,19 @@ class PartitionMeta(msgspec.Struct, frozen=True):
 
     tag: str
     replicas: tuple[int, ...]
-    config: QueueConfig = QueueConfig()
-    # Made to be fed; it becomes a voter, if at all, by an entry of the log.
+    config: QueueConfig = _DEFAULT_CONFIG
+    # Made to be fed, and never a voter before; it becomes one, if at all, by an entry of the log. A node that is not
+    # among `replicas` and no learner in this sense lost its log, and may have been made a voter before.
     learner: bool = False
     # The move that brought it, or the last one before it was made (`node/holdings.py`).
     move: int = 0
 
     def boot(self, node_id: int) -> Configuration:
         """The configuration until the log says otherwise."""
-        if not self.learner:
-            return Configuration(self.replicas)
-        return Configuration(tuple(replica for replica in self.replicas if replica != node_id), (node_id,))
+        if node_id in self.replicas and not self.learner:
+            return _shared_boot(Configuration(self.replicas))
+        voters = tuple(replica for replica in self.replicas if replica != node_id)
+        return _shared_boot(Configuration(voters, (node_id,)))
 
 
 @lru_cache(METAS_SHARED_MAX)
@@ -84,10 +90,21 @@ def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, 
     return replicas, config
 
 
+@lru_cache(METAS_SHARED_MAX)
+def _shared_boot(boot: Configuration) -> Configuration:
+    return boot
+
+
 def shared_meta(text: str) -> PartitionMeta:
     """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
     meta = msgspec.json.decode(text, type=PartitionMeta)
     return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner, meta.move)
+
+
+def meta_text(meta: PartitionMeta) -> str:
+    """As the log takes it. It stays in memory as long as the partition, so what is as by default is left out."""
+    config = _DEFAULT_CONFIG if meta.config == _DEFAULT_CONFIG else meta.config
+    return msgspec.json.encode(msgspec.structs.replace(meta, config=config)).decode()
 
 
 class Host(Protocol):
@@ -116,13 +133,17 @@ class Host(Protocol):
 
 
 class Replica:
-    """Base of all replicas."""
+    """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
+
+    __slots__ = (
+        "_applying_cold", "_last_append", "_lead_at", "_leader_told", "_reading_cold", "_replicated_since", "_staging",
+        "_trust_at", "applied", "closed", "handing_over", "host", "log", "partition", "raft", "serving",
+    )  # fmt: skip
 
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.host = host
         self.partition = log.partition
         self.log = log
-        self.meta = meta
         self.applied = log.checkpoint_offset
         self.serving = False
         # Leading, but about to lead no more: nothing new is accepted or proposed.
@@ -150,8 +171,15 @@ class Replica:
             random.randrange,
             log.suspect,
         )
+        if not meta.learner:
+            self.raft.was_made_voter()
         if log.checkpoint is not None:
             self.restore(log.checkpoint)
+
+    @property
+    def meta(self) -> PartitionMeta:
+        """Read from the log's tag: that is asked for rarely."""
+        return shared_meta(self.log.tag)
 
     @property
     def tag(self) -> str:
@@ -351,7 +379,10 @@ class Replica:
         they get a snapshot."""
         replicated = self.raft.needed_from()
         now_ms = self.host.clock.mono_ms()
-        if replicated != self._replicated_since[0] or replicated >= self.raft.commit:
+        if replicated >= self.raft.commit:
+            self._replicated_since = _NEVER
+            return replicated
+        if replicated != self._replicated_since[0]:
             self._replicated_since = (replicated, now_ms)
         waited_ms = now_ms - self._replicated_since[1]
         if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
@@ -521,7 +552,9 @@ class Replica:
             self._last_append = message
         self.host.send(effect.peer, message)
         end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
-        self.perform(self.raft.sent(effect.peer, end, sum(map(len, entries))))
+        effects = self.raft.sent(effect.peer, end, sum(map(len, entries)))
+        if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
+            self.perform(effects)
 
     def _forget_append(self) -> None:
         self._last_append = None

@@ -345,10 +345,12 @@ class Snapshots:
 
     def stop_sending(self, partition: int) -> None:
         """The replica leads no more."""
-        for out in [*self._sending.values(), *self._waiting]:
-            if out.replica.partition == partition:
-                self._forget(partition, out.peer)
-                out.replica.host.loop.call_soon(self._start_next)
+        self._give_up([out for out in self._under_way() if out.replica.partition == partition])
+
+    def peer_down(self, peer: int) -> None:
+        """Its leaders, whose machines know, ask anew once it is up and answers. Until then these would only keep others
+        from being sent, until each is given up, and it may come back without those replicas."""
+        self._give_up([out for out in self._under_way() if out.peer == peer])
 
     def drop(self, partition: int) -> None:
         """The replica is closed, or the snapshot that was coming in is installed."""
@@ -376,6 +378,14 @@ class Snapshots:
             out = self._waiting.popleft()
             self._sending[(out.replica.partition, out.peer)] = out
             out.start()
+
+    def _under_way(self) -> list[SnapshotSender]:
+        return [*self._sending.values(), *self._waiting]
+
+    def _give_up(self, unwanted: list[SnapshotSender]) -> None:
+        for out in unwanted:
+            self._forget(out.replica.partition, out.peer)
+            out.replica.host.loop.call_soon(self._start_next)
 
     def _forget(self, partition: int, peer: int) -> None:
         out = self._sending.pop((partition, peer), None)

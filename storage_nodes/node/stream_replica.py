@@ -53,9 +53,12 @@ _log = structlog.get_logger()
 class StreamReplica(Replica):
     """Stream semantics on one partition."""
 
+    __slots__ = ("_appends", "_grants", "_wanted_bytes", "machine")
+
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
         self.machine = StreamMachine(meta.config.retention_ms)
-        self._appends = Appends()
+        # Made with the first append.
+        self._appends: Appends | None = None
         # How much each waiting reader wants: token -> bytes.
         self._wanted_bytes: dict[Token, int] = {}
         # By what grant a reader of a consumer group reads; made with the first one.
@@ -66,6 +69,8 @@ class StreamReplica(Replica):
 
     def append(self, token: Token, payload: bytes) -> None:
         self.require_leader()
+        if self._appends is None:
+            self._appends = Appends()
         self._appends.take(token, payload)
         self.propose_soon()
 
@@ -126,7 +131,8 @@ class StreamReplica(Replica):
 
     def propose(self) -> None:
         now_ms = self.host.clock.wall_ms()
-        self._appends.propose(self, now_ms)
+        if self._appends is not None:
+            self._appends.propose(self, now_ms)
         commands = self.machine.take_commands(now_ms)
         if commands:
             self.append_own(commands, now_ms, control=True)
@@ -135,13 +141,16 @@ class StreamReplica(Replica):
         self._do(self.machine.apply(header, lambda: iterate_bodies(batch), self.host.clock.wall_ms()))
 
     def progressed(self) -> None:
-        self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
+        if self._appends is not None:
+            self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
 
     def on_lead(self) -> None:
         self._do(self.machine.lead(self.host.clock.wall_ms()))
 
     def on_follow(self) -> None:
-        self._appends.fail(self.raft.leader)
+        if self._appends is not None:
+            self._appends.fail(self.raft.leader)
+            self._appends = None
         self._do(self.machine.follow())
 
     def on_tick(self) -> None:

@@ -90,6 +90,8 @@ class Timers:
             if self._due.get(partition) == due:
                 del self._due[partition]
                 ready.append(partition)
+        if not self._due:
+            self._due.clear()  # its table was as large as it ever had to be: thousands rang after a start
         for partition in ready:
             self._fire(partition)
         self._arm()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db.models import Q
 from django.utils import timezone
 
 from api.accounts.models import Account
@@ -33,7 +34,8 @@ def note(caller: Caller, entry: Any, **headers: str) -> Any:
 
 
 def written() -> list[AuditEntry]:
-    return list(AuditEntry.objects.filter(action__startswith="message.").order_by("pk"))
+    noted = Q(action__startswith="message.") | Q(action__startswith="parked_groups.")
+    return list(AuditEntry.objects.filter(noted).order_by("pk"))
 
 
 def test_entry_is_written_with_actor_queue_and_message(caller: Caller) -> None:
@@ -43,6 +45,27 @@ def test_entry_is_written_with_actor_queue_and_message(caller: Caller) -> None:
     assert (row.account_id, row.actor, row.request_id) == (caller.account_id, caller.access_key_id, "req-1")
     assert (row.action, row.subject) == ("message.dead_letter", "queue:orders")
     assert row.details == {"message_id": "m-1", "partition": 3, "offset": 70, "reason": "poison", "target": "dead"}
+
+
+def test_release_of_parked_groups_is_written_with_their_names(caller: Caller) -> None:
+    entry = {"action": "parked_groups.release", "queue": "orders", "groups": ["g1", "g2"]}
+    assert note(caller, entry).status_code == 200
+    assert note(caller, {**entry, "action": "parked_groups.release.failed", "reason": "x"}).status_code == 200
+    assert [(row.account_id, row.actor, row.action, row.subject, row.details) for row in written()] == [
+        (caller.account_id, caller.access_key_id, action, "queue:orders", {"groups": ["g1", "g2"], **more})
+        for action, more in (("parked_groups.release", {}), ("parked_groups.release.failed", {"reason": "x"}))
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"groups": ["g"] * 11}, {"groups": [""]}, {"groups": ["g" * 129]}, {"groups": "g"}, {"message_id": "m-1"}],
+)
+def test_release_that_is_none_is_refused_and_not_written(caller: Caller, change: dict[str, object]) -> None:
+    entry = {"action": "parked_groups.release", "queue": "orders", "groups": []}
+    assert note(caller, {**entry, **change}).status_code == 400
+    assert note(caller, {**ENTRY, "groups": []}).status_code == 400
+    assert not written()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from django.utils import timezone
 from api.audit.models import AuditEntry
 from api.queues import actions
 from api.queues.models import Queue, QueueDataKey
-from tests.support.control_plane import Caller, new_caller
+from tests.support.control_plane import Caller, copy_queue, new_caller
+from tests.support.covers import covers
 from tests.support.scripted_storage import ScriptedStorage
 from workers.lifecycle.settling import settle
 
@@ -79,6 +80,7 @@ def test_same_name_in_two_accounts_makes_two_queues(caller: Caller, storage: Scr
     )
 
 
+@covers("CreateQueue", limit="seconds that a deleted name rests")
 def test_deleted_name_rests_for_a_minute(caller: Caller, storage: ScriptedStorage) -> None:
     caller.sqs("CreateQueue", QueueName="orders")
     first = Queue.objects.get(name="orders")
@@ -92,6 +94,9 @@ def test_deleted_name_rests_for_a_minute(caller: Caller, storage: ScriptedStorag
     second = Queue.objects.get(name="orders", state="active")
     assert second.uuid != first.uuid
     assert second.version > first.version
+    caller.sqs("DeleteQueue", QueueName="orders")
+    rest("orders", 61)
+    assert caller.sqs("CreateQueue", QueueName="orders").status_code == 200
 
 
 def test_queue_url_of_another_account_is_not_found(caller: Caller, storage: ScriptedStorage) -> None:
@@ -142,6 +147,20 @@ def test_list_queues_pages_through_a_prefix(caller: Caller, storage: ScriptedSto
 )
 def test_list_queues_with_bad_paging_is_refused(caller: Caller, params: dict[str, Any]) -> None:
     assert error(caller.sqs("ListQueues", **params)) == (400, "InvalidParameterValueException")
+
+
+@covers("ListQueues", limit="names in an answer")
+@covers("ListDeadLetterSourceQueues", limit="names in an answer")
+def test_answer_has_a_thousand_names_at_most(caller: Caller, storage: ScriptedStorage) -> None:
+    caller.sqs("CreateQueue", QueueName="dead")
+    policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"})
+    caller.sqs("CreateQueue", QueueName="s0000", Attributes={"RedrivePolicy": policy})
+    copy_queue("s0000", [f"s{number:04}" for number in range(1, 999)])
+    for count in (999, 1_000, 1_001):
+        expected = [f"s{number:04}" for number in range(min(count, 1_000))]
+        assert caller.sqs("ListQueues", QueueNamePrefix="s").json() == {"names": expected}
+        assert caller.sqs("ListDeadLetterSourceQueues", QueueName="dead").json() == {"names": expected}
+        copy_queue("s0000", [f"s{count:04}"])
 
 
 def test_storage_down_makes_create_queue_retriable(

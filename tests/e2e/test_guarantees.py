@@ -7,10 +7,13 @@ import time
 from collections import Counter
 from typing import Any
 
+import httpx2
 import pytest
+from botocore.exceptions import BotoCoreError, ClientError
 
+from tests.e2e.consumers import in_parallel
 from tests.e2e.test_fifo_and_dead_letters import new_queue
-from tests.support.installation import RunningInstallation
+from tests.support.installation import RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
 ORDERS = [f"order {number}" for number in range(8)]
@@ -20,11 +23,12 @@ class Crash(Exception):
     """The consumer dies here."""
 
 
-def leases(sqs: Any, url: str, idle_s: float = 3.0) -> Any:
-    """Messages one at a time, until none has come for a while."""
+def leases(sqs: Any, url: str, idle_s: float = 3.0, visibility_s: int = 1, most: int = 1) -> Any:
+    """Messages one after the other, until none has come for a while."""
     until_s = time.monotonic() + idle_s
+    asked = {"WaitTimeSeconds": 1, "VisibilityTimeout": visibility_s, "MaxNumberOfMessages": most}
     while time.monotonic() < until_s:
-        answer = sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1, VisibilityTimeout=1)
+        answer = sqs.receive_message(QueueUrl=url, **asked)
         for message in answer.get("Messages", []):
             until_s = time.monotonic() + idle_s
             yield message
@@ -41,6 +45,86 @@ def test_at_most_once_deletes_before_it_works(installation: RunningInstallation)
         if message["Body"] != ORDERS[3]:  # there the consumer crashed after the delete
             done[message["Body"]] += 1
     assert done == Counter(ORDERS[:3] + ORDERS[4:])
+
+
+def test_at_most_once_is_not_sent_again_when_the_leader_dies(installation: RunningInstallation) -> None:
+    """Acks `none`, each message sent once, by several producers, while the node that takes them is killed.
+
+    What it held in memory may be gone; nothing is there twice; what was answered after it is all there.
+    """
+    sqs = installation.sqs()
+    url = new_queue(sqs, **{"Penstock.Acks": "none"})
+    path = f"/v1/queues/{url.rpartition('/')[2]}/messages"
+    leader, epoch = leader_of_newest(installation)
+    answered: dict[str, set[str]] = {"before": set(), "after": set()}
+    refused: set[str] = set()
+    phase = ["before"]
+
+    def produce(producer: int) -> None:
+        with installation.rest() as rest:
+            for number in range(2_000):
+                body, now = f"{producer} {number}", phase[0]
+                try:
+                    ok = rest.post(path, json={"messages": [{"body": body}]}).status_code == 200
+                except httpx2.HTTPError:
+                    ok = False
+                (answered[now] if ok else refused).add(body)
+                if now == "after" and number % 100 == 99:
+                    return
+                time.sleep(0.0 if ok else 0.1)
+
+    def kill(_: int) -> None:
+        while len(answered["before"]) < 300:
+            time.sleep(0.001)
+        installation.kill("storage-node", leader)
+        wait_until(lambda: leader_of_newest(installation)[1] > epoch, 30, 0.2)
+        phase[0] = "after"
+
+    in_parallel(lambda work: work[0](work[1]), [(kill, 0), *((produce, number) for number in range(1, 5))])
+    assert answered["before"] and answered["after"] and leader_of_newest(installation)[1] > epoch
+    done: Counter[str] = Counter()
+    for message in leases(sqs, url, visibility_s=30, most=10):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        done[message["Body"]] += 1
+    assert set(done.values()) == {1}, [body for body, count in done.items() if count > 1]
+    assert answered["after"] <= set(done) <= answered["before"] | answered["after"] | refused
+    installation.wait_healthy()
+
+
+def test_at_most_once_works_once_at_most_when_the_leader_of_a_fifo_queue_dies(
+    installation: RunningInstallation,
+) -> None:
+    """The consumer deletes, waits for the answer, then works; the node that leases to it is killed in between."""
+    sqs = installation.sqs()
+    url = new_queue(sqs, ".fifo", ContentBasedDeduplication="true", VisibilityTimeout="2")
+    bodies = [f"order {number}" for number in range(60)]
+    for at in range(0, len(bodies), 10):
+        entries = [{"Id": str(n), "MessageBody": bodies[at + n], "MessageGroupId": f"g{n}"} for n in range(10)]
+        assert not sqs.send_message_batch(QueueUrl=url, Entries=entries).get("Failed")
+    leader, epoch = leader_of_newest(installation)
+    done: Counter[str] = Counter()
+    refused: set[str] = set()
+    received = 0
+    for message in leases(sqs, url, idle_s=6.0, visibility_s=2):
+        received += 1
+        if received == 20:
+            installation.kill("storage-node", leader)  # while this message is held
+        try:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        except (BotoCoreError, ClientError):
+            refused.add(message["Body"])
+            continue
+        done[message["Body"]] += 1
+    assert leader_of_newest(installation)[1] > epoch, "the kill hit no leader: the test proved nothing"
+    assert set(done.values()) == {1}, "nothing is worked on twice"
+    assert set(bodies) - set(done) <= refused, "what was not worked on was deleted without an answer"
+    installation.wait_healthy()
+
+
+def leader_of_newest(installation: RunningInstallation) -> tuple[int, int]:
+    """(node, epoch) of the partition that was made last."""
+    newest = max(installation.status()["partitions"], key=lambda row: row["partition"])
+    return newest["leader"], newest["epoch"]
 
 
 def test_at_least_once_deletes_after_it_worked(installation: RunningInstallation) -> None:

@@ -417,3 +417,21 @@ async def test_scheduled_messages_of_a_standard_queue_are_named_by_their_partiti
     ids = [one["schedule_id"] for one in batches]
     assert (await front.rest(f"{url}/scheduled/cancel", {"ids": ids})).json["done"] == 2
     assert sorted(calls(front)) == [("reschedule", 1), ("reschedule", 2)]
+
+
+@pytest.mark.parametrize("layout", [FOUR, LEVELS], ids=["one level", "several levels"])
+@pytest.mark.parametrize("wait_s", [0, 1])
+async def test_filter_by_tag_holds_in_every_partition(
+    front: Installation, layout: list[PartitionRecord], wait_s: int
+) -> None:
+    spread(front, layout, **{"Penstock.PriorityLevels": "3"} if layout is LEVELS else {})
+    tags = ("blue", "red", "blue", "blue", "red", "blue")
+    for number, tag in enumerate(tags):
+        attributes = {"Penstock.Tag": {"DataType": "String", "StringValue": tag}}
+        params = {"QueueUrl": QUEUE_URL, "MessageBody": f"{tag} {number}", "MessageAttributes": attributes}
+        assert (await front.sqs("SendMessage", params)).status == 200
+    found: list[str] = []
+    for _ in range(len(tags)):
+        asked = {"MessageAttributeNames": ["Penstock.Tag=red"], "WaitTimeSeconds": wait_s if len(found) < 2 else 0}
+        found += [one["Body"] for one in await receive(front, QUEUE_URL, **asked)]
+    assert sorted(found) == ["red 1", "red 4"]

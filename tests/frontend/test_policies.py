@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx2
 import pytest
 
 from frontend.rest.deaths import death_json
 from frontend.sqs.retry_policy import normal_retry_policy
 from storage_nodes.model import Acks
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode
 from tests.frontend.test_fifo import lend
 from tests.support.frontend_plane import QUEUE_URL, Installation
@@ -140,6 +142,23 @@ async def test_parked_groups_are_released_by_name_or_all(parking: Installation) 
     named = await parking.rest(f"{PARKED_PATH}/release", {"groups": ["g1", "other"]})
     assert (named.status, named.json) == (200, {"released": 1, "not_parked": ["other"]})
     assert (await parking.rest(f"{PARKED_PATH}/release", {"all": True})).json["released"] == 2
+    entry = {"action": "parked_groups.release", "queue": "orders.fifo"}
+    assert parking.audit == [{**entry, "groups": ["g1", "other"]}, {**entry, "groups": []}]
+
+
+async def test_release_that_cannot_be_audited_is_not_done(parking: Installation) -> None:
+    parking.control_answer = lambda request: httpx2.Response(503)
+    assert (await parking.rest(f"{PARKED_PATH}/release", {"all": True})).status == 503
+    assert len(parking.storage.parked) == 3
+
+
+async def test_release_that_fails_is_audited_too(parking: Installation) -> None:
+    parking.storage.fail_with = ErrorCode.NO_QUORUM
+    assert (await parking.rest(f"{PARKED_PATH}/release", {"groups": ["g1"]})).status == 503
+    assert [(one["action"], one.get("reason")) for one in parking.audit] == [
+        ("parked_groups.release", None),
+        ("parked_groups.release.failed", "ServiceUnavailable"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +183,7 @@ async def test_request_about_parked_groups_that_is_not_right_is_refused(
     parking: Installation, method: str, path: str, asked: object, status: int
 ) -> None:
     assert (await parking.rest(path, asked, method=method)).status == status
-    assert len(parking.storage.parked) == 3
+    assert len(parking.storage.parked) == 3 and not parking.audit
 
 
 # --- why a dead letter died ---

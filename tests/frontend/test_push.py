@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from frontend.limits import SOCKET_CREDIT_MAX
-from frontend.push.consumer import origin_is_same_host
+from frontend.push.consumer import CLOSE_BAD_FRAME, origin_is_same_host
+from frontend.push.subscription import CLOSE_OVER_LIMIT
+from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import HOST, QUEUE_URL, Installation
 
@@ -105,14 +107,57 @@ async def test_filter_lets_matching_messages_through_alone(front: Installation, 
     socket.say({"type": "filter", "tags": []})
     await settle(lambda: bool(socket.of("error")))
     assert "before the first credit" in socket.of("error")[0]["detail"]
+    await settle(lambda: socket.close_code == CLOSE_BAD_FRAME)
 
 
-async def test_filter_on_a_fifo_queue_is_an_error(front: Installation, sockets: Any) -> None:
-    front.add_queue("orders.fifo", (1,))
-    socket = sockets("orders.fifo")
+@pytest.mark.parametrize(
+    ("queue", "tags", "detail"), [("orders.fifo", ["red"], "FIFO"), ("orders", ["a b"], "printable ASCII")]
+)
+async def test_filter_that_is_none_ends_the_subscription(
+    front: Installation, sockets: Any, queue: str, tags: list[str], detail: str
+) -> None:
+    front.add_queue("orders.fifo", (2,))
+    await send(front)
+    socket = sockets(queue)
+    socket.say({"type": "filter", "tags": tags})
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: socket.close_code is not None)
+    (error,) = socket.of("error")
+    assert detail in error["detail"] and socket.close_code == CLOSE_BAD_FRAME
+    assert not any(call == "acquire" for call, _ in front.storage.calls), "the credit was for what the filter lets by"
+
+
+async def test_filter_that_storage_refuses_is_told_once_and_ends_the_subscription(
+    front: Installation, sockets: Any
+) -> None:
+    await send(front)
+    socket = sockets()
     socket.say({"type": "filter", "tags": ["red"]})
-    await settle(lambda: bool(socket.of("error")))
-    assert "FIFO" in socket.of("error")[0]["detail"]
+    front.storage.fail_with = ErrorCode.OVER_LIMIT
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: socket.close_code is not None)
+    assert socket.close_code == CLOSE_OVER_LIMIT
+    (error,) = socket.of("error")
+    assert error["code"] == "over-limit" and "filter finds nothing" in error["detail"]
+    assert front.storage.calls.count(("acquire", 1)) == 1, "it was not tried again"
+    await asyncio.wait_for(socket.task, 5)
+
+
+async def test_storage_that_fails_otherwise_is_asked_again(
+    front: Installation, sockets: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontend.push.subscription.SOCKET_RETRY_S", 0.0)
+    await send(front)
+    for code, tags in ((ErrorCode.NOT_LEADER, ["red"]), (ErrorCode.OVER_LIMIT, [])):
+        socket = sockets()
+        socket.say({"type": "filter", "tags": tags})
+        front.storage.fail_with = code
+        socket.say({"type": "credit", "n": 1})
+        asked = front.storage.calls.count(("acquire", 1))
+        await settle(lambda asked=asked: front.storage.calls.count(("acquire", 1)) > asked + 2)  # type: ignore[misc]
+        front.storage.fail_with = None
+        assert not socket.of("error") and socket.close_code is None
+        await socket.leave()
 
 
 async def test_ack_deletes_and_nack_gives_back(front: Installation, sockets: Any) -> None:

@@ -187,9 +187,12 @@ async def test_missing_and_malformed_authorization_are_told_apart(front: Install
     reply = await send_with(front, bare)
     assert (reply.status, reply.error) == (403, "MissingAuthenticationToken")
     partial = "AWS4-HMAC-SHA256 Credential=x, Signature=" + "0" * 64
-    for text in ("", "AWS4-HMAC-SHA256", "Basic eDp5", partial, "A" * 5000):
+    for text in ("", "AWS4-HMAC-SHA256", partial, "AWS4-HMAC-SHA256 " + "A" * 5000):
         reply = await send_with(front, {**bare, "Authorization": text})
         assert (reply.status, reply.error) == (400, "IncompleteSignature")
+    for text in ("Basic eDp5", "AWS x:y", "A" * 5000):
+        reply = await send_with(front, {**bare, "Authorization": text})
+        assert (reply.status, reply.error) == (400, "InvalidSecurity")
 
 
 async def test_repeated_authorization_header_is_refused(front: Installation) -> None:

@@ -1,10 +1,10 @@
 """Run seeds; see docs/simulation.md.
 
-python -m tests.simulation SEED [--steps N] [--without KINDS] [--plant BUG] [--trace]     one seed
-python -m tests.simulation --replay FILE [--trace]                                        a stored failure
-python -m tests.simulation SEED --shrink [...], --replay FILE --shrink                    make it smaller
-python -m tests.simulation --sweep FROM COUNT [--processes P]                             many seeds
-python -m tests.simulation --bugs [--seeds N] [--only BUGS] [--processes P]               every planted bug
+python -m tests.simulation SEED [--steps N] [--without KINDS] [--plant BUG] [--harsh] [--trace]   one seed
+python -m tests.simulation --replay FILE [--trace]                                                a stored failure
+python -m tests.simulation SEED --shrink [...], --replay FILE --shrink                            make it smaller
+python -m tests.simulation --sweep FROM COUNT [--processes P] [--harsh]                           many seeds
+python -m tests.simulation --bugs [--seeds N] [--only BUGS] [--processes P]                       every planted bug
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="write every event")
     parser.add_argument("--without", default="", metavar="KINDS", help=f"leave out faults: {', '.join(KINDS)}")
     parser.add_argument("--plant", default="", metavar="BUG", help="with this planted bug, for example B8")
+    parser.add_argument("--harsh", action="store_true", help="every bound tiny, disks often lost, whatever was drawn")
     parser.add_argument("--replay", metavar="FILE", help="run a stored failure")
     parser.add_argument("--shrink", action="store_true", help="find fewer faults and steps that break the same rule")
     parser.add_argument("--sweep", type=int, nargs=2, metavar=("FROM", "COUNT"))
@@ -106,7 +107,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.sweep is not None:
         first, seeds = arguments.sweep
-        bounds = Bounds(first, seeds, arguments.minutes, arguments.steps, arguments.processes)
+        bounds = Bounds(first, seeds, arguments.minutes, arguments.steps, arguments.processes, arguments.harsh)
         return many(bounds, arguments.figures)
     if arguments.bugs:
         return bugs([name for name in arguments.only.split(",") if name], arguments.seeds, arguments.processes)
@@ -118,7 +119,7 @@ def main() -> int:
         without = tuple(name for name in arguments.without.split(",") if name)
         if arguments.plant not in ("", *(bug.number for bug in PLANTED)) or not set(without) <= set(KINDS):
             parser.error("no such planted bug, or no such kind of faults")
-        case = Case(arguments.seed, arguments.steps, without, arguments.plant)
+        case = Case(arguments.seed, arguments.steps, without, arguments.plant, harsh=arguments.harsh)
     else:
         parser.error("name a seed, or --replay FILE, or --sweep FROM COUNT, or --bugs")
     return smaller(case) if arguments.shrink else one(case, arguments.trace)

@@ -29,11 +29,13 @@ class Case(NamedTuple):
     without: tuple[str, ...] = ()  # KINDS of faults
     plant: str = ""  # number of a planted bug, "" = none
     has_bug: bool = True  # False = only the faults that provoke it
+    harsh: bool = False  # `Faults.harden`
 
     def command(self) -> str:
         words = [f"python -m tests.simulation {self.seed} --steps {self.steps}"]
         words += [f"--without {','.join(self.without)}"] if self.without else []
         words += [f"--plant {self.plant}"] if self.plant else []
+        words += ["--harsh"] if self.harsh else []
         return " ".join(words)
 
 
@@ -47,6 +49,8 @@ def planted_bug(number: str) -> Planted:
 
 def make_world(case: Case, trace: Callable[[str], None] | None = None) -> World:
     def adjust(faults: Faults) -> None:
+        if case.harsh:
+            faults.harden()
         if case.plant:
             faults.consumers = 0  # steps go to what can show the bug; those of groups ask for members
             planted_bug(case.plant).provoke(faults)
@@ -146,7 +150,7 @@ def load(path: str) -> tuple[Case, str]:
     with open(path) as file:
         fields = json.load(file)
     fields["without"] = tuple(fields["without"])
-    return Case(*(fields[name] for name in Case._fields)), fields["commit"]
+    return Case(**{name: fields[name] for name in Case._fields if name in fields}), fields["commit"]
 
 
 def commit() -> str:

@@ -150,6 +150,12 @@ class Faults:
                 else:
                     setattr(self, name, _OFF.get(name, 0))
 
+    def harden(self) -> None:
+        """What was drawn, and besides every bound tiny and disks often lost: edges that few seeds draw together."""
+        self.tiny = self.one_by_one = True
+        self.wipe_rate, self.cut_rate = max(self.wipe_rate, 0.01), max(self.cut_rate, 0.02)
+        self.heal_rate = 0.1
+
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
         self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0

@@ -39,6 +39,7 @@ class Oracle(LogOracle):
         self.books: dict[int, QueueBook | StreamBook] = {}
         self._leader_of: dict[tuple[int, int], int] = {}
         self._fold_states: dict[tuple[int, int], bytes] = {}
+        self._listening: dict[tuple[int, type[Replica]], type[Replica]] = {}
         self._checked_at = 0
         self.elections = 0
         self.dead_letters = 0
@@ -75,13 +76,18 @@ class Oracle(LogOracle):
             self.check_everything()
 
     def _listen(self, process: SimProcess, replica: Replica) -> None:
-        real = replica.receive
+        """Replicas have no place for a method of their own: this one's class becomes one that listens."""
+        kind = type(replica)
+        listening = self._listening.get((process.process_id, kind))
+        if listening is None:
 
-        def receive(sender: int, message: RaftMessage) -> None:
-            self.check_incarnation(process, *process.hears)
-            real(sender, message)
+            def receive(self_: Replica, sender: int, message: RaftMessage) -> None:
+                self.check_incarnation(process, *process.hears)
+                kind.receive(self_, sender, message)
 
-        replica.receive = receive  # type: ignore[method-assign]
+            listening = type(kind.__name__, (kind,), {"__slots__": (), "receive": receive})
+            self._listening[process.process_id, kind] = listening
+        replica.__class__ = listening
 
     def check_incarnation(self, process: SimProcess, sender: int, incarnation: int) -> None:
         """R4: what an older incarnation of a node sent has no effect once a newer one has greeted."""
@@ -138,9 +144,20 @@ class Oracle(LogOracle):
 
     def check_electors(self, node_id: int, partition: int, replica: Replica) -> None:
         """R15: whoever wins has the votes of a majority of the voters in force at it."""
-        voters, votes = self.voters_of(node_id, partition, replica), set(replica.raft._votes)
+        voters, votes = self.voters_of(node_id, partition, replica), set(replica.raft.elected_by)
         if len(votes.intersection(voters)) <= len(voters) // 2:
             self.fail("R15 elected by a majority", f"node {node_id}, partition {partition}: {votes} of {voters}")
+        self.check_boot(node_id, partition, voters)
+
+    def check_boot(self, node_id: int, partition: int, voters: tuple[int, ...]) -> None:
+        """R15: where the log names no configuration, all replicas must mean the same one, with which it was created.
+
+        One that means another changes it without an entry: the next change is two at once. Until the log is here it may
+        mean the one after later moves, but nobody wins so: their entries are in the log of every majority.
+        """
+        boot = self.cluster.boots.get(partition)
+        if boot is not None and not self.ledgers[node_id].staged[partition].configurations and {*boot} != {*voters}:
+            self.fail("R15 one boot configuration", f"node {node_id}, partition {partition}: {voters}, made as {boot}")
 
     def check_leader_completeness(self, node_id: int, partition: int, epoch: int) -> None:
         """I1: whoever wins holds everything that lower epochs committed."""

@@ -20,6 +20,7 @@ from storage_nodes.machines.cluster.mover import Finish, next_step
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.nothing import NO_IDS
 from storage_nodes.machines.raft import machine as raft_machine
 from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
 from storage_nodes.machines.raft.following import Verdict
@@ -335,7 +336,10 @@ def remembers_ids_before_commit() -> Iterator[None]:
         base = replica.log.log_end
         real_append(self, replica, bodies, requests, plain, acks, now_ms)
         if not plain:
-            dedup = replica.machine.state.dedup
+            state = replica.machine.state
+            if state.dedup is NO_IDS:
+                state.dedup = DedupWindow(state.config.dedup_window_ms)
+            dedup = state.dedup
             dedup.begin(base, now_ms)
             for offset, body in enumerate(bodies, base):
                 original(dedup, dict(decode_body(body).headers)[HEADER_DEDUP], offset, now_ms)

@@ -15,8 +15,8 @@ from itertools import count
 from multiprocessing.util import Finalize
 from typing import NamedTuple
 
-from tests.simulation.cases import FAILURES_DIRECTORY, Case, store
-from tests.simulation.world import STEPS_DEFAULT, Outcome, run_seed
+from tests.simulation.cases import FAILURES_DIRECTORY, Case, run_case, store
+from tests.simulation.world import STEPS_DEFAULT, Outcome
 
 TWICE_EACH = 50
 PROGRESS_EVERY_S = 5.0
@@ -54,6 +54,10 @@ class Bounds(NamedTuple):
     minutes: float = 0.0
     steps: int = STEPS_DEFAULT
     processes: int = 1
+    harsh: bool = False
+
+    def case(self, seed: int) -> Case:
+        return Case(seed, self.steps, harsh=self.harsh)
 
 
 def sweep(bounds: Bounds, say: Callable[[str], None], directory: str = FAILURES_DIRECTORY) -> Sweep:
@@ -68,7 +72,7 @@ def sweep(bounds: Bounds, say: Callable[[str], None], directory: str = FAILURES_
             totals.update({n: v for n, v in verdict.outcome._asdict().items() if n not in ("seed", "digest")})
         if verdict.problem:
             failed.append(verdict)
-            path = store(directory, Case(verdict.seed, bounds.steps), verdict.problem)
+            path = store(directory, bounds.case(verdict.seed), verdict.problem)
             say(f"seed {verdict.seed}: {verdict.problem[:300]}")
             say(f"    again: python -m tests.simulation --replay {path}")
         now = time.perf_counter()
@@ -79,18 +83,19 @@ def sweep(bounds: Bounds, say: Callable[[str], None], directory: str = FAILURES_
     return Sweep(done, failed, totals, time.perf_counter() - started, cpu_s)
 
 
-def judge(seed: int, steps: int, twice: bool) -> Verdict:
+def judge(case: Case) -> Verdict:
     """Run one seed, or the same twice."""
+    twice = case.seed % TWICE_EACH == 0
     started = time.process_time()
     outcome = None
     try:
-        outcome = run_seed(seed, steps)
+        outcome = run_case(case)
         problem = ""
-        if twice and (again := run_seed(seed, steps)) != outcome:
+        if twice and (again := run_case(case)) != outcome:
             problem = f"NOT DETERMINISTIC: {outcome} and then {again}"
     except Exception as error:
         problem = f"{type(error).__name__}: {error}"
-    return Verdict(seed, outcome, problem, (time.process_time() - started) / (2 if twice and not problem else 1))
+    return Verdict(case.seed, outcome, problem, (time.process_time() - started) / (2 if twice and not problem else 1))
 
 
 def describe(found: Sweep) -> Iterator[tuple[str, float, str]]:
@@ -123,7 +128,7 @@ def _verdicts(bounds: Bounds, started: float) -> Iterator[Verdict]:
         for seed in seeds:
             if time.perf_counter() >= end:
                 return
-            yield judge(seed, bounds.steps, seed % TWICE_EACH == 0)
+            yield judge(bounds.case(seed))
         return
     with make_pool(bounds.processes) as pool:
         pending: set[Future[Verdict]] = set()
@@ -132,7 +137,7 @@ def _verdicts(bounds: Bounds, started: float) -> Iterator[Verdict]:
                 seed = next(seeds, -1)
                 if seed < 0:
                     break
-                pending.add(pool.submit(judge, seed, bounds.steps, seed % TWICE_EACH == 0))
+                pending.add(pool.submit(judge, bounds.case(seed)))
             if not pending:
                 return
             finished, pending = wait(pending, return_when=FIRST_COMPLETED)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import sweep as sweeps
-from tests.simulation.cases import Case, commit, hunt, load, shrink, store, verdict
+from tests.simulation.cases import Case, commit, hunt, load, run_case, shrink, store, verdict
 from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.planted import PLANTED, Planted
@@ -60,7 +60,10 @@ REGRESSIONS = [
     4000105,
     6200095,
     7100050,
+    12001646,
 ]
+# The same under harsh draws (`Faults.harden`).
+HARSH_REGRESSIONS = [7000868, 7001076, 7002379]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
 QUICK = ("B1", "B3", "B5", "B6a", "B10", "B11", "B12", "B14", "B16", "B17", "B22", "B26", "B27", "B29")
 QUICK_SEEDS_FROM = 50_000
@@ -78,6 +81,11 @@ def test_seeds_keep_every_promise(first: int) -> None:
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_seed_that_failed_once_holds(seed: int) -> None:
     run_seed(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", HARSH_REGRESSIONS)
+def test_seed_that_failed_under_harsh_draws_holds(seed: int) -> None:
+    run_case(Case(seed, harsh=True))
 
 
 @pytest.mark.parametrize("planted", [bug for bug in PLANTED if bug.number in QUICK], ids=lambda bug: bug.number)
@@ -102,15 +110,15 @@ def test_shrunk_case_is_smaller_and_breaks_the_same_rule() -> None:
 
 
 def test_sweep_counts_and_stores_what_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(seed: int, steps: int) -> Outcome:
-        if seed == 2:
+    def run(case: Case) -> Outcome:
+        if case.seed == 2:
             raise BrokenInvariant("I2", "planted here")
-        return run_seed(seed, steps)
+        return run_case(case)
 
-    monkeypatch.setattr(sweeps, "run_seed", run)
-    found = sweeps.sweep(sweeps.Bounds(1, 3, steps=300), lambda _: None, str(tmp_path))
+    monkeypatch.setattr(sweeps, "run_case", run)
+    found = sweeps.sweep(sweeps.Bounds(1, 3, steps=300, harsh=True), lambda _: None, str(tmp_path))
     assert (found.seeds, [failed.seed for failed in found.failed]) == (3, [2])
-    assert load(str(tmp_path / "seed-2.json"))[0] == Case(2, 300)
+    assert load(str(tmp_path / "seed-2.json"))[0] == Case(2, 300, harsh=True)
 
 
 def test_same_seed_twice_gives_the_same_run() -> None:

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import tempfile
 import time
+import uuid
 from typing import Any, NamedTuple
 
 from tests.support.postgres import ensure_database
@@ -91,3 +92,13 @@ def new_caller(name: str = "tests") -> Caller:
 
     account = get_or_create_account(OPERATOR, name)
     return Caller(account.id, create_key(OPERATOR, account.id, "key").key.access_key_id)
+
+
+def copy_queue(name: str, names: list[str]) -> list[Any]:
+    """Rows like that of a queue, which storage knows nothing of."""
+    from api.queues.models import Queue
+
+    rows = [Queue.objects.get(name=name) for _ in names]
+    for row, new_name in zip(rows, names, strict=True):
+        row.pk, row.uuid, row.name = None, uuid.uuid4(), new_name
+    return Queue.objects.bulk_create(rows)

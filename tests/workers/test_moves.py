@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +16,8 @@ from frontend.sqs.asks import AttributeIn
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
-from tests.support.control_plane import Caller, new_caller
+from tests.support.control_plane import Caller, copy_queue, new_caller
+from tests.support.covers import covers
 from tests.support.frontend_plane import Clock
 from tests.support.move_scene import Scene, StorageCluster
 from workers.lifecycle.settling import reconcile, settle
@@ -434,11 +436,17 @@ def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone:
     assert "does not exist any more" in task.failure_reason
 
 
-def test_task_of_more_than_its_hours_fails(scene: Scene) -> None:
+@pytest.mark.parametrize(("over_s", "status"), [(-1, "COMPLETED"), (0, "COMPLETED"), (1, "FAILED")])
+@covers("StartMessageMoveTask", limit="hours of a task")
+def test_task_of_more_than_its_hours_fails(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, over_s: int, status: str
+) -> None:
     dead_letters(scene)
     task = start(scene)
-    MessageMoveTask.objects.update(started_at=timezone.now() - timedelta(hours=36, seconds=1))
-    assert run(scene, task).status == "FAILED"
+    now = timezone.now() + timedelta(minutes=1)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    MessageMoveTask.objects.update(started_at=now - timedelta(hours=36, seconds=over_s))
+    assert run(scene, task).status == status
 
 
 def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -499,13 +507,20 @@ def test_handle_that_is_none_is_refused(scene: Scene, handle: object) -> None:
     assert refused(scene, "CancelMessageMoveTask", TaskHandle=handle) == INVALID
 
 
-def test_account_has_so_many_active_tasks(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOVE_TASKS_ACTIVE_PER_ACCOUNT_MAX", 1)
+@covers("StartMessageMoveTask", limit="active tasks of an account")
+def test_account_has_a_hundred_active_tasks(scene: Scene) -> None:
     dead_letters(scene)
-    scene.create("dead2")
-    scene.create("orders2", RedrivePolicy=scene.redrive("dead2"))
-    start(scene)
-    assert refused(scene, "StartMessageMoveTask", SourceArn=scene.arn("dead2")) == (403, "OverLimit")
+    for number in (2, 3, 4):
+        scene.create(f"dead{number}")
+        scene.create(f"orders{number}", RedrivePolicy=scene.redrive(f"dead{number}"))
+    task = start(scene)
+    for source in copy_queue("dead", [f"full{number}" for number in range(97)]):
+        copied = MessageMoveTask.objects.get(pk=task.pk)
+        copied.pk, copied.uuid, copied.source = None, uuid.uuid4(), source
+        copied.save(force_insert=True)
+    for source in ("dead2", "dead3"):  # the 99th and the 100th
+        start(scene, source)
+    assert refused(scene, "StartMessageMoveTask", SourceArn=scene.arn("dead4")) == (403, "OverLimit")
 
 
 def test_list_shows_the_newest_ten_at_most(scene: Scene) -> None:

@@ -123,7 +123,7 @@ class Move(msgspec.Struct, array_like=True, frozen=True):
     ready: bool = False
 
 
-class PartitionPlan(msgspec.Struct, array_like=True, frozen=True):
+class PartitionPlan(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A partition as the cluster log knows it. replicas[0] is the preferred leader.
 
     While a move is pending, `replicas` says what was before it, and holders() who may hold data.

@@ -109,7 +109,7 @@ class ClusterMachine:
         self.held: dict[NodeId, dict[int, None]] = {}
         # Partitions that want more replicas than they have and are not moving, by the number they have.
         self.short: dict[int, dict[int, None]] = {}
-        self._by_tag: dict[tuple[int, str], int] = {}
+        self._by_tag: dict[int, dict[str, int]] = {}  # by kind
         self._next_partition = CLUSTER_PARTITION + 1
         self._next_move = 1
         # Per node: partitions for which it is the preferred leader.
@@ -224,7 +224,7 @@ class ClusterMachine:
     # --- partitions -----------------------------------------------------------------------------------------
 
     def _create(self, command: CreatePartition) -> Result:
-        existing = self._by_tag.get((command.kind, command.tag))
+        existing = self._by_tag.get(command.kind, {}).get(command.tag)
         if existing is not None:
             return Outcome(ErrorCode.OK, self.partitions[existing]), []
         nodes = self.active()
@@ -323,7 +323,7 @@ class ClusterMachine:
         holders = plan.holders()
         assert len(set(holders)) == len(holders), "replicas are distinct nodes"
         self.partitions[plan.partition] = plan
-        self._by_tag[(plan.kind, plan.tag)] = plan.partition
+        self._by_tag.setdefault(plan.kind, {})[plan.tag] = plan.partition
         if plan.move is not None:
             self.moving[plan.partition] = plan
         elif len(plan.replicas) < plan.replicas_wanted():
@@ -335,7 +335,7 @@ class ClusterMachine:
 
     def _remove(self, plan: PartitionPlan) -> None:
         del self.partitions[plan.partition]
-        del self._by_tag[(plan.kind, plan.tag)]
+        del self._by_tag[plan.kind][plan.tag]
         self.moving.pop(plan.partition, None)
         self.short.get(len(plan.replicas), {}).pop(plan.partition, None)
         for node_id in plan.holders():

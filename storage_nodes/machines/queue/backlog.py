@@ -103,6 +103,10 @@ class Backlog:
     ) -> None:
         """A data batch was folded when the log ended at `before`; take it in if it continues the view."""
         if self.end < before or (self._runs >= SIGHT_RUNS_NEAR and not self.watched) or not self.has_room:
+            if not self._state.fresh_count:
+                # Nothing of it waits, and the fold's cursor passed it: read from the log later, what is scheduled or
+                # gone there would look as if it waited.
+                self.end = last + 1
             return
         self._note_time(first, timestamp_ms)
         start = first

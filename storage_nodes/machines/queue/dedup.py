@@ -58,6 +58,11 @@ class DedupWindow:
     def __len__(self) -> int:
         return sum(len(each.offsets) for each in self._slices)
 
+    @property
+    def is_empty(self) -> bool:
+        """As it was made: nothing of it stands in a checkpoint."""
+        return not self._slices
+
     def count_at(self, now_ms: int) -> int:
         """Entries that a message sent now would leave standing."""
         oldest_ms = now_ms - self.window_ms

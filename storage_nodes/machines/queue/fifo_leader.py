@@ -239,8 +239,10 @@ class FifoLeader(Leader):
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:
         state, window = self._state, self._window
-        if state.fresh_count == 0 or window.end >= before:
-            window.end = max(window.end, state.log_end)
+        if window.end >= before:
+            window.end = state.log_end
+        elif state.fresh_count == 0:
+            window.reach(state.log_end)
         self._settle(effects, self._advance(now_ms))
 
     def _keys(self, offsets: Sequence[int]) -> list[bytes | None]:

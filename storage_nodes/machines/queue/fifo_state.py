@@ -26,6 +26,8 @@ from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
 from storage_nodes.machines.queue.checkpoint import Entry
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
+from storage_nodes.machines.queue.nothing import NO_OFFSETS
+from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.parking import ParkedGroups
 from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.protocol.errors import ErrorCode
@@ -52,7 +54,7 @@ class FifoState(QueueState):
     def fold_control(self, base_offset: int, last_offset: int) -> None:
         """A control batch: no messages, so nothing that the cursor would have to wait for."""
         if self.fresh_count:
-            self.deleted_ahead.add(base_offset, last_offset + 1)
+            self._went_ahead(base_offset, last_offset + 1)
 
     def _fold_keys(self, noted: Noted) -> None:
         """Nothing: `group_of` has what is needed."""
@@ -64,7 +66,7 @@ class FifoState(QueueState):
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         super()._fold_delayed(offset, due_ms, sent_ms, group)
         self.group_of[offset] = group
-        self.deleted_ahead.add(offset, offset + 1)
+        self._went_ahead(offset, offset + 1)
 
     def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
         return False  # in a FIFO queue its retention counts anew
@@ -102,6 +104,7 @@ class FifoState(QueueState):
     def _lease_fresh_of(
         self, group: bytes, fresh: list[int], time_ms: int, deadline_ms: int, picks: list[Pick]
     ) -> None:
+        self.take_up()
         live, group_of, taken, cursor = self.live, self.group_of, self.deleted_ahead, self.cursor
         entry: Entry = (0, 0, 0, -1)
         fields = iter(fresh)
@@ -112,6 +115,8 @@ class FifoState(QueueState):
                 entry = (deadline_ms, 1, time_ms, sent_ms)
             live[offset] = entry
             group_of[offset] = group
+            if taken is NO_OFFSETS:
+                taken = self.deleted_ahead = OffsetRanges()
             taken.add(offset, offset + 1)
             self.fresh_count -= 1
             picks.append(Pick(offset, 1, time_ms, sent_ms))
@@ -155,7 +160,7 @@ class FifoState(QueueState):
             if count:
                 self.fresh_count -= count
                 self.expired += count
-                self.deleted_ahead.add(max(first, self.cursor), last + 1)
+                self._went_ahead(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 del self.group_of[offset]

@@ -91,6 +91,8 @@ class GroupWindow:
         for offset in delayed:
             self.came_live(offset)
         if self.end < before or self.count + last + 1 - base > FIFO_READ_AHEAD_MESSAGES_MAX:
+            if not self._state.fresh_count:
+                self.reach(last + 1)  # nothing of it waits: it needs no room, and nobody will read on for it
             return
         self._note_time(base, timestamp_ms)
         not_fresh = set(delayed)
@@ -101,19 +103,24 @@ class GroupWindow:
 
     def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
-        taken, group_of, before = self._state.deleted_ahead, self._state.group_of, self.end
+        taken = self._state.deleted_ahead
+        start = max(self.end, self._state.cursor)  # the cursor may have passed what is delayed beyond the window
         for (first, last, timestamp_ms), keys in ranges:
-            gaps = taken.gaps(max(first, self.end), min(last, end - 1) + 1)
+            gaps = taken.gaps(max(first, start), min(last, end - 1) + 1)
             if gaps:
                 self._note_time(gaps[0][0], timestamp_ms)
-            for start, stop in gaps:
-                for offset in range(start, stop):
+            for at, stop in gaps:
+                for offset in range(at, stop):
                     self._add_fresh(offset, keys[offset - first])
+        self.reach(end)
+
+    def reach(self, end: int) -> None:
+        """All that waits below `end` is known: what became due beyond the window had to wait for that."""
+        group_of, beyond = self._state.group_of, range(self.end, end)
         self.end = max(self.end, end)
-        if group_of:  # what became due beyond the window had to wait until all in front of it was known
-            for offset in range(before, self.end):
-                if offset in group_of:
-                    self.offer(self.groups[group_of[offset]])
+        for offset in group_of if len(group_of) < len(beyond) else beyond:
+            if offset in beyond and offset in group_of:
+                self.offer(self.groups[group_of[offset]])
 
     def came_live(self, offset: int) -> None:
         """A message came into `live`: a delayed one as it arrived, or a fresh one as its lease was folded."""

@@ -243,12 +243,16 @@ class Leader:
     def next_tick_ms(self) -> int:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms, self.releases.next_ms()]
-        if self._waiters:
+        # Asked for after every input.
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
+        if self._state.scheduled:
+            due_ms.append(self.releases.next_ms())
+        waiting = len(self._waiters)
+        if waiting:
             due_ms.append(self._waiters.next_deadline_ms())
-        if self._waiters or self._leases.receives_max:
+        if waiting or self._leases.receives_max:
             due_ms.append(self._leases.next_deadline_ms())
-        return min((ms for ms in due_ms if ms), default=0)
+        return min(filter(None, due_ms), default=0)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         return self._staging.take(self._advance(now_ms), self._window.head)

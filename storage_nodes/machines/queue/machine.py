@@ -123,6 +123,11 @@ class QueueMachine:
         self.state = _new_state(QueueConfig(fifo=checkpoint.is_fifo))
         self.state.restore(checkpoint)
 
+    def rest(self) -> None:
+        """From time to time: let go of what an idle queue can do without. Nothing else changes."""
+        if self._leader is None:
+            self.state.rest()
+
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         return self.state.is_live(base_offset, last_offset)
 
@@ -359,6 +364,7 @@ class QueueMachine:
     def _desk(self) -> Leader:
         if self._leader is None:
             state = self.state
+            state.take_up()
             if isinstance(state, FifoState):
                 self._leader = FifoLeader(state, self._term)
             elif state.keys or state.keyed_end > state.cursor:
@@ -393,6 +399,7 @@ class QueueMachine:
         leader.commands_arrived(before, effects, now_ms)
         if leader.is_idle:
             self._leader = None
+            state.rest()
         return effects
 
 

@@ -33,6 +33,7 @@ Conservation, at the end of every entry:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -48,12 +49,17 @@ from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
+from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
+
+# Values that thousands of queues share.
+CONFIGS_SHARED_MAX = 1_024
+_NEVER_PURGED = -PURGE_INTERVAL_MS
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
 
@@ -68,6 +74,11 @@ def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
     config = QueueConfig(*fields, *config_fields(rest)[len(fields) :])
     # It came as a list; configurations are shared by what they are, and a list is nothing to go by.
     return msgspec.structs.replace(config, dead_letter_groups=tuple(config.dead_letter_groups))
+
+
+@lru_cache(CONFIGS_SHARED_MAX)
+def _shared(config: QueueConfig) -> QueueConfig:
+    return config
 
 
 class Noted:
@@ -114,19 +125,20 @@ class QueueState:
     )
 
     def __init__(self, config: QueueConfig) -> None:
-        self.config = config
+        self.config = _shared(config)
         self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
-        self.live: Live = {}
-        self.deleted_ahead = OffsetRanges()  # all >= cursor, none in live
-        self.dedup = DedupWindow(config.dedup_window_ms)
-        self.scheduled = Schedule()
-        self.keys: dict[int, Key] = {}
+        # Shared with all idle queues until there is something to put into them.
+        self.live: Live = NO_ENTRIES
+        self.deleted_ahead = NO_OFFSETS  # all >= cursor, none in live
+        self.dedup = NO_IDS
+        self.scheduled = NO_SCHEDULE
+        self.keys: dict[int, Key] = NO_ENTRIES
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
-        self.last_purge_ms = -PURGE_INTERVAL_MS
+        self.last_purge_ms = _NEVER_PURGED
         # Totals since the partition was made, in messages; `received` counts deliveries.
         self.sent = self.received = self.deleted = self.expired = self.purged = 0
         self.duplicates = self.dead_lettered = 0
@@ -156,6 +168,8 @@ class QueueState:
                 continue
             if dedup_id:
                 if dedup is None:
+                    if self.dedup is NO_IDS:
+                        self.dedup = DedupWindow(self.config.dedup_window_ms)
                     dedup = self.dedup
                     dedup.begin(offset, time_ms)
                 original = dedup.original(dedup_id, offset, time_ms)
@@ -180,9 +194,9 @@ class QueueState:
 
     def _fold_keys(self, noted: Noted) -> None:
         self.keyed_end = self.log_end
-        for offset in noted.delayed:
-            if offset in noted.keys:
-                self.keys[offset] = noted.keys[offset]
+        delayed = {offset: noted.keys[offset] for offset in noted.delayed if offset in noted.keys}
+        if delayed:
+            self._own_keys().update(delayed)
 
     def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
         """A message that came from another queue is as old as it was there, which only `live` can say: it is due at
@@ -201,9 +215,10 @@ class QueueState:
         due_ms = due_time_ms(due, sent_ms)
         if due_ms <= sent_ms:
             return False
+        self.take_up()
         self.scheduled.add(offset, due_ms)
         self.fresh_count -= 1
-        self.deleted_ahead.add(offset, offset + 1)
+        self._went_ahead(offset, offset + 1)
         return True
 
     def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
@@ -215,7 +230,7 @@ class QueueState:
             self.scheduled.remove(source)
             return True
         self.fresh_count -= 1
-        self.deleted_ahead.add(offset, offset + 1)
+        self._went_ahead(offset, offset + 1)
         noted.set_aside.append(offset)
         return False
 
@@ -223,7 +238,7 @@ class QueueState:
         self.sent -= 1
         self.duplicates += 1
         self.fresh_count -= 1
-        self.deleted_ahead.add(offset, offset + 1)
+        self._went_ahead(offset, offset + 1)
 
     def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
         """The partition is closed: it says what it took before (R28), and takes nothing."""
@@ -235,6 +250,7 @@ class QueueState:
         return NOT_TAKEN
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
+        self.take_up()
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
@@ -242,7 +258,7 @@ class QueueState:
         """A control batch: no messages. Behind one that was taken out ahead of waiting ones it would stand between two
         ranges of `deleted_ahead` that can be one."""
         if self.deleted_ahead and (base_offset - 1 in self.deleted_ahead or base_offset - 1 in self.live):
-            self.deleted_ahead.add(base_offset, last_offset + 1)
+            self._went_ahead(base_offset, last_offset + 1)
 
     def end_entry(self, end_offset: int) -> None:
         """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
@@ -256,6 +272,7 @@ class QueueState:
     def fold_acquired(self, command: Command) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
         cursor, groups, *keys = command[FIRST_FIELD:]
+        self.take_up()
         live = self.live
         for time_ms, deadline_ms, fresh, again in groups:
             fields = iter(fresh)
@@ -267,7 +284,7 @@ class QueueState:
                     live[offset] = (deadline_ms, entry[1] + 1, entry[2] or time_ms, entry[3])
                     self.received += 1
         if keys:
-            take_keys(self.keys, live, keys[0])
+            take_keys(self._own_keys(), live, keys[0])
         self._move_cursor(cursor)
 
     def fold_deleted(self, command: Command) -> list[int]:
@@ -288,9 +305,9 @@ class QueueState:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:
-                        self.deleted_ahead.add(offset, offset + 1)
+                        self._went_ahead(offset, offset + 1)
             elif self.cursor <= offset < self.log_end and offset not in self.deleted_ahead:
-                self.deleted_ahead.add(offset, offset + 1)
+                self._went_ahead(offset, offset + 1)
                 self.fresh_count -= 1
                 deleted += 1
                 ahead.append(offset)
@@ -337,12 +354,12 @@ class QueueState:
             self.fresh_count -= count
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
-                self.deleted_ahead.add(max(first, self.cursor), last + 1)
+                self._went_ahead(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
-                    self.deleted_ahead.add(offset, offset + 1)
+                    self._went_ahead(offset, offset + 1)
         self.expired += expired
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
@@ -368,16 +385,17 @@ class QueueState:
         config = config_of(command[FIRST_FIELD:], self.config)
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
-        self.config = msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed)
+        self.config = _shared(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
         self.retry = RetryPolicy.of(config)
-        self.dedup.window_ms = config.dedup_window_ms
+        if self.dedup is not NO_IDS:
+            self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
         """These stand in the dead-letter queue now; returns those that were still here."""
         moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
         for offset in moved:
             if offset >= self.cursor:
-                self.deleted_ahead.add(offset, offset + 1)
+                self._went_ahead(offset, offset + 1)
         self.dead_lettered += len(moved)
         if self.keys:
             drop_keys(self.keys, self.live, moved)
@@ -476,11 +494,33 @@ class QueueState:
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
-        self.config = config_of(checkpoint.config, QueueConfig())
+        self.config = _shared(config_of(checkpoint.config, QueueConfig()))
         self.retry = RetryPolicy.of(self.config)
-        self.dedup.window_ms = self.config.dedup_window_ms
+        self.dedup = DedupWindow(self.config.dedup_window_ms)
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
+        if self.last_purge_ms == _NEVER_PURGED:
+            self.last_purge_ms = _NEVER_PURGED
+        self.rest()
+
+    # --- little memory where nothing is going on ---------------------------------------------------------------
+
+    def take_up(self) -> None:
+        """Who leads holds on to these two: they are this queue's own from now on."""
+        if self.live is NO_ENTRIES:
+            self.live = {}
+        if self.scheduled is NO_SCHEDULE:
+            self.scheduled = Schedule()
+
+    def rest(self) -> None:
+        """Nobody leads: let go of what is empty."""
+        self.live = self.live or NO_ENTRIES
+        self.keys = self.keys or NO_ENTRIES
+        self.deleted_ahead = self.deleted_ahead or NO_OFFSETS
+        if not len(self.scheduled):
+            self.scheduled = NO_SCHEDULE
+        if self.dedup.is_empty:
+            self.dedup = NO_IDS
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
@@ -496,16 +536,27 @@ class QueueState:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _own_keys(self) -> dict[int, Key]:
+        if self.keys is NO_ENTRIES:
+            self.keys = {}
+        return self.keys
+
+    def _went_ahead(self, first: int, end: int) -> None:
+        """What stands in [first, end) does not wait any more."""
+        if self.deleted_ahead is NO_OFFSETS:
+            self.deleted_ahead = OffsetRanges()
+        self.deleted_ahead.add(first, end)
+
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset):
             return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:
-                self.deleted_ahead.add(offset, offset + 1)
+                self._went_ahead(offset, offset + 1)
             return True
         if not self.cursor <= offset < self.log_end or offset in self.deleted_ahead:
             return False
-        self.deleted_ahead.add(offset, offset + 1)
+        self._went_ahead(offset, offset + 1)
         self.fresh_count -= 1
         return True
 

@@ -20,8 +20,8 @@ from storage_nodes.machines.raft.effects import (
     SteppedDown,
 )
 from storage_nodes.machines.raft.leadership import Leadership
-from storage_nodes.machines.raft.membership import Grouped
-from storage_nodes.machines.raft.reasons import named, reason_lost
+from storage_nodes.machines.raft.membership import Grouped, node_set
+from storage_nodes.machines.raft.reasons import reason_lost
 from storage_nodes.machines.raft.timing import BACKOFF_DOUBLINGS_MAX, ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow, VoteReply, VoteRequest
 
@@ -207,7 +207,7 @@ class Elections(Grouped):
 
     def _win(self, now_ms: int) -> list[Effect]:
         self.role = Role.LEADER
-        self._elected(self.node_id, now_ms, named(self._votes))
+        self._elected(self.node_id, now_ms, node_set(self._votes))
         self._lead = Leadership(self, now_ms)
         return [EpochStart(self.epoch)]
 
@@ -216,6 +216,7 @@ class Elections(Grouped):
         self.leader_since_ms = now_ms
         self.elected_by = elected_by
         self._attempts = 0
+        self._votes = self._doubtful = ()
 
     def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
         """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""

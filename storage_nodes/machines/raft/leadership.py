@@ -57,7 +57,7 @@ class Leadership:
     """Made at the election, thrown away at the step-down."""
 
     __slots__ = (
-        "_by_id", "_counting", "_log", "_machine", "_quorum", "_transfer_told", "_transfer_until_ms", "match",
+        "_counting", "_log", "_machine", "_quorum", "_transfer_told", "_transfer_until_ms", "match",
         "own_from", "peers", "quorum_until_ms", "serving", "transferee",
     )  # fmt: skip
 
@@ -74,10 +74,9 @@ class Leadership:
         self.transferee = 0
         self._transfer_until_ms = 0
         self._transfer_told = False
-        self._by_id: dict[int, Progress] = {}
         # All that are fed, and those of them whose matches count.
         self.peers: tuple[Progress, ...] = ()
-        self._counting: list[Progress] = []
+        self._counting: tuple[Progress, ...] = ()
         self._quorum = 0
         self._take_members()
         machine.timer_ms = now_ms + RETRANSMIT_MS if self.peers else 0
@@ -103,7 +102,7 @@ class Leadership:
 
     def sent(self, peer_id: int, end_offset: int, size_bytes: int) -> list[Effect]:
         """The driver did what a SendEntries asked; it sent nothing where end_offset is the offset asked for."""
-        peer = self._by_id.get(peer_id)
+        peer = self._peer(peer_id)
         if peer is None or not peer.reading:
             return []
         peer.reading = False
@@ -117,7 +116,7 @@ class Leadership:
 
     def replied(self, sender: int, reply: AppendReply, now_ms: int) -> list[Effect]:
         """A follower answered in this epoch. Raises SafetyViolation."""
-        peer = self._by_id.get(sender)
+        peer = self._peer(sender)
         if peer is None:
             return []  # no member any more
         peer.suspect = reply.suspect
@@ -165,7 +164,7 @@ class Leadership:
 
     def snapshot_ended(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The driver is done with a SendSnapshot: find out where the peer's log ends now."""
-        peer = self._by_id.get(peer_id)
+        peer = self._peer(peer_id)
         if peer is None or not peer.snapshotting:
             return []
         peer.restart()
@@ -185,7 +184,7 @@ class Leadership:
         return min(learners, default=self._log.log_end)
 
     def peer_up(self, peer_id: int, now_ms: int) -> list[Effect]:
-        peer = self._by_id.get(peer_id)
+        peer = self._peer(peer_id)
         if peer is None:
             return []
         peer.up = True
@@ -193,7 +192,7 @@ class Leadership:
 
     def peer_down(self, peer_id: int) -> None:
         """The peer's node went down: when it is up again, it may be with another disk."""
-        peer = self._by_id.get(peer_id)
+        peer = self._peer(peer_id)
         if peer is None:
             return
         peer.up = False
@@ -204,7 +203,7 @@ class Leadership:
 
     def announce(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The peer's node came up, or the peer asks for votes: it does not know, or forgot, who leads."""
-        peer = self._by_id.get(peer_id)
+        peer = self._peer(peer_id)
         if peer is None:
             return []
         peer.restart()
@@ -223,7 +222,7 @@ class Leadership:
         """Why the learner that `change` promotes is not fit to be counted; None for the other changes."""
         if not isinstance(change, Promote):
             return None
-        peer = self._by_id[change.node_id]
+        peer = self._fed(change.node_id)
         if peer.suspect:
             return Refusal.SUSPECT
         # Beyond the entry that made it a learner: see "blank replicas" in `membership.py`.
@@ -241,36 +240,36 @@ class Leadership:
         machine = self._machine
         members = machine.members
         configuration = members.configuration
+        fed = {peer.node_id: peer for peer in self.peers}
         for node_id in configuration.members:
             if node_id == machine.node_id:
                 continue
-            peer = self._by_id.get(node_id)
+            peer = fed.get(node_id)
             if peer is None or peer.leaving_at:
                 # Also one that comes back: it starts from scratch.
-                peer = self._by_id[node_id] = Progress(node_id, node_id in machine.alive, True, self._log.log_end)
+                peer = fed[node_id] = Progress(node_id, node_id in machine.alive, True, self._log.log_end)
             peer.votes = node_id in configuration.voters
-        for peer in self._by_id.values():
+        for peer in fed.values():
             if peer.node_id not in configuration.members and not peer.leaving_at:
                 peer.votes = False
                 peer.leaving_at = members.end_offset
         self._quorum = members.quorum
-        self._let_go([peer for peer in self._by_id.values() if peer.leaving_at and not peer.up])
+        self.peers = tuple(fed.values())
+        self._let_go([peer for peer in self.peers if peer.leaving_at and not peer.up])
 
     def _let_go(self, gone: list[Progress]) -> None:
-        for peer in gone:
-            del self._by_id[peer.node_id]
-        self.peers = tuple(self._by_id.values())
-        self._counting = self._counted()
+        self.peers = tuple(peer for peer in self.peers if peer not in gone)
+        counted = self._counted()
+        self._counting = self.peers if counted == self.peers else counted
 
-    def _counted(self) -> list[Progress]:
+    def _counted(self) -> tuple[Progress, ...]:
         """Those whose matches count for a commit (R6): voters of the latest configuration in the log."""
-        return [peer for peer in self.peers if peer.votes]
+        return tuple(peer for peer in self.peers if peer.votes)
 
     def _settle(self, now_ms: int) -> list[Effect]:
         """The configuration in force is committed. Hand over, if this leader is not in it."""
         machine = self._machine
-        members = machine.members
-        members.settled = True
+        machine.members = members = machine.members.when_settled()
         effects: list[Effect] = [ConfigurationCommitted(members.configuration)]
         if members.is_voter:
             return effects
@@ -291,7 +290,7 @@ class Leadership:
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Hand leadership to `target`; without effect where that cannot be begun now."""
-        peer = self._by_id.get(target)
+        peer = self._peer(target)
         if peer is None or not peer.votes or self.transferee or not self.serving or not peer.up:
             return []
         self.transferee = target
@@ -304,7 +303,7 @@ class Leadership:
         """Tell the target, once, as soon as it holds everything and nobody waits for a commit any more."""
         machine = self._machine
         log_end = self._log.log_end
-        peer = self._by_id[self.transferee]
+        peer = self._fed(self.transferee)
         if self._transfer_told or machine.commit < log_end or peer.match < log_end:
             return []
         self._transfer_told = True
@@ -327,7 +326,9 @@ class Leadership:
         """Send what is due, and work out the next deadline."""
         machine = self._machine
         effects: list[Effect] = []
-        self._let_go([peer for peer in self.peers if peer.leaving_at and self._has_left(peer, now_ms)])
+        leaving = [peer for peer in self.peers if peer.leaving_at and self._has_left(peer, now_ms)]
+        if leaving:
+            self._let_go(leaving)
         deadlines = [self.quorum_until_ms] if self.quorum_until_ms else []
         if self.transferee:
             if self._transfer_until_ms <= now_ms:
@@ -376,6 +377,17 @@ class Leadership:
             machine.timer_ms = deadline_ms
 
     # --- plain work -----------------------------------------------------------------------------------------
+
+    def _peer(self, node_id: int) -> Progress | None:
+        for peer in self.peers:
+            if peer.node_id == node_id:
+                return peer
+        return None
+
+    def _fed(self, node_id: int) -> Progress:
+        peer = self._peer(node_id)
+        assert peer is not None, "a member that is not fed"
+        return peer
 
     def _may_reach(self, peer: Progress) -> bool:
         return peer.up and peer.may_send()

@@ -39,7 +39,7 @@ from storage_nodes.machines.raft.effects import (
 from storage_nodes.machines.raft.elections import UNARMED, Elections
 from storage_nodes.machines.raft.following import agrees, judge
 from storage_nodes.machines.raft.leadership import Leadership
-from storage_nodes.machines.raft.membership import Change, Membership, Refusal, changed, unfit
+from storage_nodes.machines.raft.membership import Change, Membership, Refusal, changed, node_set, unfit
 from storage_nodes.machines.raft.reasons import reason_of
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
@@ -76,7 +76,7 @@ class RaftMachine(Elections):
         assert commit <= log.log_end and log.last_epoch <= epoch, "hard state older than the log it governs"
         self.partition = partition
         self.node_id = node_id
-        self.members = Membership(node_id, boot, log.configurations, commit)
+        self.members = Membership.of(node_id, boot, log.configurations, commit)
         self.log = log
         self.role = Role.FOLLOWER
         self.epoch = epoch
@@ -95,8 +95,8 @@ class RaftMachine(Elections):
         self.commit = commit
         # Every voter has fsynced its log up to here; known to be true, not known to be all.
         self.replicated = 0
-        # Nodes that are up, members or not; the own one always is. Tuples, here and below: sets would weigh more.
-        self.alive: tuple[int, ...] = (node_id,)
+        # Nodes that are up, members or not; the own one always is.
+        self.alive = node_set((node_id,))
         self.timer_ms = UNARMED if self.members.may_stand() else 0
         self._random_ms = random_ms
         # Campaigns since a leader was last known, and who voted for this replica in the present one.
@@ -157,7 +157,7 @@ class RaftMachine(Elections):
         """It is known from elsewhere that the change which brought this replica is done. If it knows nothing of that it
         has lost its log: it is no blank learner, but a voter that may lack what it acknowledged (R12)."""
         if self.suspect:
-            self.members.lost_log = True
+            self.members = self.members.without_log()
 
     def refusal_of(self, change: Change) -> Refusal | None:
         """Why `change` cannot be begun now; None where `change_configuration` begins it, or it is so already."""
@@ -187,8 +187,7 @@ class RaftMachine(Elections):
         if self.log.configurations is self.members.history:
             return []
         before = self.members.end_offset, self.members.configuration
-        self.members.read(self.log.configurations, self.commit)
-        members = self.members
+        self.members = members = self.members.read(self.log.configurations, self.commit)
         if (members.end_offset, members.configuration) == before:
             return []
         lead = self._lead
@@ -204,8 +203,7 @@ class RaftMachine(Elections):
 
     def _settle(self, now_ms: int) -> list[Effect]:
         """Follower: the commit position reached the entry of the configuration in force."""
-        members = self.members
-        members.settled = True
+        self.members = members = self.members.when_settled()
         self._may_stand_changed(now_ms)
         return [ConfigurationCommitted(members.configuration)]
 
@@ -293,7 +291,7 @@ class RaftMachine(Elections):
         if peer in self.alive:
             return []
         had_quorum = self.quorum_up()
-        self.alive += (peer,)
+        self.alive = node_set((*self.alive, peer))
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)
@@ -310,7 +308,7 @@ class RaftMachine(Elections):
         """The peer's node went silent, or was replaced by another incarnation."""
         if peer not in self.alive or peer == self.node_id:
             return []
-        self.alive = tuple(node for node in self.alive if node != peer)
+        self.alive = node_set(tuple(node for node in self.alive if node != peer))
         lead = self._lead
         if lead is not None:
             lead.quorum_changed(now_ms)

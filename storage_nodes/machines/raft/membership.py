@@ -8,7 +8,8 @@ another way (the bug of 2015); while no other is under way; and promotes only a 
 **In force when appended.** The latest configuration in the log counts, at every replica, committed or not: for
 elections, for commits, for who is fed. If its entry is cut off, the one before it is in force again. The log keeps all
 configurations from the one in force at the commit position on (`LogPositions.configurations`); below the first there is
-the *boot* configuration, with which the replica was created.
+the *boot* configuration, with which the replica was created. A group that never changed logs none, so its replicas must
+all mean the same one, also one that is made again later, while a move is pending (seed 12001646 of the simulation).
 
 **Who has a say** (R14). What a replica takes from whom cannot rest on its own configuration, which may be behind:
 
@@ -46,10 +47,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from storage_nodes.limits import PARTITION_MEMBERS_MAX
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
+
+# Values that groups share.
+SHARED_MAX = 1_024
 
 
 class AddLearner(NamedTuple):
@@ -114,35 +119,65 @@ def unfit(configuration: Configuration, change: Change) -> Refusal | None:
     return None
 
 
+@lru_cache(SHARED_MAX)
+def node_set(nodes: tuple[int, ...]) -> tuple[int, ...]:
+    """Each once, in order. Thousands of groups share the few results there are; a set would weigh more."""
+    return tuple(sorted(set(nodes)))
+
+
 class Membership:
-    """The configuration in force at one replica, and what follows from it. Read anew whenever the log's changed."""
+    """The configuration in force at one replica, and what follows from it. Never changed: another one takes its place
+    whenever the log's configurations changed, and the thousands of groups that have that of their boot share a few.
+    """
 
     __slots__ = (
         "_boot", "_node_id", "before", "configuration", "end_offset", "history", "is_voter", "lost_log", "quorum",
         "settled", "voters",
     )  # fmt: skip
 
-    def __init__(self, node_id: int, boot: Configuration, history: Sequence[ConfigurationEntry], commit: int) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        boot: Configuration,
+        history: Sequence[ConfigurationEntry],
+        commit: int,
+        lost_log: bool = False,
+    ) -> None:
+        """Use `of`."""
         self._node_id = node_id
         self._boot = boot
         # Made as a learner and a voter since, whatever its log knows of that.
-        self.lost_log = False
-        # The one before the configuration in force: in force again if that one is cut off.
-        self.before = boot
-        self.configuration = boot
-        self.history: Sequence[ConfigurationEntry] = ()
-        self.read(history, commit)
-
-    def read(self, history: Sequence[ConfigurationEntry], commit: int) -> None:
-        """Take the latest configuration of the log, oldest first in `history`."""
+        self.lost_log = lost_log
         self.history = history
-        self.end_offset, self.configuration = history[-1] if history else (0, self._boot)
-        self.before = history[-2].configuration if len(history) > 1 else self._boot
+        self.end_offset, self.configuration = history[-1] if history else (0, boot)
+        # The one before the configuration in force: in force again if that one is cut off.
+        self.before = history[-2].configuration if len(history) > 1 else boot
         self.voters = self.configuration.voters
         self.is_voter = self._node_id in self.voters
         self.quorum = len(self.voters) // 2 + 1
         # Is its entry known to be committed? The boot configuration needs no entry.
         self.settled = self.end_offset <= commit
+
+    @staticmethod
+    def of(
+        node_id: int, boot: Configuration, history: Sequence[ConfigurationEntry], commit: int, lost_log: bool = False
+    ) -> Membership:
+        """By the latest configuration of the log, oldest first in `history`."""
+        if history or lost_log:
+            return Membership(node_id, boot, history, commit, lost_log)
+        return _of_boot(node_id, boot)
+
+    def read(self, history: Sequence[ConfigurationEntry], commit: int) -> Membership:
+        """The log's configurations are these now."""
+        return Membership.of(self._node_id, self._boot, history, commit, self.lost_log)
+
+    def when_settled(self) -> Membership:
+        """The entry of the configuration in force is committed."""
+        return self.read(self.history, self.end_offset)
+
+    def without_log(self) -> Membership:
+        """It was made a voter, and its log does not know of that."""
+        return Membership.of(self._node_id, self._boot, self.history, self.end_offset if self.settled else 0, True)
 
     def may_stand(self) -> bool:
         """May this replica campaign? One that is removed by an entry that may yet be cut off still may: it can be the
@@ -165,6 +200,11 @@ class Membership:
     def blank(self, epoch: int) -> bool:
         """Created as a learner, and nobody has led it in any epoch yet."""
         return epoch == 0 and not self.lost_log and self._node_id in self._boot.learners
+
+
+@lru_cache(SHARED_MAX)
+def _of_boot(node_id: int, boot: Configuration) -> Membership:
+    return Membership(node_id, boot, (), 0)
 
 
 class Grouped:

@@ -15,6 +15,9 @@ from __future__ import annotations
 from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX
 from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX
 
+# Of a follower to which nothing is on its way; nothing is ever put into it.
+_NOTHING: list[tuple[int, int]] = []
+
 
 class Progress:
     """Exists only while this node leads."""
@@ -45,7 +48,7 @@ class Progress:
         self.last_sent_ms = 0
         # The commit position that the follower's answers say it knows.
         self.told = 0
-        self.in_flight: list[tuple[int, int]] = []
+        self.in_flight = _NOTHING
         self.in_flight_bytes = 0
 
     def is_learner(self) -> bool:
@@ -61,7 +64,9 @@ class Progress:
         self.next = end_offset
         self.in_flight_bytes += size_bytes
         in_flight = self.in_flight
-        if len(in_flight) < APPENDS_TRACKED_MAX:
+        if not in_flight:
+            self.in_flight = [(end_offset, size_bytes)]
+        elif len(in_flight) < APPENDS_TRACKED_MAX:
             in_flight.append((end_offset, size_bytes))
         else:
             in_flight[-1] = (end_offset, in_flight[-1][1] + size_bytes)
@@ -72,6 +77,8 @@ class Progress:
         in_flight = self.in_flight
         while in_flight and in_flight[0][0] <= offset:
             self.in_flight_bytes -= in_flight.pop(0)[1]
+        if not in_flight:
+            self.in_flight = _NOTHING
 
     def probe_from(self, offset: int) -> None:
         """Forget what is on its way and find out again where the logs meet, from `offset` down."""
@@ -79,7 +86,7 @@ class Progress:
         self.snapshotting = False
         self.waiting = False
         self.next = offset
-        self.in_flight.clear()
+        self.in_flight = _NOTHING
         self.in_flight_bytes = 0
 
     def restart(self) -> None:

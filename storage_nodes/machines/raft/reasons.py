@@ -6,15 +6,12 @@ down, and what the time was.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from storage_nodes.machines.raft.effects import Loss, Role
 
 if TYPE_CHECKING:
     from storage_nodes.machines.raft.machine import RaftMachine
-
-VOTER_SETS_KNOWN_MAX = 1024
 
 _LOST = {
     Loss.STARTED: "no leader was known at the start",
@@ -26,12 +23,6 @@ _LOST = {
     Loss.NOT_HEARD: "{node} was not heard of",
     Loss.REMOVED: "{node} was removed from the group",
 }
-
-
-@lru_cache(VOTER_SETS_KNOWN_MAX)
-def named(votes: tuple[int, ...]) -> tuple[int, ...]:
-    """Who voted, each once, in order. Thousands of groups share the few results there are."""
-    return tuple(sorted(set(votes)))
 
 
 def listed(nodes: tuple[int, ...] | list[int]) -> str:

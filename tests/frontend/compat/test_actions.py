@@ -1,15 +1,23 @@
-"""Every action of botocore's model over both protocols: successes, errors, limits. `cases.py` says what is asked."""
+"""Every action of botocore's model over both protocols: successes, errors, limits.
+
+`cases.py` and `bounds.py` say what is asked of one action; what holds for every action, and what one call leaves for
+the next, stands here. `test_matrix.py` says that nothing is missing.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from frontend.limits.gcra import RateLimits, RateTree
-from tests.frontend.compat.cases import (
-    CASES,
-    LIMITS,
+from tests.frontend.compat.bounds import LIMITS
+from tests.frontend.compat.cases import CASES
+from tests.frontend.compat.control import ControlPlaneInMemory
+from tests.frontend.compat.documented import DEFAULTS, MEMBERS, OPERATIONS, asked_for
+from tests.frontend.compat.matrix import bound_of
+from tests.frontend.compat.scene import (
     MISSING,
     NOT_FOUND,
     POLICY,
@@ -19,19 +27,17 @@ from tests.frontend.compat.cases import (
     UNSUPPORTED,
     Case,
     Limit,
+    Params,
     Scene,
+    arn_of,
     url_of,
+    with_sources,
 )
-from tests.frontend.compat.control import ControlPlaneInMemory
-from tests.frontend.compat.document import NOT_APPLICABLE, QUERY_CODES, STANDARD
-from tests.frontend.compat.query_model import json_model
 from tests.frontend.compat.wire import PROTOCOLS, Answered, read_answer, speak
+from tests.support.covers import covers
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
-OPERATIONS: dict[str, Any] = json_model()["operations"]
 SERVED = list(OPERATIONS)
-MEMBERS = {name: json_model()["shapes"][one["input"]["shape"]] for name, one in OPERATIONS.items()}
-WITH_QUEUE = [name for name in SERVED if "QueueUrl" in MEMBERS[name]["members"]]
 GOOD = {case.action: case for case in reversed(CASES) if not case.code}
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -74,21 +80,27 @@ async def test_call_ends_as_the_api_says(scene: Scene, protocol: str, case: Case
     answered = await ask(scene, protocol, case)
     assert (answered.status, answered.code) == ((case.status, case.code) if case.code else (200, "")), answered
     assert case.code or case.check(answered.result), answered.result
+    assert [one["Code"] for one in answered.result.get("Failed", ())] == [case.entry_code] * bool(case.entry_code)
 
 
 @both
 @pytest.mark.parametrize("limit", LIMITS, ids=[f"{limit.action}: {limit.what}" for limit in LIMITS])
-async def test_limit_holds_to_the_unit(scene: Scene, protocol: str, limit: Limit) -> None:
-    asked = {limit.low: "", limit.high: "", limit.high - 1: "", limit.low + 1: "", limit.high + 1: limit.code}
+async def test_limit_holds_to_the_unit(protocol: str, limit: Limit) -> None:
+    bound = bound_of(limit)
+    ends = (bound.low, bound.low + 1, bound.high - 1, bound.high)
+    asked = {size: "" for size in ends if bound.low <= size <= bound.high} | {bound.high + 1: limit.code}
     if limit.has_below:
-        asked[limit.low - 1] = limit.below or limit.code
+        asked[bound.low - 1] = limit.below or limit.code
     for size, code in asked.items():
         fresh = await set_scene(Installation())
         limit.before(fresh)
         answered = await speak(fresh.front, protocol, limit.action, limit.params(fresh, size))
+        failed = [one["Code"] for one in answered.result.get("Failed", ())]
+        if limit.in_entry:
+            assert (answered.status, failed) == (200, [code] * bool(code)), (size, answered)
+            continue
         status = 200 if not code else limit.status if code == limit.code else 400
-        assert (answered.status, answered.code) == (status, code), (size, answered)
-        assert not answered.result.get("Failed"), (size, answered)
+        assert (answered.status, answered.code, failed) == (status, code, []), (size, answered)
 
 
 # --- what holds for every action ---
@@ -103,21 +115,40 @@ async def test_required_parameter_must_be_there(scene: Scene, protocol: str, act
         assert (answered.status, answered.code) == (400, expected), (name, answered)
 
 
+def address(action: str, account_id: str, name: str) -> Params:
+    """The members that name a queue."""
+    if "QueueUrl" in MEMBERS[action]["members"]:
+        return {"QueueUrl": url_of(name, account_id)}
+    return {"QueueName": name, "QueueOwnerAWSAccountId": account_id}
+
+
 @both
-@pytest.mark.parametrize("action", WITH_QUEUE)
+@pytest.mark.parametrize("action", asked_for("QueueDoesNotExist"))
+@covers("*", error="QueueDoesNotExist")
 async def test_queue_must_be_mine_and_there(scene: Scene, protocol: str, action: str) -> None:
-    foreign = (url_of("secret", OTHER_ACCOUNT), url_of("orders", OTHER_ACCOUNT), url_of("line.fifo", OTHER_ACCOUNT))
-    for url in (url_of("unknown"), url_of("unknown.fifo"), *foreign):
-        answered = await ask(scene, protocol, GOOD[action], QueueUrl=url)
-        assert (answered.status, answered.code) == (400, NOT_FOUND), (url, answered)
+    mine, foreign = ("unknown", "unknown.fifo"), ("secret", "orders", "line.fifo")
+    for account_id, name in [*((ACCOUNT, name) for name in mine), *((OTHER_ACCOUNT, name) for name in foreign)]:
+        answered = await ask(scene, protocol, GOOD[action], **address(action, account_id, name))
+        assert (answered.status, answered.code) == (400, NOT_FOUND), (account_id, name, answered)
         assert answered.message.endswith("for this wsdl version." if protocol == "query" else "does not exist.")
-    for url in ("orders", f"http://{HOST}/{ACCOUNT}/", f"ftp://{HOST}/{ACCOUNT}/orders", "http://" + "x" * 1000):
-        answered = await ask(scene, protocol, GOOD[action], QueueUrl=url)
-        assert (answered.status, answered.code) == (400, "InvalidAddress"), (url, answered)
 
 
 @both
-@pytest.mark.parametrize("action", SERVED)
+@pytest.mark.parametrize("action", asked_for("InvalidAddress"))
+@covers("*", error="InvalidAddress")
+async def test_address_must_be_one(scene: Scene, protocol: str, action: str) -> None:
+    wrong: list[Params] = [address(action, account_id, "orders") for account_id in ("1", "me", ACCOUNT + "0")]
+    if action != "GetQueueUrl":
+        urls = ("orders", f"http://{HOST}/{ACCOUNT}/", f"ftp://{HOST}/{ACCOUNT}/orders", "http://" + "x" * 1000)
+        wrong += [{"QueueUrl": url} for url in urls]
+    for members in wrong:
+        answered = await ask(scene, protocol, GOOD[action], **members)
+        assert (answered.status, answered.code) == (400, "InvalidAddress"), (members, answered)
+
+
+@both
+@pytest.mark.parametrize("action", asked_for("RequestThrottled"))
+@covers("*", error="RequestThrottled")
 async def test_rate_over_the_limit_is_throttled(protocol: str, action: str) -> None:
     scene = await set_scene(Installation(rates=(rates := RateTree(RateLimits(1e-3, 1.0, 1.0, 7_500.0)))))
     assert rates.admit((ACCOUNT,), scene.front.clock.now_s) == 0.0  # the seventh and last: six made the scene
@@ -133,34 +164,66 @@ async def test_signature_must_be_right(scene: Scene, protocol: str, action: str)
     stranger = scene.front.key._replace(secret_access_key=scene.front.other_key.secret_access_key)
     answered = await speak(scene.front, protocol, action, {}, stranger)
     assert (answered.status, answered.code) == (403, "SignatureDoesNotMatch")
-    headers = {"host": HOST, "content-type": "application/x-www-form-urlencoded"}
-    if protocol == "json":
-        headers |= {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"AmazonSQS.{action}"}
-    reply = await scene.front.call("POST", "/", headers, f"Action={action}".encode())
-    unsigned = read_answer(protocol, action, reply)
+    unsigned = await by_hand(scene, protocol, action)
     assert (unsigned.status, unsigned.code) == (403, "MissingAuthenticationToken")
     assert len(scene.front.control_calls) == calls
 
 
-@pytest.mark.parametrize("action", OPERATIONS)
-def test_every_error_of_the_model_is_caused_or_cannot_be(action: str) -> None:
-    caused = {case.code for case in CASES if case.action == action} | {
-        code for limit in LIMITS if limit.action == action for code in (limit.code, limit.below)
-    }
-    for error in OPERATIONS[action]["errors"]:
-        name = error["shape"]
-        excused = name in STANDARD or name in NOT_APPLICABLE
-        assert excused or QUERY_CODES.get(name, name) in caused, f"{action} is never seen to end in {name}"
-    assert action in GOOD
+@both
+@pytest.mark.parametrize("action", asked_for("InvalidSecurity"))
+@covers("*", error="InvalidSecurity")
+async def test_signature_of_another_kind_is_refused(scene: Scene, protocol: str, action: str) -> None:
+    calls = len(scene.front.control_calls)
+    key = scene.front.key
+    second = f"AWSAccessKeyId={key.access_key_id}&SignatureVersion=2&SignatureMethod=HmacSHA256&Signature=eA%3D%3D"
+    asked = [await by_hand(scene, protocol, action, path=f"/?{second}")]
+    kinds = (f"AWS {key.access_key_id}:eA==", f"Bearer {key.bearer_token}", "Basic eDp5", "AWS4-ECDSA-P256-SHA256 x")
+    asked += [await by_hand(scene, protocol, action, authorization=kind) for kind in kinds]
+    assert {(one.status, one.code) for one in asked} == {(400, "InvalidSecurity")}
+    assert len(scene.front.control_calls) == calls
+
+
+async def by_hand(scene: Scene, protocol: str, action: str, path: str = "/", **headers: str) -> Answered:
+    """Not signed by the oracle."""
+    headers |= {"host": HOST, "content-type": "application/x-www-form-urlencoded"}
+    if protocol == "json":
+        headers |= {"content-type": "application/x-amz-json-1.0", "x-amz-target": f"AmazonSQS.{action}"}
+    reply = await scene.front.call("POST", path, headers, f"Action={action}&Version=2012-11-05".encode())
+    return read_answer(protocol, action, reply)
 
 
 def test_nothing_but_attribute_lists_is_unsupported() -> None:
-    assert {(case.action, case.what) for case in CASES if case.code == UNSUPPORTED} == {
-        ("SendMessage", "attribute list")
-    }
+    found = {(case.action, case.what) for case in CASES if UNSUPPORTED in (case.code, case.entry_code)}
+    assert found == {("SendMessage", "attribute list"), ("SendMessageBatch", "attribute list")}
 
 
 # --- what one call leaves for the next ---
+
+
+@both
+async def test_defaults_are_as_documented(scene: Scene, protocol: str) -> None:
+    given = {
+        "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn_of("dead")}),
+        "RedriveAllowPolicy": "{}",
+        "KmsMasterKeyId": "alias/mine",
+    }
+    await speak(scene.front, protocol, "CreateQueue", {"QueueName": "new", "Attributes": given})
+    asked = {"QueueUrl": url_of("new"), "AttributeNames": ["All"]}
+    attributes = (await speak(scene.front, protocol, "GetQueueAttributes", asked)).result["Attributes"]
+    shown = {**attributes, **json.loads(attributes["RedrivePolicy"]), **json.loads(attributes["RedriveAllowPolicy"])}
+    for (action, what), value in DEFAULTS.items():
+        assert action != "CreateQueue" or str(shown[what]) == value, what
+    with_sources(scene)
+    for _ in range(2):
+        started = await speak(scene.front, protocol, "StartMessageMoveTask", {"SourceArn": arn_of("dead")})
+        scene.control.tasks[started.result["TaskHandle"]]["Status"] = "COMPLETED"
+    for action, members, list_name in (
+        ("ReceiveMessage", {"QueueUrl": scene.url}, "Messages"),
+        ("ListMessageMoveTasks", {"SourceArn": arn_of("dead")}, "Results"),
+    ):
+        ((value,),) = ([value] for (of, _), value in DEFAULTS.items() if of == action)
+        found = (await speak(scene.front, protocol, action, members)).result[list_name]
+        assert len(found) == int(value), action
 
 
 @both

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.frontend.compat.cases import GRANTABLE, POLICY, REDRIVE, arn_of, url_of
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.frontend.compat.query_model import json_model
+from tests.frontend.compat.scene import GRANTABLE, POLICY, REDRIVE, arn_of, url_of
 from tests.frontend.compat.wire import FORM, form_fields, speak
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, Installation, Reply, sign
 

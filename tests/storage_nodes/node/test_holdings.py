@@ -26,6 +26,7 @@ from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.replica import PartitionMeta, shared_meta
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit
@@ -113,6 +114,23 @@ def test_replica_that_comes_by_a_move_is_a_learner(node: FakeNode) -> None:
     meta = node.meta()
     assert meta.learner and meta.replicas == (4, 2, 3) and meta.move == 2
     assert node.log.partitions[1].suspect, "its vote counts only once it has what its group committed"
+
+
+@pytest.mark.parametrize("node_id", [1, 4], ids=["voter", "target"])
+def test_replica_made_again_in_mid_move_by_a_node_that_lost_its_log_votes_with_those_the_group_was_made_of(
+    node_id: int,
+) -> None:
+    """The group may never log a configuration: one that counts the target among its voters is a change by itself."""
+    node = FakeNode(FaultyDisk(random.Random(1)), node_id)
+    for command in [*CREATED, BeginMove(1, 2, 4)]:
+        node.cluster.machine.apply(encode_command(command))
+    node.cluster.log.suspect = True
+    node.holdings.replaced()
+    others = tuple(voter for voter in (1, 2, 3) if voter != node_id)
+    boot = node.meta().boot(node_id)
+    assert boot == (Configuration((1, 2, 3)) if node_id == 1 else Configuration(others, (4,)))
+    assert not node.meta().learner, "it may have been a voter, whose leader does not call it a learner"
+    assert node.log.partitions[1].suspect
 
 
 def test_move_that_was_undone_takes_the_learner_away_again(node: FakeNode) -> None:

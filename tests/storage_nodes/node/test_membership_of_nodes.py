@@ -17,7 +17,7 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.limits import KIB
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.node_log import NodeLog
-from storage_nodes.machines.cluster.commands import PartitionCreated
+from storage_nodes.machines.cluster.commands import Move, MoveBegun, PartitionCreated
 from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.node import StorageNode
@@ -347,6 +347,11 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         node.holdings.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
         held = node.log.partitions[nodes.partition]
         assert held.suspect and node.replicas[nodes.partition].raft.suspect
+        coming = msgspec.structs.replace(plan, partition=99, replicas=(1, 2, 3), move=Move(1, 3, 4))
+        node.holdings.changed(MoveBegun(coming))
+        raft = node.replicas[99].raft
+        assert raft.configuration == Configuration((1, 2, 3), (4,)) and raft.suspect
+        assert not raft.members.blank(raft.epoch), "it may have been promoted before it lost its log"
         node.log._commit()
         node.log.close()
 

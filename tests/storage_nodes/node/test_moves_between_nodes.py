@@ -227,7 +227,12 @@ def test_replica_moved_away_and_back_is_the_same_after_a_restart_of_all(cluster:
             cluster.kill(node_id)
         cluster.start_all()
         await traffic.check()
-        assert (await info_of(client, before.partition)).replicas == before.replicas
+
+        async def as_before() -> bool:
+            known = (await client.describe([before.partition])).partitions  # none where the log is being folded again
+            return [info.replicas for info in known] == [before.replicas]
+
+        await until(as_before, "the replicas are not where they were")
         await client.close()
 
     run(scenario())
@@ -248,7 +253,12 @@ def test_cancelled_move_leaves_the_group_as_it_was(cluster: StorageCluster) -> N
 
         held = await held_by(client, target) - 1
         await until(resting, "the move is not undone")
-        assert (await info_of(client, before.partition)).replicas == before.replicas
+
+        async def as_before() -> bool:
+            known = (await client.describe([before.partition])).partitions  # none where the log is being folded again
+            return [info.replicas for info in known] == [before.replicas]
+
+        await until(as_before, "the replicas are not where they were")
         await client.close()
 
     run(scenario())

@@ -52,6 +52,7 @@ class Leader:
         self.log.create(PARTITION, PartitionKind.QUEUE, "")
         fill_until_flush_due(self.log, PARTITION)
         self.sent: list[SnapshotChunk] = []
+        self.sent_to: list[tuple[int, SnapshotChunk]] = []
         self.timers: list[Timer] = []
         self.reads: list[tuple[Read, Done]] = []
         self.ended: list[int] = []
@@ -62,7 +63,7 @@ class Leader:
             node_id=LEADER,
             loop=loop,
             feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
-            send=lambda peer, chunk: self.sent.append(chunk),
+            send=self._send,
         )
 
     def flush(self) -> None:
@@ -71,7 +72,7 @@ class Leader:
 
     def begin(self) -> None:
         self.sent.clear()
-        self.snapshots.send(self._replica(), SendSnapshot(FOLLOWER, EPOCH))
+        self.snapshots.send(self.replica(), SendSnapshot(FOLLOWER, EPOCH))
         self.turn()
 
     def turn(self) -> None:
@@ -82,13 +83,17 @@ class Leader:
                 call()
             self.reads_end()
 
-    def _replica(self) -> Any:
+    def replica(self, partition: int = PARTITION) -> Any:
         log = self.log.partitions[PARTITION]
         return SimpleNamespace(
-            partition=PARTITION, host=self._host, log=log, closed=False, raft=SimpleNamespace(epoch=EPOCH),
+            partition=partition, host=self._host, log=log, closed=False, raft=SimpleNamespace(epoch=EPOCH),
             meta=PartitionMeta("t", (LEADER, FOLLOWER)), snapshot_ended=self.ended.append,
             flush_facts=lambda: FlushFacts(log.log_end, b"state", log.log_end, log.log_end, holds_something),
         )  # fmt: skip
+
+    def _send(self, peer: int, chunk: SnapshotChunk) -> None:
+        self.sent.append(chunk)
+        self.sent_to.append((peer, chunk))
 
     def _call_later(self, _delay_s: float, call: Callable[[], None]) -> Timer:
         self.timers.append(Timer(call))
@@ -183,6 +188,26 @@ def test_snapshot_that_nobody_answers_is_given_up() -> None:
         leader.timers_ring()
     assert [chunk.number for chunk in leader.sent] == [0] * (SNAPSHOT_RESENDS_MAX + 1)
     assert leader.ended == [FOLLOWER]
+
+
+def test_snapshots_for_a_node_that_went_down_make_room_for_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be back without the replica, and answer none of them."""
+    monkeypatch.setattr(snapshots_module, "SNAPSHOTS_SENDING_MAX", 1)
+    leader = Leader()
+    leader.begin()
+    leader.snapshots.send(leader.replica(PARTITION + 1), SendSnapshot(FOLLOWER, EPOCH))
+    leader.snapshots.send(leader.replica(PARTITION), SendSnapshot(FOLLOWER + 1, EPOCH))
+    leader.turn()
+    assert [to for to, _ in leader.sent_to] == [FOLLOWER]
+    leader.snapshots.peer_down(FOLLOWER)
+    leader.turn()
+    assert [(to, chunk.partition) for to, chunk in leader.sent_to[1:]] == [(FOLLOWER + 1, PARTITION)]
+    leader.snapshots.peer_down(FOLLOWER + 1)
+    leader.turn()
+    leader.timers_ring()
+    assert len(leader.sent) == 2, "nothing is sent again, nor the one that waited"
+    leader.begin()
+    assert len(leader.sent_to) == 3, "asked for anew, it is sent anew"
 
 
 @pytest.fixture

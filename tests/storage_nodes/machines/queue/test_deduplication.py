@@ -9,6 +9,7 @@ from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
+from tests.support.covers import covers
 
 WINDOW_MS = 300_000
 
@@ -23,11 +24,15 @@ def partition(request: pytest.FixtureRequest) -> Partition:
 
 
 @pytest.mark.parametrize(
-    ("share", "is_duplicate"), [(0.0, True), (0.5, True), (0.99, True), (1.0, False), (1.01, False)]
+    ("after_ms", "is_duplicate"),
+    [(0, True), (150_000, True), (WINDOW_MS - 1, True), (WINDOW_MS, False), (WINDOW_MS + 1, False)],
 )
-def test_id_sent_again_within_the_window_is_one_message(partition: Partition, share: float, is_duplicate: bool) -> None:
+@covers("SendMessage", limit="FIFO, seconds that an id is remembered")
+def test_id_sent_again_within_the_window_is_one_message(
+    partition: Partition, after_ms: int, is_duplicate: bool
+) -> None:
     first = send_id(partition)
-    partition.now_ms += int(WINDOW_MS * share)
+    partition.now_ms += after_ms
     second = send_id(partition)
     assert partition.duplicates == ({second: first} if is_duplicate else {})
     partition.acquire("a")

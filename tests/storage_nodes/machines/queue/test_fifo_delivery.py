@@ -9,6 +9,7 @@ from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import VISIBILITY_MS, Partition, offsets_of, receipts_of
+from tests.support.covers import covers
 
 
 @pytest.fixture
@@ -211,18 +212,21 @@ def test_attempt_of_which_a_visibility_change_is_on_its_way_is_not_renewed(parti
     assert [pick.delivery for pick in take(partition, "three")] == [2]
 
 
-def test_attempt_is_forgotten_after_five_minutes(partition: Partition) -> None:
+@pytest.mark.parametrize(("after_ms", "is_known"), [(-1, True), (0, False), (1, False)])
+@covers("ReceiveMessage", limit="FIFO, seconds that an attempt is remembered")
+def test_attempt_is_forgotten_after_five_minutes(partition: Partition, after_ms: int, is_known: bool) -> None:
     send(partition, "a")
     partition.acquire("one", visibility_ms=2 * ATTEMPT_MS_MAX, attempt=b"try")
     partition.commit()
-    partition.pass_ms(ATTEMPT_MS_MAX)
+    partition.pass_ms(ATTEMPT_MS_MAX + after_ms)
     partition.acquire("two", attempt=b"try")
     partition.commit()
-    assert partition.delivered["two"] == []
+    assert partition.delivered["two"] == (partition.delivered["one"] if is_known else [])
     send(partition, "b")
     partition.acquire("three", attempt=b"next")
     partition.commit()
-    assert list(partition.leader.state.attempts) == [b"next"]  # type: ignore[attr-defined]
+    remembered = [b"try"] * is_known + [b"next"]
+    assert list(partition.leader.state.attempts) == remembered  # type: ignore[attr-defined]
 
 
 def test_attempts_beyond_the_limit_are_forgotten_oldest_first(
@@ -351,3 +355,59 @@ def test_statistics_count_groups_and_locks(partition: Partition) -> None:
     stats = partition.leader.stats(partition.now_ms)
     assert (stats.waiting, stats.in_flight, stats.groups, stats.locked_groups) == (2, 3, 3, 2)
     assert stats.oldest_sent_ms == partition.now_ms - 5
+
+
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("groups", "fifo_leader"):
+        monkeypatch.setattr(f"storage_nodes.machines.queue.{module}.FIFO_READ_AHEAD_MESSAGES_MAX", 2)
+
+
+def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_had_no_room_for_them(
+    partition: Partition, room_for_two: None
+) -> None:
+    """The fold's cursor passes them as they come: nothing is read from the log, or they would be read as fresh."""
+    (first,) = send(partition, "z")
+    take(partition, "desk")
+    delayed = send(partition, "abc", delay_ms=1_000)
+    assert partition.leader.state.fresh_count == 0
+    partition.pass_ms(1_000)
+    assert offsets_of(take(partition, "due")) == delayed
+    partition.delete("d", [(first, 1)])
+    partition.commit()
+    partition.check()
+
+
+def test_delayed_message_beyond_the_window_that_the_cursor_passed_is_not_read_as_fresh_too(
+    partition: Partition, room_for_two: None
+) -> None:
+    """It would stand twice in its group, and neither be handed out nor let what is behind it pass."""
+    partition.holds_fetches = True
+    send(partition, "xy")
+    delayed = send(partition, "a", delay_ms=1_000)
+    b, behind = send(partition, "ba")
+    take(partition, "front", 2)
+    partition.holds_fetches = False
+    partition.run_fetches()
+    assert offsets_of(take(partition, "early")) == [b]
+    partition.pass_ms(1_000)
+    assert offsets_of(take(partition, "due")) == [*delayed, behind]
+    partition.check()
+
+
+def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_is_gone_before_it_was_read(
+    partition: Partition, room_for_two: None
+) -> None:
+    front = send(partition, "xy")
+    partition.holds_fetches = True
+    delayed = send(partition, "a", delay_ms=1_000)
+    partition.acquire("front")
+    partition.pass_ms(1_000)
+    assert partition.acquire("waits", wait_ms=10_000) is None
+    partition.commit()
+    assert offsets_of(partition.delivered["front"]) == front
+    partition.commit()
+    partition.holds_fetches = False
+    partition.run_fetches()
+    partition.commit()
+    assert offsets_of(partition.delivered["waits"]) == delayed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import (
+    IN_FLIGHT_MESSAGES_MAX,
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
@@ -18,6 +19,7 @@ from tests.storage_nodes.machines.queue.partition import (
     offsets_of,
     receipts_of,
 )
+from tests.support.covers import covers
 
 OK = ErrorCode.OK
 
@@ -99,6 +101,25 @@ def test_in_flight_limit_refuses_short_poll_and_parks_long_poll() -> None:
     assert "long" not in partition.delivered, "the delete is not committed"
     partition.commit()
     assert len(partition.delivered["long"]) == 1
+
+
+@covers("ReceiveMessage", limit="messages in flight")
+def test_in_flight_limit_is_that_of_sqs(partition: Partition) -> None:
+    assert IN_FLIGHT_MESSAGES_MAX == 120_000
+    for turn in range(IN_FLIGHT_MESSAGES_MAX // 1_000):
+        partition.send(1_000)
+        wanted = 1_000 - (turn == 0)
+        assert len(offsets_of(partition.acquire(turn, wanted))) == wanted
+        partition.commit()
+    partition.send(2)
+    assert partition.counts() == (3, IN_FLIGHT_MESSAGES_MAX - 1, 0)
+    last = partition.acquire("at")
+    assert len(offsets_of(last)) == 1
+    assert partition.acquire("above") is None and partition.refused["above"].code == ErrorCode.OVER_LIMIT
+    partition.commit()
+    partition.delete("d", receipts_of(last))
+    partition.commit()
+    assert len(offsets_of(partition.acquire("again"))) == 1
 
 
 # --- waiting ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.storage_nodes.machines.queue.partition import (
     offsets_of,
     receipts_of,
 )
+from tests.support.covers import covers
 
 OK = ErrorCode.OK
 
@@ -46,6 +48,7 @@ def test_purge_takes_waiting_in_flight_and_delayed_below_its_position(partition:
     partition.check()
 
 
+@covers("PurgeQueue", limit="seconds between two")
 def test_purge_within_the_interval_is_refused_by_the_fold(partition: Partition) -> None:
     partition.purge("p")
     partition.purge("q")
@@ -60,6 +63,10 @@ def test_purge_within_the_interval_is_refused_by_the_fold(partition: Partition) 
     partition.purge("s")
     partition.commit()
     assert partition.answers["s"] == (OK, 0)
+    partition.now_ms += PURGE_INTERVAL_MS + 1
+    partition.purge("t")
+    partition.commit()
+    assert partition.answers["t"] == (OK, 0)
 
 
 def test_retention_drops_waiting_in_flight_and_delayed_messages() -> None:
@@ -310,15 +317,73 @@ def test_drained_queue_remembers_nothing(partition: Partition) -> None:
         partition.commit()
     state = partition.leader.state
     assert not state.live and not state.deleted_ahead and state.cursor == state.log_end
-    assert len(partition.leader.checkpoint()) < 96
+    assert len(partition.leader.checkpoint()) < 80
     assert partition.leader._leader is None, "the leader's side goes with the last message"
 
 
-def test_idle_machine_is_small() -> None:
-    machine = QueueMachine()
-    machine.lead(NOW_MS)
-    parts = [machine, machine.state, machine.state.live, *machine.state.live]
-    assert sum(sys.getsizeof(part) for part in parts) < 1_000 and machine._leader is None
+def bytes_each(make: Callable[[], QueueMachine], count: int = 100) -> float:
+    """What a machine takes, beside what they share."""
+    make()
+    tracemalloc.start()
+    try:
+        machines = [make() for _ in range(count)]
+        return tracemalloc.get_traced_memory()[0] / len(machines)
+    finally:
+        tracemalloc.stop()
+
+
+def test_idle_machine_is_small_when_new_and_when_restored(partition: Partition) -> None:
+    """20,000 queues a node."""
+    partition.send(300)
+    partition.delete("d", receipts_of(partition.acquire("a", 300)))
+    partition.commit()
+    blob = partition.leader.checkpoint()
+
+    def new() -> QueueMachine:
+        machine = QueueMachine()
+        machine.lead(NOW_MS)
+        assert machine._leader is None
+        return machine
+
+    def restored() -> QueueMachine:
+        machine = QueueMachine()
+        machine.restore(blob)
+        return machine
+
+    assert bytes_each(new) < 300 and bytes_each(restored) < 500
+
+
+def test_machine_at_rest_lets_go_of_what_is_empty_and_of_nothing_else(partition: Partition) -> None:
+    """A follower has no desk whose end says that all is done."""
+    partition.send(3)
+    picks = partition.acquire("a", 3)
+    partition.commit()
+    follower = partition.follower
+    follower.rest()
+    assert len(follower.state.live) == 3, "what is leased is not forgotten"
+    partition.delete("d", receipts_of(picks))
+    partition.commit()
+    before = follower.checkpoint()
+    follower.rest()
+    assert follower.state.live is QueueMachine().state.live and follower.checkpoint() == before
+    partition.send(1)
+    partition.acquire("b", 1)
+    partition.commit()
+    assert len(follower.state.live) == 1 and not QueueMachine().state.live
+    partition.check()
+
+
+def test_what_idle_machines_share_takes_nothing_in() -> None:
+    state = QueueMachine().state
+    for put in (
+        lambda: state.live.update({1: (1, 1, 1, 1)}),
+        lambda: state.keys.__setitem__(1, (b"g", b"")),
+        lambda: state.deleted_ahead.add(1, 2),
+        lambda: state.scheduled.add(1, 2),
+        lambda: state.dedup.begin(1, 2),
+    ):
+        with pytest.raises(AssertionError):
+            put()
 
 
 def test_checkpoint_of_messages_acquired_together_is_compact(partition: Partition) -> None:

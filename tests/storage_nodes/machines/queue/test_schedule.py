@@ -253,7 +253,8 @@ def test_purge_of_a_slice_that_is_being_read_starts_no_second_one() -> None:
     partition.leader.release_begun([], partition.now_ms)  # all of it is gone
     partition.releases.clear()
     partition.pass_ms(RELEASE_PAUSE_MS)
-    assert [release.messages for release in partition.releases] == [partition.leader.scheduled_page((0, -1), 10, 1 << 62)]
+    due = partition.leader.scheduled_page((0, -1), 10, 1 << 62)
+    assert [release.messages for release in partition.releases] == [due]
 
 
 @pytest.mark.parametrize("fifo", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, HEADER_TAG, encode_body
+from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, HEADER_TAG, decode_body, encode_body, origin_offset
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of, receipts_of
 
 RED, BLUE, NONE = (b"", b"red"), (b"", b"blue"), (b"", b"")
@@ -206,4 +206,29 @@ def test_scheduled_message_wakes_its_tag_when_it_is_released(partition: Partitio
     partition.commit()
     (pick,) = partition.delivered["red"]
     assert partition.leader.state.keys == {pick.offset: (b"g", b"red")}
+    partition.check()
+
+
+def test_scheduled_message_that_came_while_nothing_waited_and_the_view_had_no_room_comes_when_it_is_due_and_once(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fold's cursor passes it as it comes; read from the log later it would look like one that waits."""
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_SHELVES_MAX", 2)
+    partition.send_tagged(RED, BLUE)
+    partition.acquire("first", visibility_ms=1_000)
+    partition.commit()
+    partition.pass_ms(1_000)
+    partition.acquire("nobody", tags=(b"green",))
+    assert partition.counts() == (2, 0, 0), "both may be received again: as many tags as the view has room for"
+    early = partition.schedule(b"+5000")
+    plain = partition.send()
+    received = []
+    for number in range(2):
+        received += offsets_of(partition.acquire(number, visibility_ms=60_000))
+        partition.commit()
+    assert early[0] not in received and plain[0] in received
+    partition.pass_ms(5_000)
+    [due] = offsets_of(partition.acquire("due", visibility_ms=60_000))
+    assert origin_offset(decode_body(partition.body(due)).headers, due) == early[0]
+    partition.commit()
     partition.check()

@@ -253,21 +253,21 @@ def keeps_a_configuration_that_was_cut_off(patch: Patch) -> None:
     """R15: in force when appended, and undone when its entry is."""
     real = Membership.read
 
-    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> None:
-        if len(history) >= len(self.history):
-            real(self, history, commit)
+    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> Membership:
+        return real(self, history, commit) if len(history) >= len(self.history) else self
 
     patch.setattr(Membership, "read", read)
 
 
 def waits_for_the_commit_of_a_configuration(patch: Patch) -> None:
     """R6: a configuration counts from its entry on, not from its commit."""
-    real = Membership.read
 
-    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> None:
-        real(self, [entry for entry in history if entry.end_offset <= commit], commit)
-        self.history = history
-        self.settled = not history or history[-1].end_offset <= commit
+    def read(self: Membership, history: Sequence[ConfigurationEntry], commit: int) -> Membership:
+        known = [entry for entry in history if entry.end_offset <= commit]
+        members = Membership(self._node_id, self._boot, known, commit, self.lost_log)
+        members.history = history
+        members.settled = not history or history[-1].end_offset <= commit
+        return members
 
     patch.setattr(Membership, "read", read)
 
