@@ -152,6 +152,11 @@ class BodyReader:
         self._closed = False
         self.was_asked = True
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is kept and nobody waits: another reader would do as well."""
+        return not (self.bytes_held or self._waiting)
+
     def clear(self) -> None:
         """Keep nothing, for now."""
         self._cache.gone(self, self.bytes_held)

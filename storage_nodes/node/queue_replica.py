@@ -311,6 +311,8 @@ class QueueReplica(Replica):
     def flush_facts(self) -> FlushFacts:
         if self._appends is not None and self._appends.is_idle:
             self._appends = None
+        if self._body_reader is not None and self._body_reader.is_idle:
+            self._body_reader = None
         self.machine.rest()
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import build_batch, read_header
 from storage_nodes.node.bodies import BodyCache, BodyReader, read_scattered
+from storage_nodes.node.queue_replica import QueueReplica
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, all_live, commit, facts_of, flush
 
@@ -255,6 +257,31 @@ def test_queue_that_nobody_receives_from_keeps_nothing(rig: Rig) -> None:
     rig.cache.drop_idle()
     rig.cache.drop_idle()
     assert rig.cache.bytes_held == 0
+
+
+def test_reader_is_idle_when_it_keeps_nothing_and_nobody_waits(rig: Rig) -> None:
+    reader = rig.reader()
+    assert reader.is_idle
+    reader.read_later([0], lambda _: None)
+    assert not reader.is_idle
+    rig.disk_turn()
+    assert not reader.is_idle
+    reader.clear()
+    assert reader.is_idle
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_flush_lets_go_of_a_reader_that_is_idle(rig: Rig, is_idle: bool) -> None:
+    reader = rig.reader()
+    if not is_idle:
+        rig.take(reader, [0])
+    machine = SimpleNamespace(rest=lambda: None, checkpoint=lambda: b"", is_live=None)
+    replica: Any = SimpleNamespace(
+        _appends=None, _body_reader=reader, machine=machine, raft=SimpleNamespace(commit=0), applied=0,
+        disposable_end=lambda: 0,
+    )  # fmt: skip
+    QueueReplica.flush_facts(replica)
+    assert (replica._body_reader is None) is is_idle
 
 
 def test_fifo_reader_keeps_several_batches_parsed(rig: Rig) -> None:
