@@ -137,6 +137,8 @@ DELAY_MS_MAX = 900_000
 SCHEDULE_MS_MAX = 366 * 24 * 3_600_000
 SCHEDULED_MESSAGES_MAX = 4_000_000
 SCHEDULED_MESSAGE_BYTES = 32
+# Scheduled messages leave in an order of their own, so each is read alone, with the batch it is in.
+SCHEDULED_BATCH_BYTES_MAX = 32 * KIB
 SCHEDULE_CHANGES_PER_CALL_MAX = 100
 SCHEDULE_PAGE_MESSAGES_MAX = 500
 RELEASES_AT_ONCE_MAX = 1_000
@@ -212,8 +214,9 @@ BROWSE_BYTES_MAX = 1 * MIB
 FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 # Messages that one call may remove by their places.
 REMOVES_PER_CALL_MAX = 100
-# Bodies at hand for delivery, over all queues of a node.
+# Bodies at hand for delivery, over all queues of a node, and how long those of a queue stay that nobody receives from.
 BODY_CACHE_BYTES_MAX = 24 * MIB
+BODY_CACHE_IDLE_MS = 10_000
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
 FIFO_PARSED_BYTES_MAX = 16 * MIB
 

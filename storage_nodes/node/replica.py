@@ -99,8 +99,9 @@ class Replica:
         self.closed = False
         self._staging = False
         self._applying_cold = False
-        # Followers that wait for a read of older entries.
-        self._reading_cold: tuple[int, ...] = ()
+        # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
+        # nobody any more: it must not stand in the way of what the present one asks for.
+        self._reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
         self._last_append: AppendEntries | None = None
@@ -460,11 +461,11 @@ class Replica:
         entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
         if entries is not None:
             self._send_append(effect, entries)
-        elif effect.peer not in self._reading_cold:
-            self._reading_cold += (effect.peer,)
+        elif (asker := (effect.peer, effect.epoch)) not in self._reading_cold:
+            self._reading_cold += (asker,)
 
             def done(cold: list[bytes]) -> None:
-                self._reading_cold = tuple(peer for peer in self._reading_cold if peer != effect.peer)
+                self._reading_cold = tuple(other for other in self._reading_cold if other != asker)
                 if not self.closed and self.raft.is_current(effect):
                     self._send_append(effect, cold)
                     self.schedule()

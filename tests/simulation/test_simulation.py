@@ -61,6 +61,7 @@ REGRESSIONS = [
     6200095,
     7100050,
     12001646,
+    20100053,
 ]
 # The same under harsh draws (`Faults.harden`).
 HARSH_REGRESSIONS = [7000868, 7001076, 7002379]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 from storage_nodes.limits import FEED_BYTES_PER_S_MIN, FEED_SHARE, FEED_WINDOW_MS, MIB
+from storage_nodes.machines.raft.effects import SendEntries
 from storage_nodes.node.feeding import Done, Feed, Pace, Read
+from storage_nodes.node.replica import Replica
 
 MIB_MS = 1000 * MIB / FEED_BYTES_PER_S_MIN
 
@@ -80,3 +84,34 @@ def test_damaged_read_does_not_stop_the_queue() -> None:
     node.feed.submit(lambda: [], lambda found: None)
     node.reads[0][2]()
     assert len(node.reads) == 2
+
+
+class Feeder(Replica):
+    """A leader's driver that needs a read for whatever it sends, and notes what it would send."""
+
+    def __init__(self, epoch: int) -> None:
+        self.reads: list[tuple[Read, Done]] = []
+        self.sent: list[tuple[SendEntries, list[bytes]]] = []
+        host: Any = SimpleNamespace(feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))))
+        log: Any = SimpleNamespace(read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
+        raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
+        self.host, self.log, self.raft = host, log, raft
+        self.closed, self._reading_cold = False, ()
+
+    def _send_append(self, effect: SendEntries, entries: list[bytes]) -> None:
+        self.sent.append((effect, entries))
+
+    def schedule(self) -> None:
+        pass
+
+
+def test_follower_is_fed_by_a_leader_that_was_deposed_and_elected_again_while_a_read_for_it_waited() -> None:
+    """The machine asks for entries once and waits for `sent`: what was not read for it is never sent."""
+    replica = Feeder(epoch=4)
+    earlier, present = (SendEntries(2, 0, 0, 0, epoch, 0) for epoch in (2, 4))
+    for effect in (earlier, present, present):
+        replica._send_entries(effect)
+    assert len(replica.reads) == 2, "one for each leadership"
+    for read, done in replica.reads:
+        done(read())
+    assert replica.sent == [(present, [b"entry"])] and replica._reading_cold == ()
