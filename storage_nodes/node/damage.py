@@ -32,7 +32,8 @@ from storage_nodes.log.node_log import PartitionLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.replica import PartitionMeta, Replica
+from storage_nodes.node.partition_meta import PartitionMeta
+from storage_nodes.node.replica import Replica
 
 if TYPE_CHECKING:
     from storage_nodes.node.node import StorageNode

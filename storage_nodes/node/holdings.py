@@ -31,7 +31,7 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
-from storage_nodes.node.replica import PartitionMeta, meta_text
+from storage_nodes.node.partition_meta import PartitionMeta, meta_text
 
 if TYPE_CHECKING:
     from storage_nodes.node.node import StorageNode

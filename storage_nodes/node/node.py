@@ -53,9 +53,10 @@ from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
 from storage_nodes.node.moves import Moves
+from storage_nodes.node.partition_meta import PartitionMeta, meta_text, shared_meta
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import PartitionMeta, Replica, meta_text, shared_meta
+from storage_nodes.node.replica import Replica
 from storage_nodes.node.requests import RequestTable
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica

@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Protocol, TypeVar
 
-import msgspec
 import structlog
 
 from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
@@ -41,70 +40,19 @@ from storage_nodes.node.committer import Committer
 from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
 from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
-
-METAS_SHARED_MAX = 1_024
 
 _log = structlog.get_logger()
 T = TypeVar("T")
 
 
 _NEVER = (0, 0)
-
-
-# What is left out of the log is this: a default never changes.
-_DEFAULT_CONFIG = QueueConfig()
-
-
-class PartitionMeta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node keeps with each local partition, so that it can serve it without asking anyone.
-
-    `replicas` and `learner` are the group as it was when this replica was made: who belongs to it now, the log says.
-    """
-
-    tag: str
-    replicas: tuple[int, ...]
-    config: QueueConfig = _DEFAULT_CONFIG
-    # Made to be fed, and never a voter before; it becomes one, if at all, by an entry of the log. A node that is not
-    # among `replicas` and no learner in this sense lost its log, and may have been made a voter before.
-    learner: bool = False
-    # The move that brought it, or the last one before it was made (`node/holdings.py`).
-    move: int = 0
-
-    def boot(self, node_id: int) -> Configuration:
-        """The configuration until the log says otherwise."""
-        if node_id in self.replicas and not self.learner:
-            return _shared_boot(Configuration(self.replicas))
-        voters = tuple(replica for replica in self.replicas if replica != node_id)
-        return _shared_boot(Configuration(voters, (node_id,)))
-
-
-@lru_cache(METAS_SHARED_MAX)
-def _shared(replicas: tuple[int, ...], config: QueueConfig) -> tuple[tuple[int, ...], QueueConfig]:
-    return replicas, config
-
-
-@lru_cache(METAS_SHARED_MAX)
-def _shared_boot(boot: Configuration) -> Configuration:
-    return boot
-
-
-def shared_meta(text: str) -> PartitionMeta:
-    """As it stands in the log; thousands of partitions share the few sets of replicas and configurations there are."""
-    meta = msgspec.json.decode(text, type=PartitionMeta)
-    return PartitionMeta(meta.tag, *_shared(meta.replicas, meta.config), meta.learner, meta.move)
-
-
-def meta_text(meta: PartitionMeta) -> str:
-    """As the log takes it. It stays in memory as long as the partition, so what is as by default is left out."""
-    config = _DEFAULT_CONFIG if meta.config == _DEFAULT_CONFIG else meta.config
-    return msgspec.json.encode(msgspec.structs.replace(meta, config=config)).decode()
 
 
 class Host(Protocol):

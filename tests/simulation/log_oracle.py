@@ -18,7 +18,8 @@ from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.replica import PartitionMeta, Replica
+from storage_nodes.node.partition_meta import PartitionMeta
+from storage_nodes.node.replica import Replica
 from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger, is_configuration
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import CLUSTER_PARTITION, NodeState
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.holdings import Holdings
-from storage_nodes.node.replica import PartitionMeta, shared_meta
+from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.log.faulty_disk import FaultyDisk

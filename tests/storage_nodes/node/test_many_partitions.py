@@ -17,7 +17,7 @@ from storage_nodes.model import PartitionKind
 from storage_nodes.node import cluster_replica
 from storage_nodes.node.connections import Token
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.replica import PartitionMeta, shared_meta
+from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
 
 WAIT_S_MAX = 10.0

@@ -21,7 +21,8 @@ from storage_nodes.machines.cluster.commands import Move, MoveBegun, PartitionCr
 from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.replica import PartitionMeta, Replica
+from storage_nodes.node.partition_meta import PartitionMeta
+from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import encode_body

@@ -16,7 +16,7 @@ from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
 from storage_nodes.model import PartitionKind
 from storage_nodes.node import snapshots as snapshots_module
 from storage_nodes.node.feeding import Done, Read
-from storage_nodes.node.replica import PartitionMeta
+from storage_nodes.node.partition_meta import PartitionMeta
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
