@@ -1,5 +1,5 @@
 """A million scheduled messages in one queue: what they cost in memory, how fast the queue is beside an empty one, how a
-node restarts with them, and how fast they come when all of them are due.
+node restarts with them, how they are listed, and how fast they come when many are due at once.
 
     ./penstock bench scheduled
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import statistics
 import sys
 import time
 
@@ -37,7 +38,10 @@ from storage_nodes.protocol.records import HEADER_DUE, encode_body
 MONTH_MS = 30 * 86_400_000
 CHANGED = 100
 PAGE = 500
+LOOKS = 5
+LOOK_S = 0.05
 RELEASED_MAX = 100_000
+RELEASED_IN_MS = 30_000
 
 
 async def run(report: Report) -> None:
@@ -57,6 +61,7 @@ async def run(report: Report) -> None:
         await asyncio.sleep(SETTLE_S)
         report_memory(report, "with them scheduled", before, resident_mib(cluster))
         report.add("counted as delayed", (await client.stats(full)).delayed, "messages")
+        await _list(client, full, start_ms + MONTH_MS // 2, report)
         await compare(client, full, empty, report)
         report_memory(report, "after the comparison", before, resident_mib(cluster))
         await restart(cluster, client, full, report)
@@ -68,19 +73,41 @@ async def run(report: Report) -> None:
         cluster.remove()
 
 
+async def _list(client: StorageClient, partition: int, middle_ms: int, report: Report) -> None:
+    for what, after in (("first page", (-1, -1)), ("page in the middle", (middle_ms, 0))):
+        times_ms: list[float] = []
+        for _ in range(LOOKS):
+            started = time.perf_counter()
+            await client.scheduled(partition, PAGE, after)
+            times_ms.append(1000 * (time.perf_counter() - started))
+        report.add(f"{what} of {PAGE}, median of {LOOKS}", statistics.median(times_ms), "ms")
+
+
 async def _release(client: StorageClient, partition: int, report: Report) -> None:
-    """Give some of them a time that has passed, and take them."""
+    """Make the first of them, which stand anywhere in the log, due at one time, and see how fast they come."""
+    count = min(MESSAGES, RELEASED_MAX)
+    started = time.perf_counter()
     page = await client.scheduled(partition, PAGE)
     offsets = [one.offset for one in page.messages]
-    while page.more and len(offsets) < min(MESSAGES, RELEASED_MAX):
+    while page.more and len(offsets) < count:
         page = await client.scheduled(partition, PAGE, (page.last_due_ms, page.last_offset))
         offsets += [one.offset for one in page.messages]
+    report.add(f"listing {len(offsets):,}, page by page", len(offsets) / (time.perf_counter() - started), "msg/s")
+    due_ms = int(time.time() * 1000) + RELEASED_IN_MS
     started = time.perf_counter()
     for at in range(0, len(offsets), CHANGED):
-        await client.reschedule(partition, [(offset, 1) for offset in offsets[at : at + CHANGED]])
-    report.add(f"rescheduled to now, {CHANGED} a call", len(offsets) / (time.perf_counter() - started), "msg/s")
+        await client.reschedule(partition, [(offset, due_ms) for offset in offsets[at : at + CHANGED]])
+    report.add(f"rescheduled, {CHANGED} a call", len(offsets) / (time.perf_counter() - started), "msg/s")
+    await _released_by(client, partition, due_ms, len(offsets), report)
     taken = await drain(client, partition, len(offsets))
-    report.add(f"taking {len(offsets):,} of them as they come", len(offsets) / taken, "msg/s")
+    report.add("receives and deletes of what was released", len(offsets) / taken, "msg/s")
+
+
+async def _released_by(client: StorageClient, partition: int, due_ms: int, count: int, report: Report) -> None:
+    await asyncio.sleep(max(0.0, due_ms / 1000 - time.time()))
+    while (await client.stats(partition)).waiting < count:
+        await asyncio.sleep(LOOK_S)
+    report.add(f"{count:,} due at one time released", count / (time.time() - due_ms / 1000), "msg/s")
 
 
 def main() -> int:

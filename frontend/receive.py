@@ -22,7 +22,8 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError
-from frontend.errors import Refusal, receipt_is_invalid
+from frontend.errors import Refusal, invalid, receipt_is_invalid
+from frontend.limits import VISIBILITY_S_MAX
 from frontend.opening import KeyNotLent, message_id_of, open_record
 from frontend.routing.poll import Lease, PollAsk, poll_partitions, poll_while_connected
 from frontend.routing.queues import Address, QueueView
@@ -76,7 +77,9 @@ async def receive_messages(
     queue = authorise(plane, caller, "ReceiveMessage", address) or await plane.queues.find(address)
     throttle(plane, caller, queue)
     leases = await lease(plane, queue, ask, receive)
-    messages = [message for message in await open_leases(plane, queue, leases) if message is not None]
+    # A receive that is repeated gives the same handles: they cannot say when.
+    received_s = 0 if ask.attempt else int(plane.now_s())
+    messages = [message for message in await open_leases(plane, queue, leases, received_s) if message is not None]
     plane.meters.count("messages_received", len(messages))
     return messages
 
@@ -107,7 +110,8 @@ async def change_visibility(
             receipts.append(visibility_s)
             seconds.append(0)
         else:
-            receipts.append(read_receipt(plane, queue, handle))
+            receipt = read_receipt(plane, queue, handle)
+            receipts.append(_held_too_long(plane, receipt, visibility_s) or receipt)
             seconds.append(visibility_s)
     if queue.zero_releases and 0 in seconds:
         return await apply_by_mode(plane, queue, receipts, seconds)
@@ -158,10 +162,13 @@ async def lease(plane: Plane, queue: QueueView, ask: ReceiveAsk, receive: Callab
         raise await storage_refusal(plane, queue, error) from None
 
 
-async def open_leases(plane: Plane, queue: QueueView, leases: Sequence[Lease]) -> Sequence[Received | None]:
-    """The message of each lease, None where it does not open: it stays where it is, and everything else is served."""
+async def open_leases(
+    plane: Plane, queue: QueueView, leases: Sequence[Lease], received_s: int = 0
+) -> Sequence[Received | None]:
+    """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
+    `received_s` is told by the receipts."""
     try:
-        return [open_lease(plane, queue, found) for found in leases]
+        return [open_lease(plane, queue, found, received_s) for found in leases]
     except KeyNotLent:
         # A redrive policy of this very moment: the keys were lent before the first message was moved.
         with contextlib.suppress(Refusal):
@@ -171,7 +178,7 @@ async def open_leases(plane: Plane, queue: QueueView, leases: Sequence[Lease]) -
     messages: list[Received | None] = []
     for found in leases:
         try:
-            messages.append(open_lease(plane, queue, found))
+            messages.append(open_lease(plane, queue, found, received_s))
         except (EnvelopeError, RecordError) as error:
             messages.append(None)
             plane.meters.count("envelopes_unopened")
@@ -180,7 +187,7 @@ async def open_leases(plane: Plane, queue: QueueView, leases: Sequence[Lease]) -
     return messages
 
 
-def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
+def open_lease(plane: Plane, queue: QueueView, found: Lease, received_s: int) -> Received:
     """Raises EnvelopeError, RecordError."""
     message = found.message
     letter = open_record(queue, message.body)
@@ -198,7 +205,7 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease) -> Received:
         sent_ms = dead.sent_ms
     return Received(
         message_id_of(plane.message_ids, queue, found.partition, message.offset, letter),
-        plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch),
+        plane.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch, received_s),
         opened.content,
         opened.sender,
         sent_ms,
@@ -219,6 +226,18 @@ def read_receipt(plane: Plane, queue: QueueView, handle: str | None) -> Receipt 
     except ReceiptError:
         return receipt_is_invalid()
     return receipt if receipt.partition in queue.partitions else receipt_is_invalid()
+
+
+def _held_too_long(plane: Plane, receipt: Receipt | Refusal, visibility_s: int) -> Refusal | None:
+    """One delivery lasts VISIBILITY_S_MAX, however often it is made longer."""
+    if isinstance(receipt, Refusal) or not receipt.received_s or not visibility_s:
+        return None
+    if int(plane.now_s()) - receipt.received_s + visibility_s <= VISIBILITY_S_MAX:
+        return None
+    return invalid(
+        f"Value {visibility_s} for parameter VisibilityTimeout is invalid. "
+        f"Reason: Total VisibilityTimeout for the message is beyond the limit [{VISIBILITY_S_MAX} seconds]."
+    )
 
 
 async def apply_by_mode(

@@ -86,12 +86,13 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
-# What one turn of a node's event loop may hold of Raft messages and of partitions whose timers ring, so that heartbeats
-# go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do not wait for their turn.
+# What one turn of a node's event loop may hold of Raft messages, of partitions whose timers ring and of those that are
+# told of a peer, so that heartbeats go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do
+# not wait for their turn.
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
 TIMERS_SLICE_PARTITIONS = 64
-PEER_UP_SLICE_PARTITIONS = 64
+PEER_NEWS_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
 TIMERS_HELD_MS_MAX = 700
 # A flush asks each partition for a checkpoint.
@@ -136,6 +137,8 @@ DELAY_MS_MAX = 900_000
 SCHEDULE_MS_MAX = 366 * 24 * 3_600_000
 SCHEDULED_MESSAGES_MAX = 4_000_000
 SCHEDULED_MESSAGE_BYTES = 32
+# Scheduled messages leave in an order of their own, so each is read alone, with the batch it is in.
+SCHEDULED_BATCH_BYTES_MAX = 32 * KIB
 SCHEDULE_CHANGES_PER_CALL_MAX = 100
 SCHEDULE_PAGE_MESSAGES_MAX = 500
 RELEASES_AT_ONCE_MAX = 1_000
@@ -211,8 +214,9 @@ BROWSE_BYTES_MAX = 1 * MIB
 FIFO_READ_AHEAD_BYTES_MAX = 512 * KIB
 # Messages that one call may remove by their places.
 REMOVES_PER_CALL_MAX = 100
-# Bodies at hand for delivery, over all queues of a node.
+# Bodies at hand for delivery, over all queues of a node, and how long those of a queue stay that nobody receives from.
 BODY_CACHE_BYTES_MAX = 24 * MIB
+BODY_CACHE_IDLE_MS = 10_000
 # Of them batches that one FIFO queue keeps parsed, whose messages leave in another order than they came in.
 FIFO_PARSED_BYTES_MAX = 16 * MIB
 

@@ -1,14 +1,18 @@
 """Receipt handles: proof that a message was delivered, and the place to find it again. Big-endian, unsigned.
 
     offset size
-       0     1  layout version, 1
+       0     1  layout version, 1 or 2
        1     4  partition
        5     8  offset
       13     4  delivery number
       17     4  epoch of the leader that delivered
-      21    15  HMAC-SHA-256, first 120 bits, over the 21 bytes before, account id and queue uuid
+      21     4  when it was received, seconds since 1970; layout 2 only
+      21    15  HMAC-SHA-256, first 120 bits, over all before it, account id and queue uuid; in layout 2, from 25:
+      25    17  the same, first 136 bits
 
-Base64url: 48 characters, no padding. A handle of another queue or account, or with one bit changed, is no handle.
+Base64url: 48 or 56 characters, no padding. A handle of another queue or account, or with one bit changed, is no handle.
+Layout 1 is for what names no moment: scheduled messages, receives that may be repeated and then must give the same
+handles, websockets, whose leases last as long as they do.
 """
 
 from __future__ import annotations
@@ -19,13 +23,13 @@ import hmac
 import struct
 from typing import NamedTuple
 
-LAYOUT = 1
-RECEIPT_CHARS = 48
 _HEAD = struct.Struct(">BIQII")
-_MAC_BYTES = 15
+_TIMED_HEAD = struct.Struct(">BIQIII")
 _SCHEDULED = b"/scheduled"
+# Characters of a handle -> its layout version, its head, the bytes of its MAC.
+_LAYOUTS = {48: (1, _HEAD, 15), 56: (2, _TIMED_HEAD, 17)}
 
-assert (_HEAD.size + _MAC_BYTES) * 4 == RECEIPT_CHARS * 3
+assert all((head.size + mac_bytes) * 4 == chars * 3 for chars, (_, head, mac_bytes) in _LAYOUTS.items())
 
 
 class Receipt(NamedTuple):
@@ -33,6 +37,7 @@ class Receipt(NamedTuple):
     offset: int
     delivery: int
     epoch: int
+    received_s: int = 0  # not known
 
 
 class ReceiptError(Exception):
@@ -48,28 +53,34 @@ class ReceiptMaker:
         assert len(key) == 32
         self._key = key
 
-    def make(self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int) -> str:
-        head = _HEAD.pack(LAYOUT, partition, offset, delivery, epoch)
-        return base64.urlsafe_b64encode(head + self._mac(head, owner)).decode()
+    def make(
+        self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0
+    ) -> str:
+        if received_s:
+            head = _TIMED_HEAD.pack(2, partition, offset, delivery, epoch, received_s)
+            return base64.urlsafe_b64encode(head + self._mac(head, owner, 17)).decode()
+        head = _HEAD.pack(1, partition, offset, delivery, epoch)
+        return base64.urlsafe_b64encode(head + self._mac(head, owner, 15)).decode()
 
     def read(self, owner: bytes, handle: str) -> Receipt:
         """Raises ReceiptError."""
-        if len(handle) != RECEIPT_CHARS:
+        known = _LAYOUTS.get(len(handle))
+        if known is None:
             raise ReceiptError
+        layout, packed, mac_bytes = known
         try:
             raw = base64.b64decode(handle, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
             raise ReceiptError from None
-        head = raw[: _HEAD.size]
-        if len(raw) != _HEAD.size + _MAC_BYTES or not hmac.compare_digest(raw[_HEAD.size :], self._mac(head, owner)):
+        head, mac = raw[: packed.size], raw[packed.size :]
+        if len(mac) != mac_bytes or not hmac.compare_digest(mac, self._mac(head, owner, mac_bytes)):
             raise ReceiptError
-        layout, partition, offset, delivery, epoch = _HEAD.unpack(head)
-        if layout != LAYOUT:
+        if head[0] != layout:
             raise ReceiptError
-        return Receipt(partition, offset, delivery, epoch)
+        return Receipt(*packed.unpack(head)[1:])
 
-    def _mac(self, head: bytes, owner: bytes) -> bytes:
-        return hmac.digest(self._key, head + owner, "sha256")[:_MAC_BYTES]
+    def _mac(self, head: bytes, owner: bytes, mac_bytes: int) -> bytes:
+        return hmac.digest(self._key, head + owner, "sha256")[:mac_bytes]
 
 
 def make_schedule_id(receipts: ReceiptMaker, owner: bytes, partition: int, offset: int) -> str:

@@ -1,14 +1,16 @@
 """Appends at a leader, from the request to the answer: gathered, proposed as one batch per group commit, answered.
 
 take     requests that arrive while the disk is busy
-propose  one data batch per kind (plain or not) and acks, cut where it would grow too large
+propose  one data batch per kind (plain or not, size) and acks, cut where it would grow too large
 answer   when the acks asked for are reached: our own disk, a majority, every voter
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -32,11 +34,15 @@ if TYPE_CHECKING:
 # Records of one data batch, so that record prefixes stay within the codec's tables.
 BATCH_RECORDS_MAX = 4_096
 
+# A request that waits, and how large batches with its records may be.
+Gathered = tuple[Token, SendRequest, int]
+
 _send_request = msgspec.msgpack.Decoder(SendRequest)
 
 
-def _check_nothing(request: SendRequest) -> None:
+def _check_nothing(_request: SendRequest) -> int:
     """For partitions that take any record."""
+    return BATCH_BYTES_MAX
 
 
 class PendingAppend(NamedTuple):
@@ -58,7 +64,7 @@ class Appends:
     __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "gathered_records")
 
     def __init__(self) -> None:
-        self._gathered: list[tuple[Token, SendRequest]] = []
+        self._gathered: list[Gathered] = []
         self._gathered_bytes = 0
         self.gathered_records = 0
         # Made when first needed: an empty deque weighs 600 bytes, and most partitions of a node are idle.
@@ -71,14 +77,15 @@ class Appends:
         """Does nobody wait for anything?"""
         return not (self._gathered or self._leader or self._quorum or self._all)
 
-    def take(self, token: Token, payload: bytes, check: Callable[[SendRequest], None] = _check_nothing) -> None:
-        """Raises StorageError or msgspec.DecodeError when the request cannot be proposed; `check` may refuse it too."""
+    def take(self, token: Token, payload: bytes, check: Callable[[SendRequest], int] = _check_nothing) -> None:
+        """Raises StorageError or msgspec.DecodeError when the request cannot be proposed; `check` may refuse it too. It
+        says how large batches with these records may be."""
         request = _send_request.decode(payload)
         _check(request)
-        check(request)
+        batch_bytes_max = check(request)
         if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
             raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
-        self._gathered.append((token, request))
+        self._gathered.append((token, request, batch_bytes_max))
         self._gathered_bytes += len(payload)
         self.gathered_records += len(request.bodies)
 
@@ -91,20 +98,20 @@ class Appends:
             replica.propose_soon()
         else:
             self._gathered_bytes = 0
-        groups: dict[tuple[bool, int], list[tuple[Token, SendRequest]]] = {}
+        groups: dict[tuple[bool, int, int], list[Gathered]] = {}
         for item in gathered:
-            groups.setdefault((item[1].plain, _acks_of(item[1])), []).append(item)
-        for (plain, acks), items in groups.items():
-            self._propose_group(replica, items, plain, acks, now_ms)
+            groups.setdefault((item[1].plain, _acks_of(item[1]), item[2]), []).append(item)
+        for (plain, acks, batch_bytes_max), items in groups.items():
+            self._propose_group(replica, items, plain, acks, batch_bytes_max, now_ms)
 
-    def _keep_excess(self, gathered: list[tuple[Token, SendRequest]]) -> list[tuple[Token, SendRequest]]:
+    def _keep_excess(self, gathered: list[Gathered]) -> list[Gathered]:
         size = taken = 0
         while taken < len(gathered) and size <= WAL_GROUP_BYTES_MAX - BATCH_BYTES_MAX:
             size += sum(map(len, gathered[taken][1].bodies))
             taken += 1
         self._gathered = gathered[taken:]
-        self._gathered_bytes = sum(len(body) for _, request in self._gathered for body in request.bodies)
-        self.gathered_records = sum(len(request.bodies) for _, request in self._gathered)
+        self._gathered_bytes = sum(len(body) for _, request, _ in self._gathered for body in request.bodies)
+        self.gathered_records = sum(len(request.bodies) for _, request, _ in self._gathered)
         return gathered[:taken]
 
     def duplicated(self, pairs: list[tuple[int, int]]) -> None:
@@ -127,7 +134,7 @@ class Appends:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
         gathered, self._gathered = self._gathered, []
         self._gathered_bytes = self.gathered_records = 0
-        for token, _ in gathered:
+        for token, _, _ in gathered:
             token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")
         for waiting in (self._leader, self._quorum, self._all):
@@ -138,20 +145,24 @@ class Appends:
         self._duplicates = None
 
     def _propose_group(
-        self, replica: Replica, items: list[tuple[Token, SendRequest]], plain: bool, acks: int, now_ms: int
+        self, replica: Replica, items: list[Gathered], plain: bool, acks: int, bytes_max: int, now_ms: int
     ) -> None:
         bodies: list[bytes] = []
         requests: list[tuple[Token, int]] = []
         base = replica.log.log_end
         size = 0
-        for token, request in items:
+        for token, request, _ in items:
             added = sum(map(len, request.bodies))
-            if bodies and (size + added > BATCH_BYTES_MAX or len(bodies) + len(request.bodies) > BATCH_RECORDS_MAX):
+            if bodies and (size + added > bytes_max or len(bodies) + len(request.bodies) > BATCH_RECORDS_MAX):
                 self._append(replica, bodies, requests, plain, acks, now_ms)
                 bodies, requests, base, size = [], [], replica.log.log_end, 0
             size += added
             requests.append((token, base + len(bodies)))
             bodies += request.bodies
+            while size > bytes_max and len(bodies) > 1:
+                # One request that is too large: it is answered with its last batch.
+                bodies, size = _append_first(replica, bodies, plain, bytes_max, now_ms)
+                base = replica.log.log_end
         self._append(replica, bodies, requests, plain, acks, now_ms)
 
     def _append(
@@ -195,6 +206,16 @@ class Appends:
             offsets = [offset for offset in range(first_offset, end) if offset in known]
             duplicates = [(offset - first_offset, known.pop(offset)) for offset in offsets]
             token.connection.answer(token, encode_message(SendReply(first_offset, timestamp_ms, duplicates)))
+
+
+def _append_first(
+    replica: Replica, bodies: list[bytes], plain: bool, bytes_max: int, now_ms: int
+) -> tuple[list[bytes], int]:
+    """Stage as many of these as a batch may hold, one at least; the others, and their size."""
+    ends = list(accumulate(map(len, bodies)))
+    count = max(bisect_right(ends, bytes_max), 1)
+    replica.append_own(bodies[:count], now_ms, plain=plain)
+    return bodies[count:], ends[-1] - ends[count - 1]
 
 
 def _check(request: SendRequest) -> None:

@@ -18,6 +18,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import (
+    BODY_CACHE_IDLE_MS,
     CARE_INTERVAL_MS,
     MARK_SYNC_INTERVAL_MS,
     REWRITE_INTERVAL_MS,
@@ -84,6 +85,8 @@ class NodeCare:
         await self._look_at_space()
         self._look_at_syncs()
         self._hand_over_if_unfit()
+        if self._is_due("bodies", BODY_CACHE_IDLE_MS):
+            node.bodies.drop_idle()
         if self._is_due("mark", MARK_SYNC_INTERVAL_MS):
             await node.run_blocking(node.log.sync_mark)
         if self._is_due("rewrite", CARE_INTERVAL_MS if node.links.read_only else REWRITE_INTERVAL_MS):

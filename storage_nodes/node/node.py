@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -27,7 +26,6 @@ from storage_nodes.limits import (
     BALANCE_INTERVAL_MS,
     CLUSTER_VOTERS_MAX,
     DESCRIBE_PARTITIONS_MAX,
-    PEER_UP_SLICE_PARTITIONS,
     RETIRE_MS_MAX,
     STARTS_PER_MS_MAX,
 )
@@ -54,6 +52,7 @@ from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.partition_meta import PartitionMeta, meta_text, shared_meta
+from storage_nodes.node.peer_news import PeerNews
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
@@ -102,16 +101,16 @@ class StorageNode:
         self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
+        self.peer_news = PeerNews(self.loop, lambda: self.replicas)
         self.links = PeerLinks(
-            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers, self._peer_changed
+            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
+            self._peer_changed,
         )
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
-        # Peers that came up -> replicas that have not heard of it yet.
-        self._rising: dict[int, deque[Replica]] = {}
         self._early = EarlyMessages(self.links.incarnation_of)
         self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
         # In the order in which they came, so that a stop is the same every time; a set has none.
@@ -286,7 +285,14 @@ class StorageNode:
             messages = [message for message in messages if not _brings_messages(message)]
         self._inbox.take(sender, frame.incarnation, messages)
 
+    def _peer_changed(self, peer: int, up: bool) -> None:
+        if not up:
+            self.snapshots.peer_down(peer)
+        self.peer_news.changed(peer, up)
+
     def _raft_message(self, sender: int, message: RaftMessage) -> None:
+        if self.peer_news.falling:
+            self.peer_news.tell_first(message.partition)
         replica = self.replicas.get(message.partition)
         if replica is not None:
             replica.receive(sender, message)
@@ -407,32 +413,6 @@ class StorageNode:
         replica = self.replicas.get(partition)
         if replica is not None:
             replica.tick()
-
-    def _peer_changed(self, peer: int, up: bool) -> None:
-        """That a peer is gone must be known to all replicas before anything of its next incarnation arrives. That it is
-        up may wait for its turn: each leader will send to it, and there may be thousands. Those whose turn has not come
-        when it goes down again hear nothing."""
-        unaware = set(self._rising.pop(peer, ()))
-        affected = deque(self.replicas.values())
-        if up:
-            self._rising[peer] = affected
-            self._raise(peer, affected)
-        else:
-            self.snapshots.peer_down(peer)
-            for replica in affected:
-                if replica not in unaware:
-                    replica.peer_changed(peer, False)
-
-    def _raise(self, peer: int, waiting: deque[Replica]) -> None:
-        """The next replicas hear that the peer is up, unless it went down meanwhile."""
-        if self._rising.get(peer) is not waiting:
-            return
-        for _ in range(min(len(waiting), PEER_UP_SLICE_PARTITIONS)):
-            waiting.popleft().peer_changed(peer, True)
-        if waiting:
-            self.loop.call_soon(self._raise, peer, waiting)
-        else:
-            del self._rising[peer]
 
     # --- connections and background ---------------------------------------------------------------------------
 

@@ -1,7 +1,4 @@
-"""What stands in the log with each local partition: what it is, and who belonged to its group when it was made here.
-
-Thousands of partitions share the few sets of replicas and configurations there are.
-"""
+"""What a node keeps with each local partition, as the tag of its log: JSON, in which defaults are left out."""
 
 from __future__ import annotations
 

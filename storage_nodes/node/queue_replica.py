@@ -16,6 +16,7 @@ from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
     ACQUIRE_WAIT_MS_MAX,
     ATTEMPT_BYTES_MAX,
+    BATCH_BYTES_MAX,
     DEDUP_ID_BYTES_MAX,
     FIFO_PARSED_BYTES_MAX,
     FIFO_READ_AHEAD_BYTES_MAX,
@@ -24,6 +25,7 @@ from storage_nodes.limits import (
     PARKED_GROUPS_PER_PAGE_MAX,
     READ_AHEAD_BYTES_MAX,
     RECEIPTS_PER_CALL_MAX,
+    SCHEDULED_BATCH_BYTES_MAX,
     TAG_BYTES_MAX,
     TAGS_PER_ACQUIRE_MAX,
     UNPARK_GROUPS_MAX,
@@ -290,7 +292,7 @@ class QueueReplica(Replica):
         self._released = ()
         self._do(self.machine.follow())
         if self._body_reader is not None:
-            self._body_reader.clear()
+            self._body_reader.close()
             self._body_reader = None
         self._linger_until_ms = 0
 
@@ -310,17 +312,20 @@ class QueueReplica(Replica):
     def flush_facts(self) -> FlushFacts:
         if self._appends is not None and self._appends.is_idle:
             self._appends = None
+        if self._body_reader is not None and self._body_reader.is_idle:
+            self._body_reader = None
         self.machine.rest()
         return FlushFacts(
             self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
         )
 
-    def _check_send(self, request: SendRequest) -> None:
-        """Raises StorageError where headers do not fit this queue: what is appended is folded, whatever it says."""
+    def _check_send(self, request: SendRequest) -> int:
+        """How large batches with these messages may be. Raises StorageError where headers do not fit this queue: what
+        is appended is folded, whatever it says."""
         if request.plain:
             if self.machine.is_fifo:
                 raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
-            return
+            return BATCH_BYTES_MAX
         ids = scheduled = 0
         for body in request.bodies:
             has_id, is_scheduled = _check_headers(body, self.machine.is_fifo)
@@ -333,6 +338,7 @@ class QueueReplica(Replica):
                 raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
             if ids > self.machine.dedup_room(self.host.clock.wall_ms(), uncommitted):
                 raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
+        return SCHEDULED_BATCH_BYTES_MAX if scheduled else BATCH_BYTES_MAX
 
     # --- the machine's effects --------------------------------------------------------------------------------
 
@@ -445,11 +451,12 @@ class QueueReplica(Replica):
             self._fetched(from_offset, batches)
             self._fetching = False
             return
+        bytes_max = min(bytes_max, self.host.bodies.stretch_bytes())
         epoch = self.raft.epoch
 
         def done(cold: list[bytes]) -> None:
             if self.serving and self.raft.epoch == epoch:
-                self.bodies.keep_ahead(cold)
+                self.bodies.keep_ahead(from_offset, cold)
                 self._fetched(from_offset, cold)
                 self.schedule()
 

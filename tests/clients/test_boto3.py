@@ -20,7 +20,7 @@ from tests.clients.__main__ import client_environment
 from tests.clients.programs import boto3_actions
 from tests.clients.programs.boto3_subject import Subject, protocol
 from tests.clients.programs.checks import Check
-from tests.frontend.compat.document import QUERY_CODES
+from tests.frontend.compat.documented import QUERY_CODES
 from tests.frontend.compat.query_model import query_model
 from tests.support.installation import RunningInstallation
 

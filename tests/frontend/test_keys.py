@@ -156,11 +156,13 @@ def test_envelope_halves_of_two_messages_do_not_combine() -> None:
 # --- receipts ---
 
 
-def test_receipt_reads_back_for_its_own_queue_only() -> None:
+@pytest.mark.parametrize(("received_s", "characters"), [(0, 48), (1_700_000_000, 56), (2**32 - 1, 56)])
+def test_receipt_reads_back_for_its_own_queue_only(received_s: int, characters: int) -> None:
     maker = ReceiptMaker(b"r" * 32)
     owner = receipt_owner(ACCOUNT, UUID)
-    handle = maker.make(owner, 7, 2**40, 3, 9)
-    assert maker.read(owner, handle) == Receipt(7, 2**40, 3, 9)
+    handle = maker.make(owner, 7, 2**40, 3, 9, received_s)
+    assert len(handle) == characters
+    assert maker.read(owner, handle) == Receipt(7, 2**40, 3, 9, received_s)
     for other in (receipt_owner("999999999999", UUID), receipt_owner(ACCOUNT, b"v" * 16)):
         with pytest.raises(ReceiptError):
             maker.read(other, handle)
@@ -168,15 +170,16 @@ def test_receipt_reads_back_for_its_own_queue_only() -> None:
         ReceiptMaker(b"s" * 32).read(owner, handle)
 
 
-def test_receipt_with_any_bit_changed_is_invalid() -> None:
+@pytest.mark.parametrize("received_s", [0, 1_700_000_000])
+def test_receipt_with_any_bit_changed_is_invalid(received_s: int) -> None:
     maker = ReceiptMaker(b"r" * 32)
     owner = receipt_owner(ACCOUNT, UUID)
-    raw = base64.urlsafe_b64decode(maker.make(owner, 7, 11, 3, 9))
+    raw = base64.urlsafe_b64decode(maker.make(owner, 7, 11, 3, 9, received_s))
     for bit in range(len(raw) * 8):
         changed = bytearray(raw)
         changed[bit // 8] ^= 1 << bit % 8
         with pytest.raises(ReceiptError):
             maker.read(owner, base64.urlsafe_b64encode(changed).decode())
-    for bad in ("", "x", "A" * 48, "é" * 48, "=" * 48, "\0" * 48, "A" * 5000):
+    for bad in ("", "x", "A" * 48, "A" * 56, "é" * 48, "é" * 56, "=" * 48, "=" * 56, "\0" * 48, "A" * 5000):
         with pytest.raises(ReceiptError):
             maker.read(owner, bad)

@@ -44,7 +44,7 @@ TINY = {
 ONE_BY_ONE = {
     "storage_nodes.node.inbox.INBOX_SLICE_MESSAGES": 2,
     "storage_nodes.node.timers.TIMERS_SLICE_PARTITIONS": 1,
-    "storage_nodes.node.node.PEER_UP_SLICE_PARTITIONS": 1,
+    "storage_nodes.node.peer_news.PEER_NEWS_SLICE_PARTITIONS": 1,
     "storage_nodes.node.node.STARTS_PER_MS_MAX": 1,
     "storage_nodes.node.hand_over.HAND_OVERS_AT_ONCE_MAX": 1,
     "storage_nodes.node.balance.BALANCE_TRANSFERS_MAX": 1,

@@ -193,6 +193,12 @@ def _known_label(scene: Scene, n: int) -> Params:
     return {"QueueUrl": scene.url, "Label": "l" * n}
 
 
+def _held(scene: Scene, n: int) -> Params:
+    """It was received 20 seconds ago."""
+    scene.front.clock.now_s += 20
+    return {"ReceiptHandle": scene.handle, "VisibilityTimeout": n - 20}
+
+
 LIMITS: tuple[Limit, ...] = (
     # --- messages ---
     Limit("SendMessage", "MessageBody, bytes", _sized(MessageBody=lambda n: "x" * n), below=MISSING),
@@ -253,6 +259,11 @@ LIMITS: tuple[Limit, ...] = (
     Limit("ChangeMessageVisibilityBatch", "VisibilityTimeout",
           lambda scene, n: {"QueueUrl": scene.url, "Entries": [{"Id": "a", "ReceiptHandle": scene.handle,
                                                                 "VisibilityTimeout": n}]}, in_entry=True),
+    Limit("ChangeMessageVisibility", "VisibilityTimeout, from the receive on",
+          lambda scene, n: {"QueueUrl": scene.url, **_held(scene, n)}, has_below=False),
+    Limit("ChangeMessageVisibilityBatch", "VisibilityTimeout, from the receive on",
+          lambda scene, n: {"QueueUrl": scene.url, "Entries": [{"Id": "a", **_held(scene, n)}]}, has_below=False,
+          in_entry=True),
     # --- queues ---
     Limit("CreateQueue", "QueueName, characters", _created(QueueName=lambda n: "q" * n), below=MISSING),
     Limit("CreateQueue", "FIFO, QueueName, characters with the suffix",

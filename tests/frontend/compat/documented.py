@@ -153,10 +153,14 @@ _OF_MESSAGES = (
     Bound("DeleteMessageBatch", "Entries", "Entries", 1, 10, GUIDE),
     Bound("DeleteMessageBatch", "Entries.Id", "Id, characters", 1, 80, _ENTRY_ID),
     Bound("ChangeMessageVisibility", "VisibilityTimeout", "VisibilityTimeout", 0, 43_200, "Values range: 0 to 43200"),
+    Bound("ChangeMessageVisibility", "VisibilityTimeout", "VisibilityTimeout, from the receive on", 20, 43_200,
+          "The maximum is 12 hours"),
     Bound("ChangeMessageVisibilityBatch", "Entries", "Entries", 1, 10,
           "You can send up to 10 ChangeMessageVisibility requests with each ChangeMessageVisibilityBatch action"),
     Bound("ChangeMessageVisibilityBatch", "Entries.Id", "Id, characters", 1, 80, _ENTRY_ID),
     Bound("ChangeMessageVisibilityBatch", "Entries.VisibilityTimeout", "VisibilityTimeout", 0, 43_200, GUIDE),
+    Bound("ChangeMessageVisibilityBatch", "Entries.VisibilityTimeout", "VisibilityTimeout, from the receive on",
+          20, 43_200, GUIDE),
 )  # fmt: skip
 
 # Of CreateQueue and of SetQueueAttributes. The model words two of them differently for the two.

@@ -407,7 +407,7 @@ def test_idle_partition_holds_no_file_and_little_memory(tmp_path: Path) -> None:
     commit(log)
     grown = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert grown / 2_000 < 1_500
+    assert grown / 2_000 < 800
     assert len(os.listdir("/proc/self/fd")) <= files
 
 

@@ -18,6 +18,7 @@ from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
 from storage_nodes.config import ConfigError, NodeConfig
 from storage_nodes.limits import (
+    BODY_CACHE_IDLE_MS,
     DISK_RESERVE_BYTES_MIN,
     SLOW_LOOKS_MIN,
     SLOW_RECOVERY_LOOKS_MIN,
@@ -26,6 +27,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.model import PartitionKind
+from storage_nodes.node.care import NodeCare
 from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
@@ -257,3 +259,29 @@ def test_full_node_takes_commands_of_other_leaders_and_leaves_what_is_damaged_to
     frame = RaftFrame(9, [AppendEntries(number, 1, 0, 0, 0, [entry]) for number, entry in enumerate(messages)])
     node.raft_frame(2, frame)
     assert [message.partition for message in taken] == [1, 2, 3]
+
+
+def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: object) -> None:
+        pass
+
+    now_ms = 0
+    dropped: list[int] = []
+    node: Any = SimpleNamespace(
+        clock=SimpleNamespace(mono_ms=lambda: now_ms),
+        bodies=SimpleNamespace(drop_idle=lambda: dropped.append(now_ms)),
+        damage=SimpleNamespace(look=lambda: None, restate=nothing),
+        links=SimpleNamespace(read_only=False),
+        log=SimpleNamespace(sync_mark=None),
+        run_blocking=nothing,
+    )
+    care = NodeCare(node, 0)
+    for rest in ("_look_at_space", "_rewrite_some", "_purge_trash"):
+        monkeypatch.setattr(care, rest, nothing)
+    monkeypatch.setattr(care, "_look_at_syncs", lambda: None)
+    monkeypatch.setattr(care, "_hand_over_if_unfit", lambda: None)
+    monkeypatch.setattr(care.scrub, "look", nothing)
+    while now_ms <= 2 * BODY_CACHE_IDLE_MS:
+        asyncio.run(care._once())
+        now_ms += 1_000
+    assert dropped == [0, BODY_CACHE_IDLE_MS, 2 * BODY_CACHE_IDLE_MS]

@@ -11,13 +11,13 @@ from typing import Any, cast
 import pytest
 
 from storage_nodes.config import NodeConfig
-from storage_nodes.limits import CREATING_AT_ONCE_MAX, PEER_UP_SLICE_PARTITIONS
+from storage_nodes.limits import CREATING_AT_ONCE_MAX
 from storage_nodes.machines.cluster.machine import ClusterMachine, CreatePartition, RegisterNode, encode_command
 from storage_nodes.model import PartitionKind
 from storage_nodes.node import cluster_replica
 from storage_nodes.node.connections import Token
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.partition_meta import shared_meta
 from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
 
 WAIT_S_MAX = 10.0
@@ -103,19 +103,6 @@ def test_partitions_that_are_alike_share_their_values() -> None:
     assert one_meta.replicas == (1, 2, 3) and one_meta.tag == "q0"
 
 
-class Hearing:
-    """Stands for a replica: what it hears of its peers."""
-
-    closed = False
-
-    def __init__(self) -> None:
-        self.meta = PartitionMeta("t", (1, 2))
-        self.heard: list[tuple[int, bool]] = []
-
-    def peer_changed(self, peer: int, up: bool) -> None:
-        self.heard.append((peer, up))
-
-
 def test_replica_that_was_closed_while_others_heard_of_a_peer_hears_no_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = await lone_node(tmp_path)
@@ -125,29 +112,6 @@ def test_replica_that_was_closed_while_others_heard_of_a_peer_hears_no_more(tmp_
         replica.peer_changed(2, True)
         replica.peer_changed(2, False)
         assert replica.raft.alive is alive
-        await node.close()
-
-    asyncio.run(scenario())
-
-
-def test_peer_up_is_told_in_slices_and_peer_down_to_all_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        node = await lone_node(tmp_path)
-        kept, node.replicas = node.replicas, {}
-        hearing = [Hearing() for _ in range(2 * PEER_UP_SLICE_PARTITIONS + 10)]
-        node.replicas = cast(Any, dict(enumerate(hearing)))
-        node._peer_changed(2, True)
-        told = [replica for replica in hearing if replica.heard]
-        assert len(told) == PEER_UP_SLICE_PARTITIONS
-        node._peer_changed(2, False)
-        assert all(replica.heard == [(2, True), (2, False)] for replica in told)
-        await asyncio.sleep(0.01)
-        rest = [replica for replica in hearing if replica not in told]
-        assert rest and not any(replica.heard for replica in rest), "the rest of the news is void"
-        node._peer_changed(2, True)
-        await until(lambda: all(replica.heard[-1:] == [(2, True)] for replica in hearing))
-        assert not node._rising
-        node.replicas = kept
         await node.close()
 
     asyncio.run(scenario())

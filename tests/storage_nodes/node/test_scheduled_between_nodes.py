@@ -10,6 +10,9 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
+from storage_nodes.limits import KIB, MIB, SCHEDULED_BATCH_BYTES_MAX
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, DeadSource, MessageState, QueueConfig
@@ -22,6 +25,7 @@ from storage_nodes.protocol.records import (
     encode_body,
     origin_offset,
 )
+from tests.storage_nodes.log.writing import read_all
 
 DAY_MS = 86_400_000
 FIFO = QueueConfig(fifo=True)
@@ -187,3 +191,27 @@ def test_node_refuses_senseless_due_times_and_releases_from_clients(small_cluste
         await client.close()
 
     run(scenario())
+
+
+def test_scheduled_messages_stand_in_small_batches_since_each_is_read_alone(small_cluster: StorageCluster) -> None:
+    count = 200
+
+    async def scenario() -> int:
+        client = await small_cluster.client()
+        partition = await create(small_cluster, client, QueueConfig())
+        await client.send(partition, [due(bytes(1_000), b"+%d" % DAY_MS)] * count, plain=False)
+        await client.send(partition, [encode_body(bytes(1_000))] * count)
+        page = await client.scheduled(partition, count)
+        assert len(page.messages) == count
+        await client.close()
+        return partition
+
+    partition = asyncio.run(asyncio.wait_for(scenario(), 30))
+    small_cluster.stop()
+    log = NodeLog.open(str(small_cluster.directory / "node-1"))
+    batches = [batch for batch in read_all(log.partitions[partition], MIB) if not read_header(batch).is_control]
+    log.close()
+    scheduled = [batch for batch in batches if not read_header(batch).is_plain]
+    assert sum(read_header(batch).record_count for batch in scheduled) == count
+    assert max(map(len, scheduled)) < SCHEDULED_BATCH_BYTES_MAX + KIB
+    assert max(map(len, batches)) > count * 1_000, "other messages are together as ever"
