@@ -122,10 +122,10 @@ PROMOTION_LAG_RECORDS_MAX = 4_096
 LAGGARD_BYTES_MAX = 2 * WAL_FILE_BYTES
 LAGGARD_MS_MAX = 600_000
 
-# What is read back from disk for peers that are behind: at least so fast, and at least so many times as fast as the
-# node writes to its own log (measured over the window), so that everybody catches up in the end.
-FEED_BYTES_PER_S_MIN = 32 * MIB
-FEED_SHARE = 1.25
+# What is read back from disk for peers that are behind: at least so fast, and at least so many times as fast as leaders
+# of the node append (measured over the window), so that everybody catches up in the end.
+FEED_BYTES_PER_S_MIN = 16 * MIB
+FEED_SHARE = 1.5
 FEED_WINDOW_MS = 1_000
 
 # --- queue machine ------------------------------------------------------------------------------------------

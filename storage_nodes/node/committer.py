@@ -56,7 +56,7 @@ class Committer:
         log: NodeLog,
         find: Callable[[int], Proposer | None],
         send: Callable[[int, RaftMessage], None],
-        after_group: Callable[[int], None],
+        after_group: Callable[[], None],
     ) -> None:
         self._loop = loop
         self._log = log
@@ -158,7 +158,7 @@ class Committer:
         SYNC_SECONDS.observe(elapsed_s)
         if len(self._sync_seconds) < SYNC_TIMES_MAX:
             self._sync_seconds.append(elapsed_s)
-        self._after_group(group.length_bytes)
+        self._after_group()
         if self._proposers or self._log.staged_bytes:
             self._gather()
         if not self._writing:

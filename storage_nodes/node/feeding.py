@@ -4,10 +4,10 @@ A node that was away wants everything it missed at once. Read and sent as fast a
 CPU from the partitions that serve clients meanwhile. So whatever has to be read back from disk for a peer (the log
 behind the memtable, the entries of a snapshot) goes through one queue per node, and the queue is paced:
 
-    rate = max(FEED_BYTES_PER_S_MIN, FEED_SHARE x what this node writes to its own log)
+    rate = max(FEED_BYTES_PER_S_MIN, FEED_SHARE x what this node appends as a leader)
 
-No leader owes a peer more than what it writes itself, so with a share above one every peer catches up in the end,
-however much is written. Reads are one at a time and the next starts when the last one's bytes have had their time: a
+What a leader owes a peer grows by what it appends, so with a share above one every peer catches up in the end, however
+much is written; what the node writes as a follower is fed by others. Reads are one at a time and the next starts when the last one's bytes have had their time: a
 thousand partitions that are a little behind cost a thousand small reads and hold the bytes of one.
 """
 
@@ -25,23 +25,22 @@ Done = Callable[[list[bytes]], None]
 class Pace:
     """When the next bytes may go. Pure: times are given, in milliseconds of any clock that does not go back."""
 
-    __slots__ = ("_free_ms", "_rate_bytes_ms", "_window_bytes", "_window_ms")
+    __slots__ = ("_free_ms", "_rate_bytes_ms", "_window_ms", "appended_bytes")
 
     def __init__(self) -> None:
+        self.appended_bytes = 0  # by leaders here since the last window; they add to it
         self._free_ms = 0.0
         self._rate_bytes_ms = FEED_BYTES_PER_S_MIN / 1000
         self._window_ms = 0.0
-        self._window_bytes = 0
 
-    def wrote(self, size_bytes: int, now_ms: float) -> None:
-        """The node wrote so much to its own log."""
-        self._window_bytes += size_bytes
+    def look(self, now_ms: float) -> None:
+        """To be called now and then while anything is appended: a window may be over."""
         elapsed_ms = now_ms - self._window_ms
         if elapsed_ms >= FEED_WINDOW_MS:
-            written = self._window_bytes / elapsed_ms
-            self._rate_bytes_ms = max(FEED_BYTES_PER_S_MIN / 1000, FEED_SHARE * written)
+            appended = self.appended_bytes / elapsed_ms
+            self._rate_bytes_ms = max(FEED_BYTES_PER_S_MIN / 1000, FEED_SHARE * appended)
             self._window_ms = now_ms
-            self._window_bytes = 0
+            self.appended_bytes = 0
 
     def spent(self, size_bytes: int, now_ms: float) -> float:
         """So much was fed just now; how long to wait before the next, in milliseconds."""

@@ -421,8 +421,8 @@ class StorageNode:
         self._connections[connection] = None
         return connection
 
-    def _after_group(self, size_bytes: int) -> None:
-        self.feed.pace.wrote(size_bytes, self.clock.mono_ms())
+    def _after_group(self) -> None:
+        self.feed.pace.look(self.clock.mono_ms())
         self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:

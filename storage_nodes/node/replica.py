@@ -321,6 +321,7 @@ class Replica:
             end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration
         )
         self.host.log.append(self.partition, batch)
+        self.host.feed.pace.appended_bytes += len(batch)
         return end + len(bodies)
 
     def disposable_end(self) -> int:

@@ -34,7 +34,7 @@ class Log:
 def idle_committer(log: Any, sent: list[tuple[int, int]], soon: list[Callable[[], None]]) -> Committer:
     """Never started: the test says when a group is written."""
     loop: Any = SimpleNamespace(call_soon=soon.append, time=lambda: 0.0)
-    return Committer(loop, log, lambda _: None, lambda peer, m: sent.append((peer, m.partition)), lambda _: None)
+    return Committer(loop, log, lambda _: None, lambda peer, m: sent.append((peer, m.partition)), lambda: None)
 
 
 def test_answer_of_a_replica_that_was_closed_meanwhile_is_not_sent() -> None:

@@ -21,20 +21,22 @@ def test_idle_node_feeds_at_the_least_rate() -> None:
     assert pace.spent(MIB, 60_000) == MIB_MS  # time that was not used is not saved up
 
 
-def test_busy_node_feeds_faster_than_it_writes() -> None:
+def test_busy_node_feeds_faster_than_its_leaders_append() -> None:
     pace = Pace()
-    pace.wrote(0, 1)
-    written_bytes_ms = 4 * FEED_BYTES_PER_S_MIN / 1000
-    pace.wrote(int(written_bytes_ms * FEED_WINDOW_MS), 1 + FEED_WINDOW_MS)
+    pace.look(1)
+    appended_bytes_ms = 4 * FEED_BYTES_PER_S_MIN / 1000
+    pace.appended_bytes += int(appended_bytes_ms * FEED_WINDOW_MS)
+    pace.look(1 + FEED_WINDOW_MS)
     fed_bytes_ms = MIB / pace.spent(MIB, 2 * FEED_WINDOW_MS)
-    assert abs(fed_bytes_ms / written_bytes_ms - FEED_SHARE) < 0.01
+    assert abs(fed_bytes_ms / appended_bytes_ms - FEED_SHARE) < 0.01
 
 
 def test_burst_is_forgotten_after_a_window() -> None:
     pace = Pace()
-    pace.wrote(0, 1)
-    pace.wrote(1_000 * MIB, 1 + FEED_WINDOW_MS)
-    pace.wrote(0, 1 + 2 * FEED_WINDOW_MS)
+    pace.look(1)
+    pace.appended_bytes += 1_000 * MIB
+    pace.look(1 + FEED_WINDOW_MS)
+    pace.look(1 + 2 * FEED_WINDOW_MS)
     assert pace.spent(MIB, 5_000) == MIB_MS
 
 
