@@ -104,7 +104,7 @@ class StorageNode:
         self.peer_news = PeerNews(self.loop, lambda: self.replicas)
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
-            self.peer_news.changed,
+            self._peer_changed,
         )
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
@@ -284,6 +284,11 @@ class StorageNode:
         if self.care.closed:
             messages = [message for message in messages if not _brings_messages(message)]
         self._inbox.take(sender, frame.incarnation, messages)
+
+    def _peer_changed(self, peer: int, up: bool) -> None:
+        if not up:
+            self.snapshots.peer_down(peer)
+        self.peer_news.changed(peer, up)
 
     def _raft_message(self, sender: int, message: RaftMessage) -> None:
         if self.peer_news.falling:

@@ -357,3 +357,13 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         node.log.close()
 
     run(tmp_path, scenario)
+
+
+def test_snapshots_for_a_node_end_when_it_goes_down(tmp_path: Path) -> None:
+    async def scenario(nodes: Nodes, _client: StorageClient) -> None:
+        heard: list[int] = []
+        nodes.nodes[1].snapshots.peer_down = heard.append  # type: ignore[method-assign]
+        await nodes.crash(2)
+        await until(lambda: heard == [2])
+
+    run(tmp_path, scenario)
