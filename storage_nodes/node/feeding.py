@@ -7,8 +7,9 @@ behind the memtable, the entries of a snapshot) goes through one queue per node,
     rate = max(FEED_BYTES_PER_S_MIN, FEED_SHARE x what this node appends as a leader)
 
 What a leader owes a peer grows by what it appends, so with a share above one every peer catches up in the end, however
-much is written; what the node writes as a follower is fed by others. Reads are one at a time and the next starts when the last one's bytes have had their time: a
-thousand partitions that are a little behind cost a thousand small reads and hold the bytes of one.
+much is written; what the node writes as a follower is fed by others. Reads are one at a time and the next starts when
+the last one's bytes have had their time: a thousand partitions that are a little behind cost a thousand small reads and
+hold the bytes of one.
 """
 
 from __future__ import annotations
