@@ -15,18 +15,14 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import REGISTRY
 
 from storage_nodes.log.node_log import Group, NodeLog
+from storage_nodes.node.group_metrics import GroupMetrics
 from storage_nodes.protocol.peer_messages import RaftMessage
 
-GROUP_COMMITS = Counter("penstock_node_group_commits", "Group commits written and synced")
-GROUP_BYTES = Counter("penstock_node_wal_bytes", "Bytes written to the write-ahead log")
-SYNC_SECONDS = Histogram(
-    "penstock_node_sync_seconds",
-    "Write and fdatasync of one group",
-    buckets=(0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0),
-)
+GROUPS = GroupMetrics()
+REGISTRY.register(GROUPS)
 SYNC_TIMES_MAX = 10_000  # between two looks; more tell nothing new
 EXIT_DISK_FAILED = 74  # EX_IOERR
 
@@ -153,9 +149,7 @@ class Committer:
                 proposer.durable(end_offset)
         for peer, message in held:
             self._send(peer, message)
-        GROUP_COMMITS.inc()
-        GROUP_BYTES.inc(group.length_bytes)
-        SYNC_SECONDS.observe(elapsed_s)
+        GROUPS.note(group.length_bytes, elapsed_s)
         if len(self._sync_seconds) < SYNC_TIMES_MAX:
             self._sync_seconds.append(elapsed_s)
         self._after_group()
