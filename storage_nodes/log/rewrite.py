@@ -18,6 +18,7 @@ start removes.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -38,6 +39,10 @@ class RewritePlan:
         self.segments: tuple[SegmentRef, ...] = log.segments  # all of the partition, after `run`
         self.log_start = log.log_start
         self.whole_from = log.whole_from
+
+    def kept_of(self, ref: SegmentRef) -> list[tuple[int, int]]:
+        """None of them reaches into two segments."""
+        return [(first, end) for first, end in self.kept if ref.base <= first < ref.end]
 
 
 class SegmentIndex(NamedTuple):
@@ -104,27 +109,19 @@ class Rewriter:
         made: list[SegmentRef] = []
         writer: SegmentWriter | None = None
         partition = plan.log.partition
-        kept_at = 0
-        whole_from = plan.whole_from
-        for ref in plan.old:
-            for batch, base, end in self._store.segments.open_apart(partition, ref).entries():
-                while kept_at < len(plan.kept) and plan.kept[kept_at][1] <= base:
-                    kept_at += 1
-                if kept_at == len(plan.kept) or base < plan.kept[kept_at][0]:
-                    whole_from = max(whole_from, end)
-                    continue
-                if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
-                    made.append(writer.finish(number))
-                    writer, number = None, number + 1
-                if writer is None:
-                    writer = self._store.segments.create(partition, number)
-                writer.add(batch, base, end)
+        for batch, base, end in self._kept_entries(plan):
+            if writer is not None and writer.size_bytes + len(batch) > self._bounds.segment_bytes_max:
+                made.append(writer.finish(number))
+                writer, number = None, number + 1
+            if writer is None:
+                writer = self._store.segments.create(partition, number)
+            writer.add(batch, base, end)
         if writer is not None:
             made.append(writer.finish(number))
             number += 1
         at = plan.log.segments.index(plan.old[0])
         plan.segments = (*plan.log.segments[:at], *made, *plan.log.segments[at + len(plan.old) :])
-        plan.whole_from = whole_from
+        plan.whole_from = max(plan.whole_from, _gone_until(plan))
         if not at and plan.log.log_start <= plan.old[0].base:
             first = plan.segments[0].base if plan.segments else plan.log.flushed_end
             plan.log_start = max(plan.log.log_start, first)
@@ -141,6 +138,26 @@ class Rewriter:
         """`run` raised: the next start removes what it wrote."""
         self._flusher.end_restate()
 
+    def _kept_entries(self, plan: RewritePlan) -> Iterator[tuple[bytes, int, int]]:
+        """Raises CorruptionError. What is dead is not read: a segment of a queue that was emptied costs nothing."""
+        for ref in plan.old:
+            kept = plan.kept_of(ref)
+            if kept:
+                segment = self._store.segments.open_apart(plan.log.partition, ref)
+                for first, end in kept:
+                    yield from segment.entries(first, end)
+
     def _is_small(self, ref: SegmentRef) -> bool:
         return ref.size_bytes < self._bounds.segment_small_bytes
 
+
+def _gone_until(plan: RewritePlan) -> int:
+    """Above all that the plan leaves out; 0 = it keeps everything."""
+    gone_until = 0
+    for ref in plan.old:
+        at = ref.base
+        for first, end in plan.kept_of(ref):
+            gone_until = first if first > at else gone_until
+            at = end
+        gone_until = ref.end if at < ref.end else gone_until
+    return gone_until

@@ -216,12 +216,17 @@ class OpenSegment:
         """Base offsets and positions of the sparse index, and behind the last one the end of the segment."""
         return [*self._index_bases, self._end], [*self._index_positions, self._entries_bytes]
 
-    def entries(self) -> Iterator[tuple[bytes, int, int]]:
-        """BLOCKING: (batch, base offset, end offset) of every entry. Raises CorruptionError."""
-        for _window, found in self._pieces(_WRITE_BYTES):
+    def entries(self, first: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+        """BLOCKING: (batch, base offset, end offset) of every entry that begins in [first, end), and of none of the
+        file much else is read. Raises CorruptionError."""
+        item = max(bisect_right(self._index_bases, first) - 1, 0)
+        for _window, found in self._pieces(_WRITE_BYTES, self._index_positions[item]):
             for _at, batch in found:
                 header = read_header(batch)
-                yield batch, header.base_offset, header.end_offset
+                if header.base_offset >= end:
+                    return
+                if header.base_offset >= first:
+                    yield batch, header.base_offset, header.end_offset
 
     def verify(self) -> None:
         """BLOCKING: read everything and check it, the chain included. Raises CorruptionError."""
@@ -242,10 +247,9 @@ class OpenSegment:
             problem = "the chain of entry checksums does not match"
             raise CorruptionError(self._file.path, self._entries_bytes, problem)
 
-    def _pieces(self, piece_bytes: int) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
-        """(window, [(position in it, batch) of each whole entry in it]), piece by piece through the whole segment; what
-        was read leaves the page cache. Raises CorruptionError."""
-        position = 0
+    def _pieces(self, piece_bytes: int, position: int = 0) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
+        """(window, [(position in it, batch) of each whole entry in it]), piece by piece from there to the end of the
+        segment; what was read leaves the page cache. Raises CorruptionError."""
         while position < self._entries_bytes:
             window = self._window(position, piece_bytes)
             found: list[tuple[int, bytes]] = []

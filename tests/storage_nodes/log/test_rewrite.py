@@ -84,6 +84,21 @@ def test_segment_in_which_all_is_dead_goes() -> None:
     assert store.kept(NodeLog.open("/node", store.bounds, store.disk.after_power_loss())) == sorted(store.live)
 
 
+def test_what_is_dead_is_not_read() -> None:
+    """What stands before the live entry is damaged, and nobody minds."""
+    store = Store()
+    middle = sorted(store.live)[len(store.live) // 4]
+    store.live = {middle, *(at for at in store.live if at >= store.part.flushed_end)}
+    plan = store.plan()
+    assert plan is not None
+    data = store.disk.data_of(store.log._store.segments.path(1, store.part.segments[0].number))
+    data[30] ^= 1
+    store.log.rewriter.run(plan)
+    store.log.rewriter.done(plan)
+    assert store.kept(store.log) == sorted(store.live)
+    assert store.part.whole_from == plan.old[0].end
+
+
 def test_segment_that_is_mostly_live_is_left_alone_and_so_is_what_was_rewritten() -> None:
     store = Store()
     assert store.plan() is None
