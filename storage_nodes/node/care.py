@@ -55,6 +55,7 @@ class NodeCare:
         self._task: asyncio.Task[None] | None = None
         self._done_ms: dict[str, int] = {}
         self._space = SpaceWatch(reserve_bytes)
+        self.closed = False  # so full that no entries of other leaders are taken
         self._sync_times = SyncTimes()
         self._slow_disk = SlowDisk()
         self._to_look_at: deque[tuple[int, int]] = deque()
@@ -68,11 +69,6 @@ class NodeCare:
         if self._task is not None:
             self._task.cancel()
         self.scrub.stop()
-
-    @property
-    def closed(self) -> bool:
-        """So full that no entries of other leaders are taken."""
-        return self._space.level is SpaceLevel.CLOSED
 
     async def _forever(self) -> None:
         while True:
@@ -102,6 +98,7 @@ class NodeCare:
         node = self._node
         free_bytes = await node.run_blocking(node.log.free_bytes)
         before, level = self._space.level, self._space.look(free_bytes)
+        self.closed = level is SpaceLevel.CLOSED
         FREE_BYTES.set(free_bytes)
         SPACE_LEVEL.set(level)
         if level is not before:
