@@ -8,7 +8,9 @@ It costs one small write for each group and no sync: when a process is killed, t
 power loss it may be older than the log's end by what was written since the operating system, or `sync`, wrote it back.
 So it always tells the truth, and only a power loss can leave it behind.
 
-File `synced`, two slots of one sector each, used in turn, so that a torn write spoils one of them only. Big-endian.
+File `synced`, two slots of one sector each. A write goes to the one that does not hold the newest valid mark, so that a
+torn write spoils no mark but an older one. Which slot that is does not follow from the sequence number: after a group
+whose mark was torn, the next one is two further on than the newest mark. Big-endian.
 
     offset  size  field
          0     4  magic "PSM" + format version (1)
@@ -43,13 +45,14 @@ class SyncMark:
         self.sequence = 0
         self.file_number = 0
         self._synced_sequence = 0
+        self._newest_slot = SLOT_BYTES  # where the newest valid mark is; the next one goes to the other slot
 
     @staticmethod
     def create(disk: Disk, directory: str, identity: bytes, sequence: int = 0, file_number: int = 0) -> SyncMark:
         """BLOCKING. Both slots and the name are durable on return."""
         mark = SyncMark(disk.open(os.path.join(directory, MARK_NAME), create=True), identity)
-        for position in (0, SLOT_BYTES):
-            mark._write(position, sequence, file_number)
+        for _ in range(2):
+            mark.note(sequence, file_number)
         mark._file.sync()
         disk.sync_directory(directory)
         return mark
@@ -62,17 +65,19 @@ class SyncMark:
             mark = SyncMark(disk.open(path), identity)
         except FileNotFoundError:
             raise CorruptionError(path, 0, "the mark of the synced end of the log is missing") from None
-        valid = [slot for slot in (mark._read(0), mark._read(SLOT_BYTES)) if slot is not None]
+        valid = [(found, position) for position in (0, SLOT_BYTES) if (found := mark._read(position)) is not None]
         if not valid:
             raise CorruptionError(path, 0, "neither slot of the mark is valid")
-        mark.sequence, mark.file_number = max(valid)
+        (mark.sequence, mark.file_number), mark._newest_slot = max(valid)
         # What it says may be in the page cache only, and a repair that it leads to may be cut short by a power loss.
         mark._file.sync()
         return mark
 
     def note(self, sequence: int, file_number: int) -> None:
         """The group was synced."""
-        self._write(sequence % 2 * SLOT_BYTES, sequence, file_number)
+        position = SLOT_BYTES - self._newest_slot
+        self._write(position, sequence, file_number)
+        self._newest_slot = position
 
     def sync(self) -> None:
         """BLOCKING, any thread: let it survive a power loss as it is now."""

@@ -63,6 +63,8 @@ REGRESSIONS = [
     12001646,
     20100053,
 ]
+# Those that needed more steps.
+LONG_REGRESSIONS = [40006523, 40006843]
 # The same under harsh draws (`Faults.harden`).
 HARSH_REGRESSIONS = [7000868, 7001076, 7002379]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.
@@ -82,6 +84,11 @@ def test_seeds_keep_every_promise(first: int) -> None:
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_seed_that_failed_once_holds(seed: int) -> None:
     run_seed(seed, STEPS)
+
+
+@pytest.mark.parametrize("seed", LONG_REGRESSIONS)
+def test_seed_that_failed_late_holds(seed: int) -> None:
+    run_seed(seed)
 
 
 @pytest.mark.parametrize("seed", HARSH_REGRESSIONS)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -208,16 +209,20 @@ class ClusterMachine:
         return _DONE, [NodeChanged(node_id)]
 
     def _why_needed(self, node_id: NodeId) -> str:
-        """Why this node cannot be spared; "" when it can: the active others have room for all it holds."""
+        """Why this node cannot be spared; "" when it can: the active others have room for all it holds, and for what
+        nodes that are being emptied already hold, which may need just this one."""
         others = sum(address.node_id != node_id for address in self.active())
         if not others:
             return f"node {node_id} is the last active one; add a node first"
-        for partition in self.held.get(node_id, ()):
-            count = len(self.partitions[partition].replicas)
+        for partition in chain.from_iterable(self.held.get(emptied, ()) for emptied in (node_id, *self.states)):
+            plan = self.partitions[partition]
+            # A replica that comes counts, even if its move is to be undone: it may be too late for that.
+            count = len(plan.replicas if plan.move is None else plan.after_move())
             if count > others:
+                comes = plan.move is not None and len(plan.replicas) < count
                 return (
                     f"without node {node_id}, {others} active nodes are left, and partition {partition} "
-                    f"has {count} replicas; add a node first"
+                    f"{'is growing to' if comes else 'has'} {count} replicas; add a node first"
                 )
         return ""
 
@@ -263,6 +268,10 @@ class ClusterMachine:
             return _refuse(f"partition {plan.partition} is moving already, from {move.source} to {move.target}"), []
         if source == NOBODY and len(plan.replicas) >= plan.replicas_wanted():
             return _refuse(f"partition {plan.partition} has its {len(plan.replicas)} replicas already"), []
+        if source == NOBODY and len(plan.replicas) >= len(self.active()):
+            # So one of them is on a node that is being emptied, and the only room for it is where this one would go.
+            text = f"partition {plan.partition} has {len(plan.replicas)} replicas, as many as there are active nodes"
+            return _refuse(f"{text}; add a node first"), []
         if source != NOBODY and source not in plan.replicas:
             return _refuse(f"node {source} holds no replica of partition {plan.partition}"), []
         if target in plan.replicas:

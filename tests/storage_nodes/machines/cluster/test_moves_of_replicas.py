@@ -245,6 +245,50 @@ def test_node_without_which_there_is_no_room_stays() -> None:
     assert "last active one" in apply(machine_with(["a"]), SetNodeState(1, NodeState.DRAINING)).text
 
 
+def test_node_that_holds_nothing_stays_while_another_is_emptied_onto_it() -> None:
+    machine = machine_of_four()
+    assert apply(machine, SetNodeState(3, NodeState.DRAINING)).code is ErrorCode.OK
+    refused = apply(machine, SetNodeState(4, NodeState.DRAINING))
+    assert "without node 4, 2 active nodes are left, and partition 1 has 3 replicas" in refused.text
+    assert settle(machine) == 1 and machine.partitions[1].replicas == (1, 2, 4)
+    # Now for itself, and still so when the emptied node is to leave.
+    assert "2 active nodes are left" in apply(machine, SetNodeState(4, NodeState.DRAINING)).text
+    assert apply(machine, SetNodeState(3, NodeState.LEAVING)).code is ErrorCode.OK
+    # Once it is taken back there is room for another.
+    assert apply(machine, SetNodeState(3, NodeState.ACTIVE)).code is ErrorCode.OK
+    assert apply(machine, SetNodeState(4, NodeState.DRAINING)).code is ErrorCode.OK
+    assert settle(machine) == 1 and not machine.held[4]
+
+
+def machine_with_a_pair() -> ClusterMachine:
+    """Three nodes, and a partition on two of them that wants three."""
+    machine = machine_with(["a", "b"])
+    apply(machine, msgspec.structs.replace(create("q", factor=2, nodes_min=2), wanted=3))
+    apply(machine, RegisterNode(3, "127.0.0.1", 7003, "c"))
+    return machine
+
+
+@pytest.mark.parametrize("node_id", [1, 2, 3])
+def test_node_stays_while_a_partition_grows_that_would_then_find_no_room_without_it(node_id: int) -> None:
+    machine = machine_with_a_pair()
+    number = begin(machine, 1, NOBODY, 3)
+    assert apply(machine, CancelMove(1, number)).code is ErrorCode.OK
+    refused = apply(machine, SetNodeState(node_id, NodeState.DRAINING))
+    assert "partition 1 is growing to 3 replicas; add a node first" in refused.text
+    apply(machine, EndMove(1, number, False))
+    assert apply(machine, SetNodeState(node_id, NodeState.DRAINING)).code is ErrorCode.OK
+    settle(machine)
+    assert not machine.held.get(node_id) and len(machine.partitions[1].replicas) == 2
+
+
+def test_partition_does_not_grow_onto_the_only_room_for_what_is_moved_away() -> None:
+    machine = machine_with_a_pair()
+    apply(machine, SetNodeState(2, NodeState.DRAINING))
+    refused = apply(machine, BeginMove(1, NOBODY, 3))
+    assert "has 2 replicas, as many as there are active nodes; add a node first" in refused.text
+    assert settle(machine) == 1 and machine.partitions[1].replicas == (1, 3)
+
+
 def test_nodes_that_are_down_get_nothing() -> None:
     machine = machine_of_four(3)
     apply(machine, SetNodeState(2, NodeState.DRAINING))
