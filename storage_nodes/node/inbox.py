@@ -32,8 +32,7 @@ class Inbox:
         self._loop = loop
         self._handle = handle
         self._incarnation_of = incarnation_of
-        # Messages handled in this turn of the loop and, as long as they are few, in those before; and what waits for
-        # the next turns: (sender, incarnation, message).
+        # Messages handled in this turn of the loop, and what waits for the next ones: (sender, incarnation, message).
         self._handled = 0
         self._waiting: deque[tuple[int, int, RaftMessage]] = deque()
         self._turning = False
@@ -44,23 +43,18 @@ class Inbox:
 
     def take(self, sender: int, incarnation: int, messages: list[RaftMessage]) -> None:
         """A frame came in; its sender is, or was until just now, that incarnation."""
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn)
         waiting = self._waiting
         if waiting or self._handled + len(messages) > INBOX_SLICE_MESSAGES:
             waiting.extend((sender, incarnation, message) for message in messages)
-            self._book_turn()
             while len(waiting) > INBOX_MESSAGES_MAX:
                 self._handle_first()
             return
         self._handled += len(messages)
-        if self._handled > INBOX_SLICE_MESSAGES // 2:  # fewer, and nobody need tell the end of a turn
-            self._book_turn()
         for message in messages:
             self._handle(sender, message)
-
-    def _book_turn(self) -> None:
-        if not self._turning:
-            self._turning = True
-            self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
         """The next turn of the loop."""

@@ -277,17 +277,6 @@ def test_inbox_few_messages_are_handled_at_once() -> None:
     assert rig.booked == []
 
 
-def test_inbox_books_no_turn_while_little_comes_and_counts_on_until_it_does() -> None:
-    rig = InboxRig()
-    for _ in range(INBOX_SLICE_MESSAGES // 2):
-        rig.inbox.take(2, 5, votes(1))
-        assert rig.booked == []
-    rig.inbox.take(2, 5, votes(1))
-    assert len(rig.booked) == 1
-    rig.turn()
-    assert rig.booked == [] and len(rig.handled) == INBOX_SLICE_MESSAGES // 2 + 1
-
-
 def test_inbox_many_messages_take_several_turns_and_keep_their_order() -> None:
     rig = InboxRig()
     rig.inbox.take(2, 5, votes(10))
