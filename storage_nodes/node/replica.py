@@ -517,17 +517,19 @@ class Replica:
             batches = self.log.read_hot(self.applied, READ_BYTES_MAX)
             if batches is None:
                 self._applying_cold = True
-                self.host.run_cold(partial(self.log.read_cold, self.applied, READ_BYTES_MAX), self._apply_cold)
+                read = partial(self.log.read_cold, self.applied, READ_BYTES_MAX)
+                self.host.run_cold(read, partial(self._apply_cold, self.applied))
                 return
             self._fold_all(batches)
         self._maybe_trust()
         self._maybe_lead()
 
-    def _apply_cold(self, batches: list[bytes]) -> None:
+    def _apply_cold(self, read_from: int, batches: list[bytes]) -> None:
         self._applying_cold = False
         if not self.closed:
-            # A snapshot may have been installed meanwhile.
-            self._fold_all([batch for batch in batches if read_header(batch).end_offset > self.applied])
+            # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
+            if self.applied == read_from:
+                self._fold_all(batches)
             self._apply()
             if self.serving:
                 self.progressed()
