@@ -108,9 +108,10 @@ class Committer:
         taken, self._sync_seconds = self._sync_seconds, []
         return taken, self._loop.time() - self._writing_since_s if self._writing else 0.0
 
-    def forget(self, partition: int) -> None:
-        """Send nothing that waits here for a sync of this partition: its replica is closed, and what the answers
-        promise may be gone with it before they would leave (R5)."""
+    def forget(self, partition: int, proposer: Proposer | None) -> None:
+        """Send nothing that waits here for a sync of this partition: its replica, this proposer, is closed, and what
+        the answers promise may be gone with it before they would leave (R5)."""
+        self._proposers = [each for each in self._proposers if each is not proposer]
         self._held = [held for held in self._held if held[1].partition != partition]
         self._held_writing = [held for held in self._held_writing if held[1].partition != partition]
 

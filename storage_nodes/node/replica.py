@@ -282,7 +282,7 @@ class Replica:
             self.serving = False
             self.on_follow()
         self.closed = True
-        self.host.committer.forget(self.partition)
+        self.host.committer.forget(self.partition, self)
         self.host.snapshots.drop(self.partition)
         self.host.timers.forget(self.partition)
         self.host.failover.forget(self.partition)

@@ -49,7 +49,7 @@ def test_answer_of_a_replica_that_was_closed_meanwhile_is_not_sent() -> None:
     log.staged_bytes = 1
     for partition in (1, 2):  # of the one that gathers behind it
         committer.send_after_sync(8, AppendReply(partition, 1, True, 6))
-    committer.forget(1)
+    committer.forget(1, None)
     committer._written(SimpleNamespace(length_bytes=1), 0.0)  # type: ignore[arg-type]
     committer._written(SimpleNamespace(length_bytes=1), 0.0)  # type: ignore[arg-type]
     assert sent == [(9, 2), (8, 2)]
@@ -84,3 +84,15 @@ class _NobodyTakesOver:
 
     def next_tick_ms(self) -> int:
         return 0
+
+
+def test_replica_that_was_closed_keeps_no_place_in_the_next_group() -> None:
+    """Seed 60003695 (I14): it would be asked for what it proposes, and counts against the bound until then."""
+    soon: list[Callable[[], None]] = []
+    log: Any = Log()
+    committer = idle_committer(log, [], soon)
+    closed, other = (SimpleNamespace(stage=lambda: None, durable=lambda end: None) for _ in range(2))
+    for proposer in (closed, other):
+        committer.propose_soon(proposer)
+    committer.forget(1, closed)
+    assert committer._proposers == [other]
