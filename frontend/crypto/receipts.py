@@ -23,11 +23,18 @@ import hmac
 import struct
 from typing import NamedTuple
 
-_HEAD = struct.Struct(">BIQII")
+_UNTIMED = 1
+_UNTIMED_HEAD = struct.Struct(">BIQII")
+_UNTIMED_MAC_BYTES = 15
+_TIMED = 2
 _TIMED_HEAD = struct.Struct(">BIQIII")
+_TIMED_MAC_BYTES = 17
 _SCHEDULED = b"/scheduled"
 # Characters of a handle -> its layout version, its head, the bytes of its MAC.
-_LAYOUTS = {48: (1, _HEAD, 15), 56: (2, _TIMED_HEAD, 17)}
+_LAYOUTS = {
+    48: (_UNTIMED, _UNTIMED_HEAD, _UNTIMED_MAC_BYTES),
+    56: (_TIMED, _TIMED_HEAD, _TIMED_MAC_BYTES),
+}
 
 assert all((head.size + mac_bytes) * 4 == chars * 3 for chars, (_, head, mac_bytes) in _LAYOUTS.items())
 
@@ -57,10 +64,10 @@ class ReceiptMaker:
         self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0
     ) -> str:
         if received_s:
-            head = _TIMED_HEAD.pack(2, partition, offset, delivery, epoch, received_s)
-            return base64.urlsafe_b64encode(head + self._mac(head, owner, 17)).decode()
-        head = _HEAD.pack(1, partition, offset, delivery, epoch)
-        return base64.urlsafe_b64encode(head + self._mac(head, owner, 15)).decode()
+            head = _TIMED_HEAD.pack(_TIMED, partition, offset, delivery, epoch, received_s)
+            return base64.urlsafe_b64encode(head + self._mac(head, owner, _TIMED_MAC_BYTES)).decode()
+        head = _UNTIMED_HEAD.pack(_UNTIMED, partition, offset, delivery, epoch)
+        return base64.urlsafe_b64encode(head + self._mac(head, owner, _UNTIMED_MAC_BYTES)).decode()
 
     def read(self, owner: bytes, handle: str) -> Receipt:
         """Raises ReceiptError."""

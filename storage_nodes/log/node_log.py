@@ -175,13 +175,7 @@ class NodeLog:
         if header.attributes & ATTRIBUTE_CONFIGURATION:
             log.configure(end, read_configuration(batch))
         wal.current.touched[partition] = None
-        index = log._index
-        if isinstance(index, bytes):
-            log.add_entry(header.base_offset, place, length)
-        else:
-            index.bases.append(header.base_offset)
-            index.places.append(place)
-            index.lengths.append(length)
+        log.add_entry(header.base_offset, place, length)
         self._cache.add(place, batch)
 
     def truncate(self, partition: int, offset: int) -> None:

@@ -104,7 +104,7 @@ def test_ban_finds_its_example(ban: Ban) -> None:
 # A clone's place, somebody's home, or an option for a registry with its value or the rest of its name. Put together of
 # parts, so that this file holds none of them.
 HOMES = ("home", "Users")
-REGISTRY_OPTIONS = ("index", "extra-index", "find" + "-links")
+REGISTRY_OPTIONS = ("ind" + "ex", "extra-ind" + "ex", "find-li" + "nks")
 PLACE = rf"{re.escape(str(ROOT))}\b|/({'|'.join(HOMES)})/\w+/\w*/?penstock\b|--({'|'.join(REGISTRY_OPTIONS)})[-= ]"
 
 

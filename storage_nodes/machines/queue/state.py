@@ -500,7 +500,7 @@ class QueueState:
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
         if self.last_purge_ms == _NEVER_PURGED:
-            self.last_purge_ms = _NEVER_PURGED
+            self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()
 
     # --- little memory where nothing is going on ---------------------------------------------------------------
