@@ -208,20 +208,21 @@ class FifoLeader(Leader):
         super()._move_dead(effects, time_ms)
 
     def _fold_leased(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
-        state, leases, window = self._state, self._leases, self._window
-        picked = state.fold_leased(command)
+        leases, window = self._leases, self._window
+        picked = self._state.fold_leased(command)
+        live = self._state.live
         for lease, staged, picks in zip(command[FIRST_FIELD], taken.leases, picked, strict=True):
             deadline_ms, parts = lease[1], lease[4]
-            runs = OffsetRanges()
+            fresh: list[int] = []
             for at in range(0, len(parts), 3):
                 for offset in parts[at + 1]:
                     leases.release(offset)
-                for offset in parts[at + 2][::2]:
-                    if offset in state.live:
-                        window.came_live(offset)
-                        runs.add(offset, offset + 1)
-            for first, end in runs.ranges():
-                leases.set_timer(deadline_ms, first, end - 1)
+                run = [offset for offset in parts[at + 2][::2] if offset in live]
+                if run:
+                    window.run_came_live(parts[at], run)
+                    fresh += run
+            if fresh:
+                leases.set_timer_of(deadline_ms, fresh)
             for group in staged.groups:
                 group.leases_under_way -= 1
                 if window.groups.get(group.key) is group:
@@ -252,9 +253,8 @@ class FifoLeader(Leader):
     def _follow_gone(self, offsets: Sequence[int], keys: list[bytes | None]) -> None:
         """Of these some left `live`: their groups go on."""
         live = self._state.live
-        for offset, key in zip(offsets, keys, strict=True):
-            if key is not None and offset not in live:
-                self._window.left_live(offset, key)
+        gone = [(key, offset) for offset, key in zip(offsets, keys, strict=True) if offset not in live]
+        self._window.left_live((key, offset) for key, offset in gone if key is not None)
 
     # --- the window -------------------------------------------------------------------------------------------
 

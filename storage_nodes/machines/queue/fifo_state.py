@@ -105,19 +105,18 @@ class FifoState(QueueState):
         self, group: bytes, fresh: list[int], time_ms: int, deadline_ms: int, picks: list[Pick]
     ) -> None:
         self.take_up()
-        live, group_of, taken, cursor = self.live, self.group_of, self.deleted_ahead, self.cursor
+        if self.deleted_ahead is NO_OFFSETS:
+            self.deleted_ahead = OffsetRanges()
+        live, group_of, take, cursor = self.live, self.group_of, self.deleted_ahead.take, self.cursor
         entry: Entry = (0, 0, 0, -1)
         fields = iter(fresh)
         for offset, sent_ms in zip(fields, fields, strict=True):
-            if offset < cursor or offset in taken:
+            if offset < cursor or not take(offset):
                 continue
             if entry[3] != sent_ms:
                 entry = (deadline_ms, 1, time_ms, sent_ms)
             live[offset] = entry
             group_of[offset] = group
-            if taken is NO_OFFSETS:
-                taken = self.deleted_ahead = OffsetRanges()
-            taken.add(offset, offset + 1)
             self.fresh_count -= 1
             picks.append(Pick(offset, 1, time_ms, sent_ms))
 

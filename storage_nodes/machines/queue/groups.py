@@ -123,19 +123,34 @@ class GroupWindow:
                 self.offer(self.groups[group_of[offset]])
 
     def came_live(self, offset: int) -> None:
-        """A message came into `live`: a delayed one as it arrived, or a fresh one as its lease was folded."""
+        """A delayed message arrived."""
         insort(self._group(self._state.group_of[offset]).back, offset)
+
+    def run_came_live(self, key: bytes, offsets: list[int]) -> None:
+        """The lease of fresh messages of a group was folded; offsets ascend."""
+        back = self._group(key).back
+        back += offsets
+        if len(back) > len(offsets):
+            back.sort()  # delayed ones stood there: two runs, merged in one step each
 
     # --- messages go ------------------------------------------------------------------------------------------
 
-    def left_live(self, offset: int, key: bytes) -> None:
-        group = self.groups.get(key)
-        if group is None:
-            return
-        at = bisect_left(group.back, offset)
-        if at < len(group.back) and group.back[at] == offset:
-            del group.back[at]
-        self.offer(group)
+    def left_live(self, gone: Iterable[tuple[bytes, int]]) -> None:
+        """Messages left `live`, each with its group: that goes on. Those of one group mostly follow each other."""
+        group: Group | None = None
+        for key, offset in gone:
+            if group is None or group.key != key:
+                if group is not None:
+                    self.offer(group)
+                group = self.groups.get(key)
+                if group is None:
+                    continue
+            back = group.back
+            at = bisect_left(back, offset)
+            if at < len(back) and back[at] == offset:
+                del back[at]
+        if group is not None:
+            self.offer(group)
 
     def remove_fresh(self, offset: int, key: bytes) -> None:
         """One that waits was removed, from wherever it stood in its group."""

@@ -31,6 +31,9 @@ class _NoOffsets(OffsetRanges):
     def add(self, first: int, end: int) -> NoReturn:
         raise AssertionError(_SHARED)
 
+    def take(self, offset: int) -> NoReturn:
+        raise AssertionError(_SHARED)
+
 
 class _NoSchedule(Schedule):
     __slots__ = ()

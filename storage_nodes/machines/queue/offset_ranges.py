@@ -60,6 +60,28 @@ class OffsetRanges:
             del starts[low + 1 : high]
             del ends[low + 1 : high]
 
+    def take(self, offset: int) -> bool:
+        """Take in one offset; whether it was not there yet."""
+        if self._starts is _NOTHING:
+            self._starts, self._ends = array("q"), array("q")
+        starts, ends = self._starts, self._ends
+        at = bisect_right(starts, offset)  # of the range behind it
+        before = ends[at - 1] if at else -1
+        if offset < before:
+            return False
+        if at < len(starts) and starts[at] == offset + 1:
+            if before == offset:
+                ends[at - 1] = ends[at]
+                del starts[at], ends[at]
+            else:
+                starts[at] = offset
+        elif before == offset:
+            ends[at - 1] = offset + 1
+        else:
+            starts.insert(at, offset)
+            ends.insert(at, offset + 1)
+        return True
+
     def drop_below(self, offset: int) -> None:
         starts, ends = self._starts, self._ends
         whole = bisect_right(ends, offset)

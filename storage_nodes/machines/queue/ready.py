@@ -6,11 +6,12 @@ Window. A stretch [first range, end) of the log ahead of the cursor in which eve
 leader's own cursor: everything below it was taken. Data batches that arrive at its end extend it for nothing; where it
 had to stop (READ_AHEAD_MESSAGES_MAX) the driver reads on.
 
-Leases. Timers are per range of messages acquired together, not per message. A timer is only a hint: `live` decides when
-it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they do not become
-ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that were received
-`receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but *dead*.
-With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its own.
+Leases. Timers are per range, or list, of messages acquired together, not per message. A timer is only a hint: `live`
+decides when it rings. Messages on which a command of ours is not folded yet are *held*: whatever their timer says they
+do not become ready, because the command may move the deadline; when it is folded their timer is set anew. Messages that
+were received `receives_max` times, where the queue has a dead-letter queue, are not ready when their lease runs out but
+*dead*. With a retry policy a timer rings when a message is due, a pause after its lease; each message has one of its
+own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from storage_nodes.protocol.deliveries import RECEIVES_MASK
 
 # Garbage that a heap with lazy deletion may hold beside as many valid entries again.
 _GARBAGE_MAX = 1_024
+# A timer is (deadline_ms, first, last, offsets).
+_Timer = tuple[int, int, int, tuple[int, ...]]
+_ALL: tuple[int, ...] = ()  # no offsets: those from the first to the last
 
 
 class Window:
@@ -117,7 +121,7 @@ class Leases:
         self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
         self._order: list[int] = []  # heap over _ready, may hold offsets that left it
-        self._timers: list[tuple[int, int, int]] = []  # heap of (deadline_ms, first, last)
+        self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
         self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
         self._rebuild()
@@ -135,8 +139,8 @@ class Leases:
         """0 = none. Timers that mean nothing any more are dropped on the way."""
         timers, live = self._timers, self._live
         while timers:
-            deadline_ms, first, last = timers[0]
-            for offset in range(first, last + 1):
+            deadline_ms, first, last, offsets = timers[0]
+            for offset in offsets or range(first, last + 1):
                 entry = live.get(offset)
                 if entry is not None and self._due_ms(offset, entry) == deadline_ms and not self._is_due(offset):
                     return deadline_ms
@@ -145,22 +149,24 @@ class Leases:
 
     def set_timer(self, deadline_ms: int, first: int, last: int) -> None:
         if self._retry is None:
-            heapq.heappush(self._timers, (deadline_ms, first, last))
+            self._push((deadline_ms, first, last, _ALL))
         else:
-            for offset in range(first, last + 1):
-                entry = self._live.get(offset)
-                if entry is not None:
-                    heapq.heappush(self._timers, (self._due_ms(offset, entry), offset, offset))
-        if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
-            self._rebuild()
+            self._set_each(range(first, last + 1))
+
+    def set_timer_of(self, deadline_ms: int, offsets: Sequence[int]) -> None:
+        """One for messages that were acquired together and do not stand together."""
+        if self._retry is None:
+            self._push((deadline_ms, offsets[0], offsets[-1], tuple(offsets)))
+        else:
+            self._set_each(offsets)
 
     def advance(self, now_ms: int) -> list[int]:
         """Make ready what is due; what that is."""
         timers, live, ready, retry = self._timers, self._live, self._ready, self._retry
         due: list[int] = []
         while timers and timers[0][0] <= now_ms:
-            deadline_ms, first, last = heapq.heappop(timers)
-            for offset in range(first, last + 1):
+            deadline_ms, first, last, offsets = heapq.heappop(timers)
+            for offset in offsets or range(first, last + 1):
                 entry = live.get(offset)
                 if entry is None or offset in ready or offset in self._held:
                     continue
@@ -280,14 +286,25 @@ class Leases:
     def _due_ms(self, offset: int, entry: Entry) -> int:
         return entry[0] if self._retry is None else self._retry.due_ms(offset, entry, self.receives_max)
 
+    def _push(self, timer: _Timer) -> None:
+        heapq.heappush(self._timers, timer)
+        if len(self._timers) > 2 * len(self._live) + _GARBAGE_MAX:
+            self._rebuild()
+
+    def _set_each(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            entry = self._live.get(offset)
+            if entry is not None:
+                self._push((self._due_ms(offset, entry), offset, offset, _ALL))
+
     def _rebuild(self) -> None:
         """Timers from `live`: neighbours that share a deadline share a timer, where nothing is due later than that."""
         if self._retry is not None:
-            due = [(self._due_ms(o, entry), o, o) for o, entry in self._live.items() if not self._is_due(o)]
+            due = [(self._due_ms(o, entry), o, o, _ALL) for o, entry in self._live.items() if not self._is_due(o)]
             heapq.heapify(due)
             self._timers = due
             return
-        timers: list[tuple[int, int, int]] = []
+        timers: list[_Timer] = []
         first = end = deadline_ms = -1
         for offset, entry in self._live.items():
             if self._is_due(offset):
@@ -296,9 +313,9 @@ class Leases:
                 end += 1
                 continue
             if end >= 0:
-                timers.append((deadline_ms, first, end - 1))
+                timers.append((deadline_ms, first, end - 1, _ALL))
             first, end, deadline_ms = offset, offset + 1, entry[0]
         if end >= 0:
-            timers.append((deadline_ms, first, end - 1))
+            timers.append((deadline_ms, first, end - 1, _ALL))
         heapq.heapify(timers)
         self._timers = timers

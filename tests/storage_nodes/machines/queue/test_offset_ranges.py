@@ -10,13 +10,19 @@ from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 _SPANS = st.tuples(st.integers(0, 60), st.integers(1, 8))
 
 
-@given(st.lists(st.tuples(st.sampled_from(["add", "add", "add", "drop"]), _SPANS), max_size=40), _SPANS)
+_CHANGES = st.sampled_from(["add", "add", "take", "take", "take", "drop"])
+
+
+@given(st.lists(st.tuples(_CHANGES, _SPANS), max_size=40), _SPANS)
 def test_ranges_answer_as_a_set_would(changes: list[tuple[str, tuple[int, int]]], asked: tuple[int, int]) -> None:
     ranges, plain = OffsetRanges(), set[int]()
     for change, (first, length) in changes:
         if change == "add":
             ranges.add(first, first + length)
             plain |= set(range(first, first + length))
+        elif change == "take":
+            assert ranges.take(first) == (first not in plain)
+            plain.add(first)
         else:
             ranges.drop_below(first)
             plain = {offset for offset in plain if offset >= first}
