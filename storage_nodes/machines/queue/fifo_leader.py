@@ -119,8 +119,9 @@ class FifoLeader(Leader):
         parts: list[bytes | Sequence[int]] = []
         groups: list[Group] = []
         again_count = fresh_count = 0
-        while 0 < room <= staging.expired_room and (group := window.take_offer()) is not None:
-            again, fresh = self._take_run(group, room, time_ms)
+        while 0 < room <= staging.expired_room and (offer := window.take_offer(room)) is not None:
+            group = offer[0]
+            again, fresh = self._take_run(*offer, time_ms)
             if not again and not fresh:
                 window.offer(group)  # all of them were too old
                 continue
@@ -139,10 +140,11 @@ class FifoLeader(Leader):
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
-    def _take_run(self, group: Group, room: int, time_ms: int) -> tuple[list[int], list[int]]:
+    def _take_run(
+        self, group: Group, again_count: int, fresh_count: int, time_ms: int
+    ) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
         window = self._window
-        again_count, fresh_count = window.run(group, room)
         again = group.back[:again_count]
         for offset in again:
             self._leases.take_one(offset)
@@ -231,11 +233,10 @@ class FifoLeader(Leader):
             effects.append(Deliver(staged.token, picks))
 
     def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
-        offsets = command[FIRST_FIELD][::2]
-        keys = self._keys(offsets)
-        codes = self._state.fold_receipts(command)
-        self._leases.forget(offsets)
-        self._follow_gone(offsets, keys)
+        gone: list[tuple[bytes, int]] = []
+        codes = self._state.fold_receipts(command, gone)
+        self._leases.forget(command[FIRST_FIELD][::2])
+        self._window.left_live(gone)
         effects += answers_of(codes, taken.askers)
 
     def commands_arrived(self, before: int, effects: list[Effect], now_ms: int) -> None:

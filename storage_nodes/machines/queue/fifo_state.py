@@ -121,24 +121,26 @@ class FifoState(QueueState):
             picks.append(Pick(offset, 1, time_ms, sent_ms))
 
     def fold_deleted(self, command: Command) -> list[int]:
-        self.fold_receipts(command)
+        self.fold_receipts(command, [])
         return []
 
-    def fold_receipts(self, command: Command) -> list[ErrorCode]:
-        """Delete by receipt, one code each. A lease that ran out gives no right to delete: others of the group may have
-        been handed out since."""
+    def fold_receipts(self, command: Command, gone: list[tuple[bytes, int]]) -> list[ErrorCode]:
+        """Delete by receipt, one code each; `gone` gets (group, offset) of what left `live`. A lease that ran out gives
+        no right to delete: others of the group may have been handed out since."""
         now_ms = command[TIME_MS]
+        live, group_of = self.live, self.group_of
         codes: list[ErrorCode] = []
         fields = iter(command[FIRST_FIELD])
         for offset, delivery in zip(fields, fields, strict=True):
-            entry = self.live.get(offset)
+            entry = live.get(offset)
             if entry is None:
                 waits = self.cursor <= offset and offset not in self.deleted_ahead
                 codes.append(ErrorCode.UNKNOWN_RECORD if waits or delivery < 1 else ErrorCode.OK)
             elif entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
                 codes.append(ErrorCode.RECEIPT_STALE)
             else:
-                del self.live[offset], self.group_of[offset]
+                del live[offset]
+                gone.append((group_of.pop(offset), offset))
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
         return codes

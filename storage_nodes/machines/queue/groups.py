@@ -198,13 +198,20 @@ class GroupWindow:
             self._withdraw_first()
         return False
 
-    def take_offer(self) -> Group | None:
-        """The group with the oldest message, out of the heap; None when every group is locked or empty."""
-        if not self.has_offers:
-            return None
-        group = self.groups[self._offers[0][1]]
-        self._withdraw_first()
-        return group
+    def take_offer(self, room: int) -> tuple[Group, int, int] | None:
+        """The group with the oldest message, out of the heap, with its `run`; None when every group is locked or
+        empty."""
+        offers, groups = self._offers, self.groups
+        while offers:
+            first, key = heapq.heappop(offers)
+            group = groups.get(key)
+            if group is None or group.offered != first:
+                continue
+            group.offered = _NOT_OFFERED
+            again, fresh = self.run(group, room)
+            if again or fresh:
+                return group, again, fresh
+        return None
 
     def run(self, group: Group, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
