@@ -32,7 +32,7 @@ from storage_nodes.limits import (
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
-from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, read_header
+from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, numbered_bodies, read_header
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
@@ -273,7 +273,7 @@ class QueueReplica(Replica):
             self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
-        self._do(self.machine.apply(header, lambda: list(iterate_bodies(batch)), self.host.clock.wall_ms()))
+        self._do(self.machine.apply(header, lambda: numbered_bodies(batch), self.host.clock.wall_ms()))
         if self.serving and not header.is_control:
             MESSAGES_SENT.inc(header.record_count)
 

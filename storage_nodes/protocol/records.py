@@ -76,6 +76,7 @@ def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 _ONE_BYTE = [bytes([n]) for n in range(128)]
 _KEYLESS = encode_varint(-1)
+_NO_KEY = _KEYLESS[0]
 
 
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
@@ -117,18 +118,30 @@ def decode_body(body: bytes | memoryview) -> Record:
 def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
     """The headers of a body alone: key and value are stepped over, not copied. Raises RecordError.
 
-    Every replica does this for every message that has headers, so lengths of one byte are read in place.
+    Every replica does this for every message that has headers, so lengths of one byte, and of two for the value, are
+    read in place.
     """
     size = len(body)
-    key_length, at = decode_varint(body, 0)
-    value_length, at = decode_varint(body, at + key_length if key_length > 0 else at)
-    if value_length < 0:
-        raise RecordError("negative value length")
-    count, at = decode_varint(body, at + value_length)
-    if count < 0 or count > size:
-        raise RecordError("negative or impossible header count")
-    headers = []
+    headers: list[tuple[bytes, bytes]] = []
     try:
+        at = 1
+        if body[0] != _NO_KEY:
+            key_length, at = decode_varint(body, 0)
+            at += max(key_length, 0)
+        length = body[at]
+        if length < 0x80:
+            at += 1
+        elif body[at + 1] < 0x80:
+            length = length & 0x7F | body[at + 1] << 7
+            at += 2
+        else:
+            value_length, at = decode_varint(body, at)
+            length = value_length << 1 if value_length >= 0 else 1
+        if length & 1:
+            raise RecordError("negative value length")
+        count, at = decode_varint(body, at + (length >> 1))
+        if count < 0 or count > size:
+            raise RecordError("negative or impossible header count")
         for _ in range(count):
             length = body[at]
             if length & 0x81:  # longer than a byte, or negative
@@ -149,7 +162,7 @@ def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
                 break
             headers.append((name, body[content_at:at]))
     except IndexError:
-        raise RecordError("a header runs past the end of the record") from None
+        raise RecordError("the record ends before its last header does") from None
     if at != size or len(headers) != count:
         raise RecordError("the headers do not end where the record does")
     return headers

@@ -19,6 +19,7 @@ from storage_nodes.log.record_batch import (
     control_key,
     control_kind,
     iterate_bodies,
+    numbered_bodies,
     read_header,
     verify_batch,
 )
@@ -198,5 +199,6 @@ def test_spans_are_where_the_bodies_stand(messages: list[Message]) -> None:
     batch = build_batch(7, 0, 1, bodies)
     starts, ends = body_spans(batch)
     assert [batch[start:end] for start, end in zip(starts, ends, strict=True)] == bodies
+    assert numbered_bodies(batch) == list(iterate_bodies(batch))
     with pytest.raises(BatchError):
         body_spans(batch[:-1])
