@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from deploy import allocator
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.errors import StorageError
@@ -54,8 +55,7 @@ class StorageCluster:
             PENSTOCK_NODE_LISTEN=f"{address.host}:{address.port}",
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
             PENSTOCK_NODE_JOIN=str(int(join)),
-            MALLOC_ARENA_MAX="2",
-            MALLOC_TRIM_THRESHOLD_="131072",
+            **allocator.ENVIRONMENT,
         )
         environment.update(self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)

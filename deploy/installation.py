@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import SystemRandom
 
-from deploy import limits
+from deploy import allocator, limits
 from deploy.errors import EXIT_USAGE, CommandError
 from storage_nodes.model import NodeAddress, format_node_list
 
@@ -182,13 +182,12 @@ class Installation:
         }
 
     def environment(self, state: State) -> dict[str, str]:
-        """Settings on top of the caller's environment, with an allocator that gives memory back."""
+        """Settings on top of the caller's environment."""
         return {
             **os.environ,
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
-            "MALLOC_ARENA_MAX": "2",
-            "MALLOC_TRIM_THRESHOLD_": "131072",
+            **allocator.ENVIRONMENT,
             **self.settings(state),
         }
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
+from deploy import allocator
 from storage_nodes.log.node_log import NodeLog, PartitionLog
 from storage_nodes.log.record_batch import iterate_bodies, read_header
 from storage_nodes.machines.queue.machine import QueueMachine
@@ -55,7 +56,7 @@ class NodeCluster(StorageCluster):
             PENSTOCK_NODE_DIR=str(self.node_directory(node_id)),
             PENSTOCK_NODE_LISTEN=f"{address.host}:{address.port}",
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
-            MALLOC_ARENA_MAX="2",
+            **allocator.ENVIRONMENT,
         )
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         command = [*self.command_prefix(node_id), sys.executable, "-m", "storage_nodes"]

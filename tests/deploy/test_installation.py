@@ -10,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from deploy import limits, roles
+from deploy import allocator, limits, roles
 from deploy.errors import CommandError
-from deploy.installation import LOOPBACK, MARK, SECRET_NAMES, Installation, choose_port, is_free, write_private_once
+from deploy.installation import (
+    LOOPBACK,
+    MARK,
+    ROOT,
+    SECRET_NAMES,
+    Installation,
+    choose_port,
+    is_free,
+    write_private_once,
+)
 from deploy.management import schema_fingerprint
 from storage_nodes.model import parse_node_list
 
@@ -167,7 +176,14 @@ def test_environment_programs_of_the_virtual_environment_come_first(installation
 
     environment = installation.environment(installation.settle_state(None, free_port(), 3))
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert environment["MALLOC_ARENA_MAX"] == "2"
+
+
+def test_allocator_of_an_image_is_that_of_an_installation(installation: Installation) -> None:
+    environment = installation.environment(installation.settle_state(None, free_port(), 3))
+    lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
+    image = dict(word.split("=") for line in lines if line.startswith("ENV ") for word in line.split()[1:])
+    for settings in (environment, image):
+        assert {name: text for name, text in settings.items() if name.startswith("MALLOC_")} == allocator.ENVIRONMENT
 
 
 def test_schema_fingerprint_differs_by_database() -> None:
