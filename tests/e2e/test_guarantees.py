@@ -74,11 +74,12 @@ def test_at_most_once_is_not_sent_again_when_the_leader_dies(installation: Runni
                 time.sleep(0.0 if ok else 0.1)
 
     def kill(_: int) -> None:
-        while len(answered["before"]) < 300:
-            time.sleep(0.001)
-        installation.kill("storage-node", leader)
-        wait_until(lambda: leader_of_newest(installation)[1] > epoch, 30, 0.2)
-        phase[0] = "after"
+        try:
+            wait_until(lambda: len(answered["before"]) >= 300, 30, 0.001)
+            installation.kill("storage-node", leader)
+            wait_until(lambda: leader_of_newest(installation)[1] > epoch, 30, 0.2)
+        finally:
+            phase[0] = "after"  # the producers end
 
     in_parallel(lambda work: work[0](work[1]), [(kill, 0), *((produce, number) for number in range(1, 5))])
     assert answered["before"] and answered["after"] and leader_of_newest(installation)[1] > epoch

@@ -90,8 +90,8 @@ def ask(stage: Stage, case: Case) -> str:
     try:
         result = stage.told(getattr(stage.sqs, re.sub("(?<!^)(?=[A-Z])", "_", case.action).lower())(**params))
     except ClientError as error:
-        code = error.response["Error"]["Code"]
-        return "" if code == case.code else f"{code} for {case.code or 'success'}"
+        found = (error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"])
+        return "" if found == (case.code, case.status) else f"{found} for {case.code or 'success'}, {case.status}"
     failed = [one["Code"] for one in result.get("Failed", ())]
     if case.code or failed != [case.entry_code] * bool(case.entry_code):
         return f"{failed or 'success'} for {case.code or case.entry_code or 'success'}"

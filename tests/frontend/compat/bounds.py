@@ -199,27 +199,38 @@ def _held(scene: Scene, n: int) -> Params:
     return {"ReceiptHandle": scene.handle, "VisibilityTimeout": n - 20}
 
 
+def _of_a_message(
+    action: str, asked: Callable[..., Asked], fifo: Callable[..., Asked], *, in_entry: bool
+) -> tuple[Limit, ...]:
+    """What a message alone and an entry of a batch are refused for in the same way; `asked` as `_sending`."""
+
+    def limit(what: str, params: Asked, below: str = "", has_below: bool = True) -> Limit:
+        return Limit(action, what, params, below=below, has_below=has_below, in_entry=in_entry)
+
+    return (
+        limit("MessageBody, bytes, MaximumMessageSize 1,024",
+              _under_a_maximum(asked(MessageBody=lambda n: "x" * n)), below=MISSING),
+        limit("DelaySeconds", asked(DelaySeconds=lambda n: n)),
+        limit("MessageGroupId, characters", asked(MessageGroupId=lambda n: "g" * n)),
+        limit("FIFO, MessageGroupId, characters", fifo(MessageGroupId=lambda n: "g" * n)),
+        limit("FIFO, MessageDeduplicationId, characters", fifo(MessageDeduplicationId=lambda n: "d" * n)),
+        limit("MessageAttributes", asked(MessageAttributes=_attributes), has_below=False),
+        limit("attribute name, characters", asked(MessageAttributes=lambda n: {"a" * n: TEXT})),
+        limit("attribute type with a label, characters", asked(MessageAttributes=_labelled)),
+        limit("attribute of type Number, power of ten", asked(MessageAttributes=_number), has_below=False),
+        limit("attribute of type Number, negative, power of ten",
+              asked(MessageAttributes=lambda n: _number(n, "-")), has_below=False),
+        limit("AWSTraceHeader, characters", asked(MessageSystemAttributes=_trace)),
+    )  # fmt: skip
+
+
 LIMITS: tuple[Limit, ...] = (
     # --- messages ---
     Limit("SendMessage", "MessageBody, bytes", _sized(MessageBody=lambda n: "x" * n), below=MISSING),
     Limit("SendMessage", "MessageBody with its attributes, bytes",
           lambda scene, n: {"QueueUrl": scene.url, "MessageBody": "x" * (n - len("aStringx")),
                             "MessageAttributes": {"a": TEXT}}, below=MISSING),
-    Limit("SendMessage", "MessageBody, bytes, MaximumMessageSize 1,024",
-          _under_a_maximum(_sized(MessageBody=lambda n: "x" * n)), below=MISSING),
-    Limit("SendMessage", "DelaySeconds", _sending(DelaySeconds=lambda n: n)),
-    Limit("SendMessage", "MessageGroupId, characters", _sending(MessageGroupId=lambda n: "g" * n)),
-    Limit("SendMessage", "FIFO, MessageGroupId, characters", _sending_fifo(MessageGroupId=lambda n: "g" * n)),
-    Limit("SendMessage", "FIFO, MessageDeduplicationId, characters",
-          _sending_fifo(MessageDeduplicationId=lambda n: "d" * n)),
-    Limit("SendMessage", "MessageAttributes", _sending(MessageAttributes=_attributes), has_below=False),
-    Limit("SendMessage", "attribute name, characters", _sending(MessageAttributes=lambda n: {"a" * n: TEXT})),
-    Limit("SendMessage", "attribute type with a label, characters", _sending(MessageAttributes=_labelled)),
-    Limit("SendMessage", "attribute of type Number, power of ten", _sending(MessageAttributes=_number),
-          has_below=False),
-    Limit("SendMessage", "attribute of type Number, negative, power of ten",
-          _sending(MessageAttributes=lambda n: _number(n, "-")), has_below=False),
-    Limit("SendMessage", "AWSTraceHeader, characters", _sending(MessageSystemAttributes=_trace)),
+    *_of_a_message("SendMessage", _sending, _sending_fifo, in_entry=False),
     Limit("SendMessageBatch", "Entries", _batch(lambda _, i: {"MessageBody": "x"}), _MANY, _NONE),
     Limit("SendMessageBatch", "all messages, bytes",
           lambda scene, n: {"QueueUrl": scene.url, "Entries": [{"Id": "a", "MessageBody": "x"},
@@ -227,22 +238,7 @@ LIMITS: tuple[Limit, ...] = (
           _TOO_LONG, has_below=False),
     Limit("SendMessageBatch", "Id, characters", _one_id(lambda _: {"MessageBody": "x"}), _BAD_ID),
     Limit("SendMessageBatch", "MessageBody, bytes", _entry(MessageBody=lambda n: "x" * n), _TOO_LONG, has_below=False),
-    Limit("SendMessageBatch", "MessageBody, bytes, MaximumMessageSize 1,024",
-          _under_a_maximum(_entry(MessageBody=lambda n: "x" * n)), below=MISSING, in_entry=True),
-    Limit("SendMessageBatch", "DelaySeconds", _entry(DelaySeconds=lambda n: n), in_entry=True),
-    Limit("SendMessageBatch", "FIFO, MessageGroupId, characters", _fifo_entry(MessageGroupId=lambda n: "g" * n),
-          in_entry=True),
-    Limit("SendMessageBatch", "FIFO, MessageDeduplicationId, characters",
-          _fifo_entry(MessageDeduplicationId=lambda n: "d" * n), in_entry=True),
-    Limit("SendMessageBatch", "MessageAttributes", _entry(MessageAttributes=_attributes), has_below=False,
-          in_entry=True),
-    Limit("SendMessageBatch", "attribute name, characters", _entry(MessageAttributes=lambda n: {"a" * n: TEXT}),
-          in_entry=True),
-    Limit("SendMessageBatch", "attribute type with a label, characters", _entry(MessageAttributes=_labelled),
-          in_entry=True),
-    Limit("SendMessageBatch", "attribute of type Number, power of ten", _entry(MessageAttributes=_number),
-          has_below=False, in_entry=True),
-    Limit("SendMessageBatch", "AWSTraceHeader, characters", _entry(MessageSystemAttributes=_trace), in_entry=True),
+    *_of_a_message("SendMessageBatch", _entry, _fifo_entry, in_entry=True),
     Limit("ReceiveMessage", "MaxNumberOfMessages", _sized(MaxNumberOfMessages=lambda n: n)),
     Limit("ReceiveMessage", "WaitTimeSeconds", _sized(WaitTimeSeconds=lambda n: n)),
     Limit("ReceiveMessage", "VisibilityTimeout", _sized(VisibilityTimeout=lambda n: n)),

@@ -102,46 +102,41 @@ GUIDE = "Developer Guide"
 SERVERS = "ElasticMQ"
 OURS = "Penstock"
 
-_SHORT = "0 to 900"
-_LONG_ID = "The maximum length of MessageDeduplicationId is 128 characters"
 _GROUP_ID = "The length of MessageGroupId is 128 characters"
 _ENTRY_ID = "This identifier can have up to 80 characters"
+_ONE_MIB = "are both 1 MiB 1,048,576 bytes"
 _PAGE = "Value range is 1 to 1000"
 _SOURCES = "You can specify up to 10 source queue ARNs"
 _KEPT = "between 60 seconds (1 minute) and 86,400 seconds (24 hours)"
 
-_OF_MESSAGES = (
-    Bound("SendMessage", "MessageBody", "MessageBody, bytes", 1, 1_048_576,
-          "The maximum size is 1 MiB or 1,048,576 bytes"),
-    Bound("SendMessage", "MessageBody", "MessageBody with its attributes, bytes", 9, 1_048_576, GUIDE),
+# Of an entry of SendMessageBatch too.
+_OF_A_MESSAGE = (
     Bound("SendMessage", "MessageBody", "MessageBody, bytes, MaximumMessageSize 1,024", 1, 1_024, GUIDE),
-    Bound("SendMessage", "DelaySeconds", "DelaySeconds", 0, 900, _SHORT),
+    Bound("SendMessage", "DelaySeconds", "DelaySeconds", 0, 900, "0 to 900"),
     Bound("SendMessage", "MessageGroupId", "MessageGroupId, characters", 1, 128, _GROUP_ID),
     Bound("SendMessage", "MessageGroupId", "FIFO, MessageGroupId, characters", 1, 128, _GROUP_ID),
-    Bound("SendMessage", "MessageDeduplicationId", "FIFO, MessageDeduplicationId, characters", 1, 128, _LONG_ID),
-    Bound("SendMessage", "MessageDeduplicationId", "FIFO, seconds that an id is remembered", 300, 300,
-          "during the 5-minute deduplication interval"),
+    Bound("SendMessage", "MessageDeduplicationId", "FIFO, MessageDeduplicationId, characters", 1, 128,
+          "length of MessageDeduplicationId is 128 characters"),
     Bound("SendMessage", "MessageAttributes", "MessageAttributes", 0, 10, GUIDE),
     Bound("SendMessage", "MessageAttributes", "attribute name, characters", 1, 256, GUIDE),
     Bound("SendMessage", "MessageAttributes", "attribute type with a label, characters", 8, 256, GUIDE),
     Bound("SendMessage", "MessageAttributes", "attribute of type Number, power of ten", 0, 126, SERVERS),
     Bound("SendMessage", "MessageAttributes", "attribute of type Number, negative, power of ten", 0, 128, SERVERS),
     Bound("SendMessage", "MessageSystemAttributes", "AWSTraceHeader, characters", 1, 2_048, OURS),
+)  # fmt: skip
+
+_OF_MESSAGES = (
+    Bound("SendMessage", "MessageBody", "MessageBody, bytes", 1, 1_048_576,
+          "The maximum size is 1 MiB or 1,048,576 bytes"),
+    Bound("SendMessage", "MessageBody", "MessageBody with its attributes, bytes", 9, 1_048_576, GUIDE),
+    *_OF_A_MESSAGE,
+    Bound("SendMessage", "MessageDeduplicationId", "FIFO, seconds that an id is remembered", 300, 300,
+          "during the 5-minute deduplication interval"),
     Bound("SendMessageBatch", "Entries", "Entries", 1, 10, "to send up to 10 messages to the specified queue"),
-    Bound("SendMessageBatch", "Entries", "all messages, bytes", 2, 1_048_576, "are both 1 MiB 1,048,576 bytes"),
+    Bound("SendMessageBatch", "Entries", "all messages, bytes", 2, 1_048_576, _ONE_MIB),
     Bound("SendMessageBatch", "Entries.Id", "Id, characters", 1, 80, _ENTRY_ID),
-    Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes", 1, 1_048_576,
-          "are both 1 MiB 1,048,576 bytes"),
-    Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes, MaximumMessageSize 1,024", 1, 1_024, GUIDE),
-    Bound("SendMessageBatch", "Entries.DelaySeconds", "DelaySeconds", 0, 900, _SHORT),
-    Bound("SendMessageBatch", "Entries.MessageGroupId", "FIFO, MessageGroupId, characters", 1, 128, _GROUP_ID),
-    Bound("SendMessageBatch", "Entries.MessageDeduplicationId", "FIFO, MessageDeduplicationId, characters", 1, 128,
-          "The length of MessageDeduplicationId is 128 characters"),
-    Bound("SendMessageBatch", "Entries.MessageAttributes", "MessageAttributes", 0, 10, GUIDE),
-    Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute name, characters", 1, 256, GUIDE),
-    Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute type with a label, characters", 8, 256, GUIDE),
-    Bound("SendMessageBatch", "Entries.MessageAttributes", "attribute of type Number, power of ten", 0, 126, SERVERS),
-    Bound("SendMessageBatch", "Entries.MessageSystemAttributes", "AWSTraceHeader, characters", 1, 2_048, OURS),
+    Bound("SendMessageBatch", "Entries.MessageBody", "MessageBody, bytes", 1, 1_048_576, _ONE_MIB),
+    *(bound._replace(action="SendMessageBatch", of=f"Entries.{bound.of}") for bound in _OF_A_MESSAGE),
     Bound("ReceiveMessage", "MaxNumberOfMessages", "MaxNumberOfMessages", 1, 10, "Valid values: 1 to 10"),
     Bound("ReceiveMessage", "VisibilityTimeout", "VisibilityTimeout", 0, 43_200, GUIDE),
     Bound("ReceiveMessage", "WaitTimeSeconds", "WaitTimeSeconds", 0, 20, GUIDE),

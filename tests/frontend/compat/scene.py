@@ -103,17 +103,13 @@ def handle(**more: Any) -> Callable[[Scene], Params]:
 
 def of_fifo(**more: Any) -> Callable[[Scene], Params]:
     """A call to `line.fifo`; where HANDLE stands, with its handle."""
-    return lambda scene: {
-        "QueueUrl": scene.fifo_url, **{k: scene.fifo_handle if v is HANDLE else v for k, v in more.items()}
-    }  # fmt: skip
+    return lambda scene: {"QueueUrl": scene.fifo_url, **_filled(more, scene.fifo_handle)}
 
 
 def fifo_entries(*entries: Params) -> Callable[[Scene], Params]:
-    def params(scene: Scene) -> Params:
-        filled = [{k: scene.fifo_handle if v is HANDLE else v for k, v in entry.items()} for entry in entries]
-        return {"QueueUrl": scene.fifo_url, "Entries": filled}
-
-    return params
+    return lambda scene: {
+        "QueueUrl": scene.fifo_url, "Entries": [_filled(entry, scene.fifo_handle) for entry in entries]
+    }  # fmt: skip
 
 
 def expire(scene: Scene) -> None:
@@ -123,12 +119,11 @@ def expire(scene: Scene) -> None:
 
 def entries(*entries: Params) -> Callable[[Scene], Params]:
     """`HANDLE` in an entry stands for the handle of the scene."""
+    return lambda scene: {"QueueUrl": scene.url, "Entries": [_filled(entry, scene.handle) for entry in entries]}
 
-    def params(scene: Scene) -> Params:
-        filled = [{k: scene.handle if v is HANDLE else v for k, v in entry.items()} for entry in entries]
-        return {"QueueUrl": scene.url, "Entries": filled}
 
-    return params
+def _filled(members: Params, receipt: str) -> Params:
+    return {name: receipt if value is HANDLE else value for name, value in members.items()}
 
 
 HANDLE = object()

@@ -37,7 +37,6 @@ from tests.frontend.compat.wire import PROTOCOLS, Answered, read_answer, speak
 from tests.support.covers import covers
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
-SERVED = list(OPERATIONS)
 GOOD = {case.action: case for case in reversed(CASES) if not case.code}
 
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -107,7 +106,7 @@ async def test_limit_holds_to_the_unit(protocol: str, limit: Limit) -> None:
 
 
 @both
-@pytest.mark.parametrize("action", SERVED)
+@pytest.mark.parametrize("action", OPERATIONS)
 async def test_required_parameter_must_be_there(scene: Scene, protocol: str, action: str) -> None:
     for name in MEMBERS[action].get("required", ()):
         answered = await ask(scene, protocol, GOOD[action], **{name: None})

@@ -99,6 +99,16 @@ def test_what_is_dead_is_not_read() -> None:
     assert store.part.whole_from == plan.old[0].end
 
 
+def test_log_whose_ends_were_kept_is_whole_from_behind_the_gap_only() -> None:
+    """Who has less is not fed by appends, which would pass over what is missing."""
+    store = Store()
+    flushed = sorted(at for at in store.live if at < store.part.flushed_end)
+    store.live -= {*flushed[1:-1]}
+    store.rewritten()
+    assert store.kept(store.log) == sorted(store.live)
+    assert (store.part.log_start, store.part.whole_from) == (flushed[0], flushed[-1])
+
+
 def test_segment_that_is_mostly_live_is_left_alone_and_so_is_what_was_rewritten() -> None:
     store = Store()
     assert store.plan() is None

@@ -79,8 +79,7 @@ class Rig:
         bodies = reader.read(offsets)
         if bodies is not None:
             return bodies
-        found: list[dict[int, bytes]] = []
-        reader.read_later(offsets, found.append)
+        found = later(reader, offsets)
         while not found:
             self.disk_turn()
         return found[0]
@@ -91,6 +90,14 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
     rig.log.close()
+
+
+def later(reader: BodyReader, *wanted: list[int]) -> list[dict[int, bytes]]:
+    """The answers, in the order in which they come."""
+    answers: list[dict[int, bytes]] = []
+    for offsets in wanted:
+        reader.read_later(offsets, answers.append)
+    return answers
 
 
 def right(offsets: list[int]) -> dict[int, bytes]:
@@ -115,7 +122,8 @@ def test_fetch_beyond_what_is_not_handed_out_yet_keeps_both(rig: Rig) -> None:
         rest = list(range(end - 2 * RECORDS, end))  # the window is read on before it is empty
         before, end = end, rig.fetch(reader, end, 8)
         assert rig.take(reader, rest) == right(rest)
-        assert rig.take(reader, list(range(before, end - 2 * RECORDS)))
+        first = list(range(before, end - 2 * RECORDS))
+        assert rig.take(reader, first) == right(first)
     assert not rig.reads_done, "whatever was fetched was still there when it was handed out"
 
 
@@ -158,10 +166,8 @@ def test_fetch_after_everything_kept_was_handed_out_is_kept(rig: Rig) -> None:
 
 def test_bodies_asked_for_while_a_read_is_under_way_wait_for_it(rig: Rig) -> None:
     reader = rig.reader()
-    answers: list[dict[int, bytes]] = []
     wanted = [[at, at + 1] for at in range(0, 20, 2)]
-    for offsets in wanted:
-        reader.read_later(offsets, answers.append)
+    answers = later(reader, *wanted)
     assert len(rig.reads) == 1 and not answers
     rig.disk_turn()
     assert answers == [right(offsets) for offsets in wanted]
@@ -170,9 +176,7 @@ def test_bodies_asked_for_while_a_read_is_under_way_wait_for_it(rig: Rig) -> Non
 
 def test_bodies_beyond_the_stretch_of_another_take_a_read_of_their_own(rig: Rig) -> None:
     reader = rig.reader()
-    answers: list[dict[int, bytes]] = []
-    reader.read_later([0], answers.append)
-    reader.read_later([200], answers.append)
+    answers = later(reader, [0], [200])
     rig.disk_turn()
     assert answers == [right([0])] and len(rig.reads) == 1
     rig.disk_turn()
@@ -198,9 +202,7 @@ def test_request_over_several_stretches_gets_all_bodies(rig: Rig) -> None:
 
 def test_close_while_a_read_is_under_way_answers_all_with_nothing_and_keeps_nothing(rig: Rig) -> None:
     reader = rig.reader()
-    answers: list[dict[int, bytes]] = []
-    reader.read_later([0], answers.append)
-    reader.read_later([50], answers.append)
+    answers = later(reader, [0], [50])
     reader.close()
     assert answers == [{}, {}]
     rig.disk_turn()
@@ -262,7 +264,7 @@ def test_queue_that_nobody_receives_from_keeps_nothing(rig: Rig) -> None:
 def test_reader_is_idle_when_it_keeps_nothing_and_nobody_waits(rig: Rig) -> None:
     reader = rig.reader()
     assert reader.is_idle
-    reader.read_later([0], lambda _: None)
+    later(reader, [0])
     assert not reader.is_idle
     rig.disk_turn()
     assert not reader.is_idle

@@ -99,6 +99,16 @@ async def moved(client: StorageClient, before: PartitionInfo, source: int, targe
     await until(resting, "the move does not end")
 
 
+async def replicas_as(client: StorageClient, before: PartitionInfo) -> None:
+    """Wait until they are: the node that answers knows no partition while it folds its log again."""
+
+    async def as_before() -> bool:
+        known = (await client.describe([before.partition])).partitions
+        return [info.replicas for info in known] == [before.replicas]
+
+    await until(as_before, "the replicas are not where they were")
+
+
 async def in_the_group(client: StorageClient, node_id: int) -> None:
     """Wait until a new node folds the cluster log itself."""
 
@@ -227,12 +237,7 @@ def test_replica_moved_away_and_back_is_the_same_after_a_restart_of_all(cluster:
             cluster.kill(node_id)
         cluster.start_all()
         await traffic.check()
-
-        async def as_before() -> bool:
-            known = (await client.describe([before.partition])).partitions  # none where the log is being folded again
-            return [info.replicas for info in known] == [before.replicas]
-
-        await until(as_before, "the replicas are not where they were")
+        await replicas_as(client, before)
         await client.close()
 
     run(scenario())
@@ -253,12 +258,7 @@ def test_cancelled_move_leaves_the_group_as_it_was(cluster: StorageCluster) -> N
 
         held = await held_by(client, target) - 1
         await until(resting, "the move is not undone")
-
-        async def as_before() -> bool:
-            known = (await client.describe([before.partition])).partitions  # none where the log is being folded again
-            return [info.replicas for info in known] == [before.replicas]
-
-        await until(as_before, "the replicas are not where they were")
+        await replicas_as(client, before)
         await client.close()
 
     run(scenario())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
 from storage_nodes.limits import DEDUP_IDS_MAX
@@ -83,6 +86,36 @@ def test_replica_from_a_checkpoint_drops_the_same(partition: Partition) -> None:
     partition.rebuild_follower(checkpoint, entries)
     partition.fail_over()
     assert partition.duplicates.get(send_id(partition)) == first
+    partition.check()
+
+
+def leave_as_made(partition: Partition) -> None:
+    pass
+
+
+def restore_from_checkpoint(partition: Partition) -> None:
+    partition.rebuild_follower(partition.leader.checkpoint(), len(partition.log))
+    partition.fail_over()
+
+
+def change_window(partition: Partition) -> None:
+    config = msgspec.structs.replace(partition.leader.state.config, dedup_window_ms=7_000)
+    partition.perform(partition.leader.configure("change", config))
+    partition.commit()
+
+
+@pytest.mark.parametrize(
+    ("window_ms", "happens"), [(7_000, leave_as_made), (7_000, restore_from_checkpoint), (9_000, change_window)]
+)
+def test_id_is_remembered_for_the_window_of_its_queue(window_ms: int, happens: Callable[[Partition], None]) -> None:
+    """None of these is the default."""
+    partition = Partition(QueueConfig(dedup_window_ms=window_ms))
+    first = send_id(partition)
+    happens(partition)
+    partition.now_ms += 6_999
+    assert partition.duplicates.get(send_id(partition)) == first
+    partition.now_ms += 1
+    assert send_id(partition) not in partition.duplicates
     partition.check()
 
 

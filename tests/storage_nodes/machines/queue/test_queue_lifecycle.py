@@ -355,7 +355,9 @@ def test_idle_machine_is_small_when_new_and_when_restored(partition: Partition) 
 
 def test_machine_at_rest_lets_go_of_what_is_empty_and_of_nothing_else(partition: Partition) -> None:
     """A follower has no desk whose end says that all is done."""
-    partition.send(3)
+    offsets = partition.send_tagged(*[(b"g", b"red")] * 4)
+    partition.remove("r", [offsets[3]])
+    partition.commit()
     picks = partition.acquire("a", 3)
     partition.commit()
     follower = partition.follower
@@ -365,7 +367,10 @@ def test_machine_at_rest_lets_go_of_what_is_empty_and_of_nothing_else(partition:
     partition.commit()
     before = follower.checkpoint()
     follower.rest()
-    assert follower.state.live is QueueMachine().state.live and follower.checkpoint() == before
+    new = QueueMachine().state
+    for part in ("live", "keys", "deleted_ahead", "scheduled"):
+        assert getattr(follower.state, part) is getattr(new, part), part
+    assert follower.checkpoint() == before
     partition.send(1)
     partition.acquire("b", 1)
     partition.commit()
