@@ -508,23 +508,32 @@ def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
 
 def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
     """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
+    group = dedup_id = tag = due = None
+    is_release = False
     try:
-        headers = dict(read_headers(body))
+        for name, content in read_headers(body):
+            if name == HEADER_GROUP:
+                group = content
+            elif name == HEADER_DEDUP:
+                dedup_id = content
+            elif name == HEADER_TAG:
+                tag = content
+            elif name == HEADER_DUE:
+                due = content
+            elif name == HEADER_RELEASED:
+                is_release = True
     except RecordError as error:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
-    group, dedup_id = headers.get(HEADER_GROUP), headers.get(HEADER_DEDUP)
     if group is None:
         if is_fifo:
             raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
     elif not 1 <= len(group) <= GROUP_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a message group id has 1 to {GROUP_BYTES_MAX} bytes")
-    tag = headers.get(HEADER_TAG)
     if tag is not None and not 1 <= len(tag) <= TAG_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
     if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
-    due = headers.get(HEADER_DUE)
-    if (due is not None and not is_due_time(due)) or HEADER_RELEASED in headers:
+    if (due is not None and not is_due_time(due)) or is_release:
         raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
     return dedup_id is not None, due is not None
 

@@ -29,7 +29,7 @@ from storage_nodes.machines.queue.effects import Pick
 from storage_nodes.machines.queue.nothing import NO_OFFSETS
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.parking import ParkedGroups
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
 
@@ -55,9 +55,6 @@ class FifoState(QueueState):
         """A control batch: no messages, so nothing that the cursor would have to wait for."""
         if self.fresh_count:
             self._went_ahead(base_offset, last_offset + 1)
-
-    def _fold_keys(self, noted: Noted) -> None:
-        """Nothing: `group_of` has what is needed."""
 
     def end_entry(self, end_offset: int) -> None:
         super().end_entry(end_offset)

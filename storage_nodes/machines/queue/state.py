@@ -158,6 +158,7 @@ class QueueState:
         noted = Noted()
         time_ms = self.last_ms
         dedup = None
+        keeps_keys = not self.config.fifo  # its groups are in `group_of`
         for offset, body in records:
             delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(body)
             if release:  # no new message: it passes where the partition was closed since it was sent
@@ -186,7 +187,7 @@ class QueueState:
             elif dead_source and self._fold_dead_letter(offset, sent_ms, dead_source):
                 noted.delayed.append(offset)
             noted.groups[offset] = group
-            if group or tag:
+            if keeps_keys and (group or tag):
                 noted.keys[offset] = (group, tag)
         if noted.keys:
             self._fold_keys(noted)
