@@ -71,11 +71,6 @@ from storage_nodes.protocol.messages import (
     encode_message,
 )
 from storage_nodes.protocol.records import (
-    HEADER_DEDUP,
-    HEADER_DUE,
-    HEADER_GROUP,
-    HEADER_RELEASED,
-    HEADER_TAG,
     RecordError,
     read_headers,
 )
@@ -508,20 +503,8 @@ def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
 
 def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
     """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
-    group = dedup_id = tag = due = None
-    is_release = False
     try:
-        for name, content in read_headers(body):
-            if name == HEADER_GROUP:
-                group = content
-            elif name == HEADER_DEDUP:
-                dedup_id = content
-            elif name == HEADER_TAG:
-                tag = content
-            elif name == HEADER_DUE:
-                due = content
-            elif name == HEADER_RELEASED:
-                is_release = True
+        _, group, dedup_id, _, tag, due, release = read_headers(body)
     except RecordError as error:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
     if group is None:
@@ -533,7 +516,7 @@ def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
     if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
-    if (due is not None and not is_due_time(due)) or is_release:
+    if (due is not None and not is_due_time(due)) or release is not None:
         raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
     return dedup_id is not None, due is not None
 

@@ -77,6 +77,11 @@ def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 _ONE_BYTE = [bytes([n]) for n in range(128)]
 _KEYLESS = encode_varint(-1)
 _NO_KEY = _KEYLESS[0]
+# Of headers as `read_headers` meets them: the length of a name of one byte, and those names as numbers.
+_ONE_BYTE_LONG = encode_varint(1)[0]
+_OTHER = -1
+_DELAY_MS, _GROUP, _DEDUP, _TAG = HEADER_DELAY_MS[0], HEADER_GROUP[0], HEADER_DEDUP[0], HEADER_TAG[0]
+_DUE, _RELEASED, _DEAD_SOURCE = HEADER_DUE[0], HEADER_RELEASED[0], HEADER_DEAD_SOURCE[0]
 
 
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
@@ -115,14 +120,18 @@ def decode_body(body: bytes | memoryview) -> Record:
     return Record(key, value, headers)
 
 
-def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers of a body alone: key and value are stepped over, not copied. Raises RecordError.
+def read_headers(
+    body: bytes,
+) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]:
+    """Contents of the headers that the queue machine understands: (delay in ms, group, deduplication id, source of a
+    dead letter, tag, due time, what a release is of), the last of each name, None where there is none.
 
-    Every replica does this for every message that has headers, so lengths of one byte, and of two for the value, are
-    read in place.
+    Raises RecordError where the body does not parse. Every replica does this for every message that has headers: key,
+    value and other headers are stepped over, not copied; lengths of one byte, and of two for the value, are read in
+    place.
     """
     size = len(body)
-    headers: list[tuple[bytes, bytes]] = []
+    delay_ms = group = dedup_id = dead_source = tag = due = release = None
     try:
         at = 1
         if body[0] != _NO_KEY:
@@ -143,29 +152,43 @@ def read_headers(body: bytes) -> list[tuple[bytes, bytes]]:
         if count < 0 or count > size:
             raise RecordError("negative or impossible header count")
         for _ in range(count):
+            name = _OTHER
+            if body[at] == _ONE_BYTE_LONG:
+                name = body[at + 1]
+                at += 2
+            else:
+                length, at = decode_varint(body, at)
+                if length < 0:
+                    raise RecordError("negative header name length")
+                at += length
             length = body[at]
             if length & 0x81:  # longer than a byte, or negative
-                length, name_at = decode_varint(body, at)
+                length, at = decode_varint(body, at)
+                if length < 0:
+                    raise RecordError("negative header length")
             else:
-                length, name_at = length >> 1, at + 1
-            at = name_at + length
-            name = body[name_at:at]
-            if length < 0 or at >= size:
-                break
-            length = body[at]
-            if length & 0x81:
-                length, content_at = decode_varint(body, at)
-            else:
-                length, content_at = length >> 1, at + 1
-            at = content_at + length
-            if length < 0:
-                break
-            headers.append((name, body[content_at:at]))
+                length >>= 1
+                at += 1
+            start, at = at, at + length
+            if name == _GROUP:
+                group = body[start:at]
+            elif name == _DEDUP:
+                dedup_id = body[start:at]
+            elif name == _DELAY_MS:
+                delay_ms = body[start:at]
+            elif name == _TAG:
+                tag = body[start:at]
+            elif name == _DUE:
+                due = body[start:at]
+            elif name == _DEAD_SOURCE:
+                dead_source = body[start:at]
+            elif name == _RELEASED:
+                release = body[start:at]
     except IndexError:
         raise RecordError("the record ends before its last header does") from None
-    if at != size or len(headers) != count:
+    if at != size:
         raise RecordError("the headers do not end where the record does")
-    return headers
+    return delay_ms, group, dedup_id, dead_source, tag, due, release
 
 
 def origin_offset(headers: Sequence[tuple[bytes, bytes]], offset: int) -> int:

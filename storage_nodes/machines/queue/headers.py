@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from storage_nodes.limits import DELAY_MS_MAX, GROUP_BYTES_MAX, SCHEDULE_MS_MAX, TAG_BYTES_MAX
 from storage_nodes.machines.queue.effects import NO_KEY, Key
-from storage_nodes.protocol.records import (
-    HEADER_DEAD_SOURCE,
-    HEADER_DEDUP,
-    HEADER_DELAY_MS,
-    HEADER_DUE,
-    HEADER_GROUP,
-    HEADER_RELEASED,
-    HEADER_TAG,
-    RecordError,
-    read_headers,
-)
+from storage_nodes.protocol.records import RecordError, read_headers
 
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 _TIME_DIGITS_MAX = 15
@@ -23,28 +13,20 @@ _TIME_DIGITS_MAX = 15
 def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
     """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of),
     empty where absent or senseless."""
-    delay_ms = 0
-    group = dedup_id = dead_source = tag = due = release = b""
     try:
-        headers = read_headers(body)
+        delay, group, dedup_id, dead_source, tag, due, release = read_headers(body)
     except RecordError:
         return 0, b"", b"", b"", b"", b"", b""
-    for name, content in headers:
-        if name == HEADER_GROUP:
-            group = content[:GROUP_BYTES_MAX]
-        elif name == HEADER_DEDUP:
-            dedup_id = content
-        elif name == HEADER_DELAY_MS and _is_number(content):
-            delay_ms = min(int(content), DELAY_MS_MAX)
-        elif name == HEADER_DEAD_SOURCE:
-            dead_source = content
-        elif name == HEADER_DUE:
-            due = content
-        elif name == HEADER_RELEASED:
-            release = content
-        elif name == HEADER_TAG:
-            tag = content[:TAG_BYTES_MAX]
-    return delay_ms, group, dedup_id, dead_source, tag, due, release
+    delay_ms = min(int(delay), DELAY_MS_MAX) if delay is not None and _is_number(delay) else 0
+    return (
+        delay_ms,
+        group[:GROUP_BYTES_MAX] if group else b"",
+        dedup_id or b"",
+        dead_source or b"",
+        tag[:TAG_BYTES_MAX] if tag else b"",
+        due or b"",
+        release or b"",
+    )
 
 
 def group_of(body: bytes) -> bytes:
