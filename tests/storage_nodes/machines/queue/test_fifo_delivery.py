@@ -411,3 +411,17 @@ def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_is_gone
     partition.run_fetches()
     partition.commit()
     assert offsets_of(partition.delivered["waits"]) == delayed
+
+
+def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_was_removed(
+    partition: Partition, room_for_two: None
+) -> None:
+    """Nothing is fresh any more, so nobody reads the log to find out that nothing stands in front of it."""
+    front = send(partition, "xy")
+    delayed = send(partition, "a", delay_ms=1_000)
+    partition.remove("desk", list(front))
+    partition.commit()
+    assert not partition.fetches
+    partition.pass_ms(1_000)
+    assert offsets_of(take(partition, "due")) == delayed
+    partition.check()
