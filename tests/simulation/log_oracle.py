@@ -98,9 +98,11 @@ class LogOracle(ABC):
     def wiped(self, node_id: int) -> None:
         """The node's disk is another one: nothing of what it held is expected any more, but that it is newer."""
         ledger = NodeLedger()
-        if node_id in self.ledgers:
-            ledger.incarnation = self.ledgers[node_id].incarnation
-            ledger.lost = self.ledgers[node_id].synced
+        before = self.ledgers.get(node_id)
+        if before is not None:
+            ledger.incarnation = before.incarnation
+            # The disk may be the second one in a row that nothing was written to.
+            ledger.lost = {**before.lost, **before.synced}
         self.ledgers[node_id] = ledger
         self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node_id}
 

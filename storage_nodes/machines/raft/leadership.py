@@ -124,7 +124,7 @@ class Leadership:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset
         log_end = self._log.log_end
-        if reply.commit > peer.told:
+        if reply.commit > peer.told and not reply.suspect:  # one that is needs an append more: by that it is trusted
             peer.told = reply.commit
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")

@@ -46,7 +46,7 @@ class Progress:
         # Something was sent and no answer covers it yet.
         self.waiting = False
         self.last_sent_ms = 0
-        # The commit position that the follower's answers say it knows.
+        # The commit position that the follower's answers say it knows, those of a suspect one left out.
         self.told = 0
         self.in_flight = _NOTHING
         self.in_flight_bytes = 0

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX, COMMIT_NOTICE_MS
-from storage_nodes.machines.raft.effects import BecameLeader, Committed, Effect, Role, SafetyViolation, SendEntries
+from storage_nodes.machines.raft.effects import (
+    BecameLeader,
+    Committed,
+    Effect,
+    Role,
+    SafetyViolation,
+    SendEntries,
+    SendSnapshot,
+)
 from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX, RETRANSMIT_MS
 from storage_nodes.protocol.peer_messages import AppendEntries, AppendReply
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, Bench, appends_to, log_of
@@ -178,6 +186,21 @@ def test_follower_that_is_down_is_sent_nothing_and_everything_when_it_is_up() ->
     assert bench.tick() == [] and bench.machine.next_tick_ms() == 0, "it is not waited for"
     effects = bench.perform(bench.machine.peer_up(3, bench.now_ms))
     assert appends_to(effects, 3) == [SendEntries(3, 2, 2, 3, 2, 2)]
+
+
+def test_suspect_follower_that_a_snapshot_made_level_gets_an_append_however_often_it_says_so() -> None:
+    """It knows the commit position by the snapshot, but only an append makes it trusted (seed 110008720)."""
+    bench = Bench(log_of(1)).lead()
+    bench.propose()
+    bench.sync()
+    bench.answer(2, 3)
+    bench.log.trim(3)
+    lost = AppendReply(PARTITION, bench.machine.epoch, False, 0, 0, 0, True)
+    assert bench.step(3, lost) == [SendSnapshot(3, 2, False)]
+    level = AppendReply(PARTITION, bench.machine.epoch, True, 3, 0, 3, True)
+    bench.step(3, level)
+    bench.step(3, level)
+    assert appends_to(bench.tick(), 3) == [SendEntries(3, 3, 2, 3, 2, 3)]
 
 
 def test_commit_is_told_to_idle_followers_soon_and_then_there_is_no_timer() -> None:
