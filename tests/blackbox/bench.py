@@ -95,8 +95,20 @@ class Bench:
             while not self.acked_since(partition, operation, since_s):
                 self.load.raise_failures()
                 if time.monotonic() > end:
-                    raise BenchError(f"partition {partition}: no write acknowledged in {RECOVERY_TIMEOUT_S:.0f} s")
+                    words = f"partition {partition}: no write acknowledged in {RECOVERY_TIMEOUT_S:.0f} s"
+                    raise BenchError(f"{words}; {await self._words(partition, since_s)}")
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _words(self, partition: int, since_s: float) -> str:
+        """Who leads, by each running node, as (epoch, leader), and what became of the writes since then."""
+        nodes = self.cluster.running()
+        known = await asyncio.gather(*(self._known_leader(node, partition) for node in nodes))
+        answers = Counter(
+            f"{event.kind} {event.note}"
+            for event in self.recorder.events[self._index_at(since_s) :]
+            if event.partition == partition and event.operation in (SEND, APPEND)
+        )
+        return f"leaders by node: {dict(zip(nodes, known, strict=True))}; answers: {answers.most_common(8)}"
 
     async def caught_up(self) -> None:
         """Every replica holds everything acknowledged so far."""
