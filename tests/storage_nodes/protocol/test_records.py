@@ -215,6 +215,20 @@ def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
     assert headers_or_refusal(read_headers, damaged) == expected
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\x01\x00\x04\x00\x05\x00\x06\x01\x80\x81",  # a header name of -3 bytes: its content would stand before it
+        b"\x01\x00\x04\x04\x00\x02\x03\x00",  # a content of -2 bytes
+        b"\x01\x83\x80\x00",  # a value of -2 bytes
+    ],
+)
+def test_headers_of_a_body_with_a_negative_length_are_refused(body: bytes) -> None:
+    for read in (decode_body, read_headers):
+        with pytest.raises(RecordError):
+            read(body)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(messages, min_size=1, max_size=140))
 def test_spans_are_where_the_bodies_stand(messages: list[Message]) -> None:

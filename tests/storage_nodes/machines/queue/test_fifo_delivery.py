@@ -425,3 +425,38 @@ def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_was_rem
     partition.pass_ms(1_000)
     assert offsets_of(take(partition, "due")) == delayed
     partition.check()
+
+
+def test_deletes_of_several_groups_in_one_call_free_each_of_them(partition: Partition) -> None:
+    a1, b1, c1, a2, b2, c2 = send(partition, "abcabc")
+    first = [*take(partition, "a", 1), *take(partition, "b", 1), *take(partition, "c", 1)]
+    assert offsets_of(first) == [a1, b1, c1]
+    partition.delete("d", receipts_of(first))
+    partition.commit()
+    assert offsets_of(take(partition, "rest")) == [a2, b2, c2]
+
+
+def test_lease_that_is_folded_behind_a_purge_delivers_nothing_and_its_group_goes_on(partition: Partition) -> None:
+    """It was staged before the leader saw the purge folded; what it names is below the cursor by then."""
+    send(partition, "aab")
+    partition.purge("purge")
+    purge = partition.take()
+    partition.acquire("late")
+    partition.append(purge, control=True)
+    partition.commit()
+    assert partition.delivered["late"] == []
+    (fresh,) = send(partition, "a")
+    assert offsets_of(take(partition, "next")) == [fresh]
+    assert partition.leader.state.received == 1
+    partition.check()
+
+
+def test_messages_leased_together_run_out_together_wherever_they_stand(partition: Partition) -> None:
+    """Two groups whose messages stand among each other: the first of the lease is not its lowest, nor the last its
+    highest."""
+    offsets = send(partition, "abba")
+    assert len(take(partition, "one")) == 4
+    partition.acquire("waits", wait_ms=2 * VISIBILITY_MS)
+    partition.pass_ms(VISIBILITY_MS)
+    partition.commit()
+    assert sorted(offsets_of(partition.delivered["waits"])) == offsets
