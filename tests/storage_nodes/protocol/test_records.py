@@ -218,7 +218,7 @@ def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
 @pytest.mark.parametrize(
     "body",
     [
-        b"\x01\x00\x04\x00\x05\x00\x06\x01\x80\x81",  # a header name of -3 bytes: its content would stand before it
+        b"\x01\x00\x04\x05\x00\x06\x01\x80\x81",  # a header name of -3 bytes: its content would stand before it
         b"\x01\x00\x04\x04\x00\x02\x03\x00",  # a content of -2 bytes
         b"\x01\x83\x80\x00",  # a value of -2 bytes
     ],
