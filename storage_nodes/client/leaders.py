@@ -32,6 +32,9 @@ DESCRIBE_TIMEOUT_S = 3.0
 REFRESH_PAUSE_S = 0.2
 # After a failed connect, calls to that node fail at once for this long: a dead node must not slow the others.
 RECONNECT_PAUSE_S = 0.1
+# For so long nobody's word sends us to such a node: who gives it may not know yet that it is dead. Not for ever: others
+# may send us in a circle around the one that leads, and it is back by now.
+HINT_PAUSE_S = 1.0
 LEADERS_KNOWN_MAX = 100_000
 
 # A partition may have moved, a node may listen elsewhere now.
@@ -78,8 +81,8 @@ class NodeLinks:
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._waiting: dict[int, list[tuple[int, bytes, Completion, Call]]] = {}
         self._refused_until: dict[int, float] = {}
-        # Nodes to which the last attempt to connect failed.
-        self._unreachable: set[int] = set()
+        # Until when no hint is taken to a node to which the last attempt to connect failed.
+        self._unhinted_until: dict[int, float] = {}
         self._leaders: dict[int, int] = {}
         # Partitions whose whereabouts are to be asked for.
         self._lost: set[int] = set()
@@ -129,12 +132,13 @@ class NodeLinks:
 
         Many calls fail with the same node, one after the other. Only the first may correct the table: if each did,
         as many calls as there are nodes would turn the guess in a circle, back to the node that failed. Nor is a hint
-        taken to a node that was not there when asked last: who gives it may not know yet.
+        taken, for HINT_PAUSE_S, to a node that was not there when asked last.
         """
+        assert self._loop is not None, "start() comes first"
         guess = self._leaders.get(partition, self._order[0])
         if error.asked not in (0, guess):
             return
-        if error.leader in self._nodes and error.leader not in self._unreachable:
+        if error.leader in self._nodes and self._loop.time() >= self._unhinted_until.get(error.leader, 0.0):
             self._leaders[partition] = error.leader
             return
         if error.leader or error.code in _LOST:
@@ -258,12 +262,12 @@ class NodeLinks:
             connection = await connect(self._cluster_id, self._name, node.host, node.port, CONNECT_TIMEOUT_S)
         except StorageError as error:
             self._refused_until[node_id] = self._loop.time() + RECONNECT_PAUSE_S
-            self._unreachable.add(node_id)
+            self._unhinted_until[node_id] = self._loop.time() + HINT_PAUSE_S
             for _, _, done, _ in self._waiting.pop(node_id, []):
                 done(error)
         else:
             self._connections[node_id] = connection
-            self._unreachable.discard(node_id)
+            self._unhinted_until.pop(node_id, None)
             for opcode, payload, done, call in self._waiting.pop(node_id, []):
                 if not call.cancelled:
                     call.asked(connection, connection.ask(opcode, payload, done))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from storage_nodes.client import StorageClient, storage_client
+from storage_nodes.client import StorageClient, leaders, storage_client
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
@@ -355,3 +355,32 @@ def test_hint_to_a_node_that_is_not_there_is_not_taken() -> None:
         assert nodes[3].frames and nodes[0].frames
 
     run([accept, accept, accept, send_to_three], scenario)
+
+
+def test_leader_that_was_not_there_once_is_found_though_the_others_send_in_a_circle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Node 1, whom the client asks where partitions are, is cut off and knows no leader; 2 says 4, which was down when
+    asked last; 3 holds nothing and says 2."""
+    monkeypatch.setattr(leaders, "HINT_PAUSE_S", 0.2)
+
+    def not_leader(hint: int) -> Callable[[Frame], bytes | StorageError | None]:
+        return lambda frame: StorageError(ErrorCode.NOT_LEADER, "no", hint)
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        addresses = [client._links._nodes[node.node_id] for node in nodes]
+        cut_off = describing(addresses, PartitionInfo(3, 0, [1, 2, 4], "t"), manager=0)
+        nodes[0].script = lambda frame: (
+            cut_off(frame) if frame.opcode == Opcode.DESCRIBE_CLUSTER else not_leader(0)(frame)
+        )
+        leading = nodes[3].server
+        assert leading is not None
+        leading.close()
+        await leading.wait_closed()
+        sending = asyncio.create_task(client.send(3, [b"x"]))  # partition 3 of 4 nodes: the first guess is node 4
+        while len(nodes[1].frames) < 2:  # it was asked twice: the circle is closed
+            await asyncio.sleep(0.01)
+        nodes[3].server = await asyncio.start_server(nodes[3]._serve, "127.0.0.1", addresses[3].port)
+        assert (await sending).first_offset == 100
+
+    run([not_leader(0), not_leader(4), not_leader(2), accept], scenario)
