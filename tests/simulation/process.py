@@ -267,8 +267,10 @@ class SimProcess:
         """A byte of a segment changes. Whoever reads it notices, and lets the group feed the replica again."""
         directory = os.path.join(DIRECTORY, "segments")
         names = [name for name in self.disk.names_in(directory) if segment_partition(name) > 0]
-        if names:
-            self.damaged = os.path.join(directory, chance.choice(names))
+        paths = [os.path.join(directory, name) for name in names]
+        paths = [path for path in paths if self.disk.data_of(path)]  # one may be in the making
+        if paths:
+            self.damaged = chance.choice(paths)
             self.disk.rot(self.damaged, chance.randrange(len(self.disk.data_of(self.damaged))))
 
     @property
