@@ -78,8 +78,13 @@ class Bench:
         return [partition for partition in partitions if await self.leader(partition) == node]
 
     async def holders(self, partition: int) -> list[int]:
-        """The nodes that are to hold a replica, by what any running node knows."""
-        return (await self.patient.describe([partition])).partitions[0].replicas
+        """The nodes that are to hold a replica, by what any running node knows; one that just started may not yet."""
+        end = time.monotonic() + RECOVERY_TIMEOUT_S
+        while not (rows := (await self.patient.describe([partition])).partitions):
+            if time.monotonic() > end:
+                raise BenchError(f"partition {partition} is not known after {RECOVERY_TIMEOUT_S:.0f} s")
+            await asyncio.sleep(RETRY_PAUSE_S)
+        return rows[0].replicas
 
     def fault(self, name: str, partitions: list[int], note: str = "") -> None:
         self.recorder.mark(FAULT, name, partitions, note)
