@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import structlog
@@ -60,15 +62,31 @@ class NodeCare:
         self._slow_disk = SlowDisk()
         self._to_look_at: deque[tuple[int, int]] = deque()
         self.scrub = Scrub(node)
+        # A step that keeps flushes and resets of damaged logs away is under way; a stop waits for it.
+        self.busy = False
+        self._stopping = False
 
     def start(self) -> None:
         self._task = self._node.loop.create_task(self._forever())
         self._task.add_done_callback(raise_error)
 
     def stop(self) -> None:
-        if self._task is not None:
+        self._stopping = True
+        if self._task is not None and not self.busy:
             self._task.cancel()
         self.scrub.stop()
+
+    @contextmanager
+    def _undivided(self) -> Iterator[None]:
+        """What is done in here is done to its end: its thread goes on whoever is cancelled, and those it keeps away
+        wait until it says that it is over."""
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+            if self._stopping and self._task is not None:
+                self._task.cancel()
 
     async def _forever(self) -> None:
         while True:
@@ -89,7 +107,8 @@ class NodeCare:
             await self._rewrite_some()
         if self._is_due("trash", TRASH_INTERVAL_MS):
             await self._purge_trash()
-        await node.damage.restate()
+        with self._undivided():
+            await node.damage.restate()
         await self.scrub.look()
 
     # --- room ---------------------------------------------------------------------------------------------------
@@ -141,15 +160,16 @@ class NodeCare:
         replica = node.replicas.get(partition)
         if replica is None or replica.log is not log or node.log.partitions.get(partition) is not log:
             return
-        plan = rewriter.plan(log, refs, indexes, replica.flush_facts())
-        if plan is None:
-            return
-        try:
-            await node.run_blocking(lambda: rewriter.run(plan))
-        except CorruptionError:
-            rewriter.failed()
-            raise
-        rewriter.done(plan)
+        with self._undivided():
+            plan = rewriter.plan(log, refs, indexes, replica.flush_facts())
+            if plan is None:
+                return
+            try:
+                await node.run_blocking(lambda: rewriter.run(plan))
+            except CorruptionError:
+                rewriter.failed()
+                raise
+            rewriter.done(plan)
         REWRITES.inc()
 
     async def _purge_trash(self) -> None:

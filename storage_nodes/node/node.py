@@ -171,7 +171,7 @@ class StorageNode:
     def _is_busy(self) -> bool:
         """Is a thread, or what follows it, at work on the log?"""
         under_way = self._flushing.under_way or self.snapshots.installing
-        return bool(under_way or self.damage.resetting or self.holdings.forgetting)
+        return bool(under_way or self.care.busy or self.damage.resetting or self.holdings.forgetting)
 
     async def _retire(self) -> None:
         """Let others lead what this node leads, so that its stop costs nobody an election timeout. Bounded: whoever

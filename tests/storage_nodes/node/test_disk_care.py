@@ -285,3 +285,49 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
         asyncio.run(care._once())
         now_ms += 1_000
     assert dropped == [0, BODY_CACHE_IDLE_MS, 2 * BODY_CACHE_IDLE_MS]
+
+
+def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cancelled in the middle, its thread went on, nobody heard of its end, and the stop of a node that had a damaged
+    log to empty waited for ever (seed 130001160)."""
+    monkeypatch.setattr("storage_nodes.node.care.CARE_INTERVAL_MS", 1)
+
+    async def scenario() -> None:
+        begun, end = asyncio.Event(), asyncio.Event()
+        ended = []
+
+        async def restate() -> None:
+            begun.set()
+            await end.wait()
+            ended.append(True)
+
+        async def nothing() -> None:
+            pass
+
+        damage = SimpleNamespace(look=lambda: None, restate=restate)
+        links = SimpleNamespace(read_only=False)
+        node: Any = SimpleNamespace(loop=asyncio.get_running_loop(), damage=damage, links=links)
+        care = NodeCare(node, 0)
+        monkeypatch.setattr(care, "_look_at_space", nothing)
+        for rest in ("_look_at_syncs", "_hand_over_if_unfit"):
+            monkeypatch.setattr(care, rest, lambda: None)
+        monkeypatch.setattr(care, "_is_due", lambda what, interval_ms: False)
+        monkeypatch.setattr(care.scrub, "look", nothing)
+        care.start()
+        await begun.wait()
+        care.stop()
+        await asyncio.sleep(0.02)
+        assert care.busy and care._task is not None and not care._task.done()
+        end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await care._task
+        assert ended == [True] and not care.busy
+        care = NodeCare(node, 0)
+        monkeypatch.setattr(care, "_look_at_space", asyncio.Event().wait)
+        care.start()
+        await asyncio.sleep(0.02)
+        care.stop()
+        with pytest.raises(asyncio.CancelledError):
+            await care._task  # type: ignore[misc]
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
