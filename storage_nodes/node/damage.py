@@ -219,7 +219,7 @@ class DamageControl:
         def done(_: None) -> None:
             node.log.install_done(plan)
             self.resetting.discard(partition)
-            if node.log.partitions.get(partition) is log:
+            if node.log.partitions.get(partition) is log and not node.closing:
                 node.open_replica(log).start(campaign=False)
 
         node.run_cold(lambda: node.log.run_install(plan), done)

@@ -173,7 +173,7 @@ class Holdings:
             self._node.log.forget_done()
         self.forgetting.discard(partition)
         now_planned = self._node.cluster.machine.partitions.get(partition)
-        if now_planned is not None:
+        if now_planned is not None and not self._node.closing:
             self._create(now_planned)
 
     def _drop(self, partition: int) -> None:

@@ -118,6 +118,7 @@ class StorageNode:
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = Flushing(self.loop, self.log, self._cold, self._flush_facts)
+        self.closing = False  # no replica is opened any more: nobody would write what it stages
         self._stopped = False
         self.damage = DamageControl(self)
         self.holdings = Holdings(self, self._early)
@@ -146,6 +147,7 @@ class StorageNode:
 
     async def close(self) -> None:
         """Hand leadership over, stop serving, write what is staged, close the log."""
+        self.closing = True
         for task in self._tasks:
             task.cancel()
         self.moves.close()

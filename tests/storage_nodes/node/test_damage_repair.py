@@ -131,6 +131,7 @@ class Bench:
         self.others_up = others_up
         self.node: Any = SimpleNamespace(
             node_id=1,
+            closing=False,
             replicas={7: replica},
             links=SimpleNamespace(is_up=lambda peer: peer != 1 and self.others_up),
             clock=SimpleNamespace(wall_ms=lambda: 0, mono_ms=lambda: self.now_ms),

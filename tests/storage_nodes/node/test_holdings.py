@@ -40,6 +40,7 @@ class FakeNode:
 
     def __init__(self, disk: FaultyDisk, node_id: int = 1) -> None:
         self.node_id = node_id
+        self.closing = False
         self.log = NodeLog.open("/node", SMALL, disk)
         self.disk = disk
         self.made: list[int] = []
@@ -176,6 +177,15 @@ def test_restart_keeps_what_came_back_by_a_later_move(node: FakeNode) -> None:
     node.fold(history[-1:])
     again = node.restarted(history)
     assert again.made == [] and again.log.partitions[1].read_cold(0, 1_000) == [entry]
+
+
+def test_replica_that_is_to_come_back_is_not_made_by_a_node_that_stops(node: FakeNode) -> None:
+    """Nobody would write what it stages: the stop would end in an assertion (seed 140004716)."""
+    node.fold([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True)])
+    node.closing = True
+    node.fold([BeginMove(1, 2, 1)])
+    assert node.made == [1] and 1 not in node.log.partitions
+    assert node.restarted([*CREATED, BeginMove(1, 1, 4), EndMove(1, 1, True), BeginMove(1, 2, 1)]).made == [1]
 
 
 def test_restart_makes_what_was_not_durable(node: FakeNode) -> None:
