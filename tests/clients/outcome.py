@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import psutil
 
 LAST_WORDS_CHARACTERS = 1500
+KILLED_S_MAX = 5.0
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,21 @@ def kill_with_children(process: subprocess.Popen[str]) -> None:
         return
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(process.pid)
-        for one in [*root.children(recursive=True), root]:
+        killed = [*root.children(recursive=True), root]
+        for one in killed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
+        # A signal is on its way for a moment; who is gone, or waits for its parent to hear of it, runs no more.
+        ends = time.monotonic() + KILLED_S_MAX
+        while any(map(_runs, killed)) and time.monotonic() < ends:
+            time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def read_outcome(name: str, output: str, exit_code: int, ended: str) -> Outcome:
