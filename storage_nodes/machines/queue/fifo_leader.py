@@ -254,8 +254,8 @@ class FifoLeader(Leader):
     def _follow_gone(self, offsets: Sequence[int], keys: list[bytes | None]) -> None:
         """Of these some left `live`: their groups go on."""
         live = self._state.live
-        gone = [(key, offset) for offset, key in zip(offsets, keys, strict=True) if offset not in live]
-        self._window.left_live((key, offset) for key, offset in gone if key is not None)
+        known = zip(offsets, keys, strict=True)
+        self._window.left_live([(key, offset) for offset, key in known if key is not None and offset not in live])
 
     # --- the window -------------------------------------------------------------------------------------------
 
