@@ -30,6 +30,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import google_crc32c
@@ -40,7 +41,14 @@ from storage_nodes.protocol.configuration import (
     decode_configuration,
     encode_configuration,
 )
-from storage_nodes.protocol.records import RecordError, decode_body, decode_varint, encode_body, encode_varint
+from storage_nodes.protocol.records import (
+    RecordError,
+    decode_body,
+    decode_varint,
+    encode_body,
+    encode_varint,
+    header_section,
+)
 
 HEADER_BYTES = 61
 MAGIC = 2
@@ -210,12 +218,17 @@ def body_spans(batch: bytes) -> tuple[array[int], array[int]]:
     return starts, ends
 
 
-def numbered_bodies(batch: bytes) -> list[tuple[int, bytes]]:
-    """As `iterate_bodies`, of a batch of ours, in half the time. Raises BatchError on a malformed batch."""
-    starts, ends = body_spans(batch)
-    base = read_header(batch).base_offset
-    bodies = map(batch.__getitem__, map(slice, starts, ends))
-    return list(zip(range(base, base + len(starts)), bodies, strict=True))
+def records_to_fold(batch: bytes) -> list[tuple[int, bytes]]:
+    """(offset, what the queue machine looks at) of every record of a batch of ours: the whole body of a command, the
+    header section of a message (`protocol/records.py`).
+
+    Raises BatchError on a malformed batch.
+    """
+    header = read_header(batch)
+    if header.is_control:
+        return list(iterate_bodies(batch))
+    sections = map(header_section, repeat(batch), *body_spans(batch))
+    return list(enumerate(sections, header.base_offset))
 
 
 def configuration_body(configuration: Configuration) -> bytes:

@@ -21,6 +21,7 @@ from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DeadSource, DeathReason
+from storage_nodes.protocol.records import section_of
 from storage_nodes.protocol.spreading import partition_of_group
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class DeadLetters:
             body = bodies.get(letter.offset)
             if body is None:
                 continue  # purged while it was being read
-            place = partition_of_group(group_of(body), groups) if groups else effect.partition
+            place = partition_of_group(group_of(section_of(body)), groups) if groups else effect.partition
             copy = copy_of_dead(_source_of(replica.partition, letter), body)
             size += len(copy)
             if copies and (size > DEAD_LETTERS_PER_MOVE_BYTES_MAX or place != target):

@@ -32,7 +32,7 @@ from storage_nodes.limits import (
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
-from storage_nodes.log.record_batch import BatchHeader, iterate_bodies, numbered_bodies, read_header
+from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
@@ -72,7 +72,9 @@ from storage_nodes.protocol.messages import (
 )
 from storage_nodes.protocol.records import (
     RecordError,
+    group_and_id,
     read_headers,
+    section_of,
 )
 
 MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
@@ -268,7 +270,7 @@ class QueueReplica(Replica):
             self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
-        self._do(self.machine.apply(header, lambda: numbered_bodies(batch), self.host.clock.wall_ms()))
+        self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.host.clock.wall_ms()))
         if self.serving and not header.is_control:
             MESSAGES_SENT.inc(header.record_count)
 
@@ -476,10 +478,11 @@ class QueueReplica(Replica):
                 first = max(header.base_offset, from_offset)
                 ranges.append(FreshRange(first, header.last_offset, header.timestamp_ms))
                 if self.machine.is_fifo:
-                    groups.append([group_of(body) for offset, body in iterate_bodies(batch) if offset >= first])
+                    sections = records_to_fold(batch)
+                    groups.append([group_of(section) for offset, section in sections if offset >= first])
                 elif self.machine.sorts:
-                    bodies = () if header.is_plain else iterate_bodies(batch)
-                    keys.append([key_of(body) for offset, body in bodies if offset >= first])
+                    sections = [] if header.is_plain else records_to_fold(batch)
+                    keys.append([key_of(section) for offset, section in sections if offset >= first])
             next_offset = header.end_offset
         else:
             if not batches:
@@ -503,10 +506,16 @@ def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
 
 def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
     """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
-    try:
-        _, group, dedup_id, _, tag, due, release = read_headers(body)
-    except RecordError as error:
-        raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
+    section = section_of(body)
+    tag = due = release = None
+    usual = group_and_id(section)
+    if usual is not None:
+        group, dedup_id = usual
+    else:
+        try:
+            _, group, dedup_id, _, tag, due, release = read_headers(section)
+        except RecordError as error:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
     if group is None:
         if is_fifo:
             raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage_nodes.limits import REMOVES_PER_CALL_MAX
-from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.log.record_batch import read_header, records_to_fold
 from storage_nodes.machines.queue.headers import group_of
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -65,7 +65,7 @@ def _note_group(groups: dict[int, bytes], offset: int, batches: list[bytes]) -> 
     header = read_header(batches[0])
     if header.is_control or not header.base_offset <= offset < header.end_offset:
         return
-    groups.update((at, group_of(body)) for at, body in iterate_bodies(batches[0]) if at == offset)
+    groups.update((at, group_of(section)) for at, section in records_to_fold(batches[0]) if at == offset)
 
 
 def _stage(replica: QueueReplica, token: Token, request: QueueRemoveRequest, groups: dict[int, bytes]) -> None:

@@ -82,6 +82,8 @@ _ONE_BYTE_LONG = encode_varint(1)[0]
 _OTHER = -1
 _DELAY_MS, _GROUP, _DEDUP, _TAG = HEADER_DELAY_MS[0], HEADER_GROUP[0], HEADER_DEDUP[0], HEADER_TAG[0]
 _DUE, _RELEASED, _DEAD_SOURCE = HEADER_DUE[0], HEADER_RELEASED[0], HEADER_DEAD_SOURCE[0]
+_GROUP_FIRST_OF_TWO = encode_varint(2) + encode_varint(1) + HEADER_GROUP
+_ID_NEXT = encode_varint(1) + HEADER_DEDUP
 
 
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
@@ -120,50 +122,89 @@ def decode_body(body: bytes | memoryview) -> Record:
     return Record(key, value, headers)
 
 
+def header_section(data: bytes, start: int, end: int) -> bytes:
+    """The end of the body that stands at `start` to `end`, from the number of its headers on. Empty, which no such
+    section is, where key and value do not parse.
+
+    Lengths of one byte, and of two for the value, are read in place.
+    """
+    at = start + 1
+    try:
+        if data[start] != _NO_KEY:
+            key_length, at = decode_varint(data, start)
+            at += max(key_length, 0)
+        length = data[at]
+        if length < 0x80:
+            at += 1
+        elif data[at + 1] < 0x80:
+            length = length & 0x7F | data[at + 1] << 7
+            at += 2
+        else:
+            value_length, at = decode_varint(data, at)
+            length = value_length << 1 if value_length >= 0 else 1
+    except (IndexError, RecordError):
+        return b""
+    return b"" if length & 1 else data[at + (length >> 1) : end]
+
+
+def section_of(body: bytes) -> bytes:
+    return header_section(body, 0, len(body))
+
+
+def group_and_id(section: bytes) -> tuple[bytes, bytes] | None:
+    """(message group, deduplication id) of a header section that holds these two in this order and nothing else, as all
+    but few messages of FIFO queues do; None for any other. A short cut to what `read_headers` says."""
+    if section[:3] != _GROUP_FIRST_OF_TWO:
+        return None
+    try:
+        length = section[3]
+        if length & 0x81:  # longer than a byte, or negative
+            return None
+        group_end = 4 + (length >> 1)
+        if section[group_end : group_end + 2] != _ID_NEXT:
+            return None
+        length = section[group_end + 2]
+        start = group_end + 3
+        if length > 0x7F:
+            if section[start] > 0x7F:
+                return None
+            length = length & 0x7F | section[start] << 7
+            start += 1
+    except IndexError:
+        return None
+    if length & 1 or start + (length >> 1) != len(section):
+        return None
+    return section[4:group_end], section[start:]
+
+
 def read_headers(
-    body: bytes,
+    section: bytes,
 ) -> tuple[bytes | None, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None, bytes | None]:
     """Contents of the headers that the queue machine understands: (delay in ms, group, deduplication id, source of a
     dead letter, tag, due time, what a release is of), the last of each name, None where there is none.
 
-    Raises RecordError where the body does not parse. Every replica does this for every message that has headers: key,
-    value and other headers are stepped over, not copied; lengths of one byte, and of two for the value, are read in
-    place.
+    Raises RecordError where `section` (see `header_section`) does not parse. Every replica does this for every message
+    that has headers: others are stepped over, not copied, and lengths of one byte are read in place.
     """
-    size = len(body)
+    size = len(section)
     delay_ms = group = dedup_id = dead_source = tag = due = release = None
     try:
-        at = 1
-        if body[0] != _NO_KEY:
-            key_length, at = decode_varint(body, 0)
-            at += max(key_length, 0)
-        length = body[at]
-        if length < 0x80:
-            at += 1
-        elif body[at + 1] < 0x80:
-            length = length & 0x7F | body[at + 1] << 7
-            at += 2
-        else:
-            value_length, at = decode_varint(body, at)
-            length = value_length << 1 if value_length >= 0 else 1
-        if length & 1:
-            raise RecordError("negative value length")
-        count, at = decode_varint(body, at + (length >> 1))
+        count, at = decode_varint(section, 0)
         if count < 0 or count > size:
             raise RecordError("negative or impossible header count")
         for _ in range(count):
             name = _OTHER
-            if body[at] == _ONE_BYTE_LONG:
-                name = body[at + 1]
+            if section[at] == _ONE_BYTE_LONG:
+                name = section[at + 1]
                 at += 2
             else:
-                length, at = decode_varint(body, at)
+                length, at = decode_varint(section, at)
                 if length < 0:
                     raise RecordError("negative header name length")
                 at += length
-            length = body[at]
+            length = section[at]
             if length & 0x81:  # longer than a byte, or negative
-                length, at = decode_varint(body, at)
+                length, at = decode_varint(section, at)
                 if length < 0:
                     raise RecordError("negative header length")
             else:
@@ -171,19 +212,19 @@ def read_headers(
                 at += 1
             start, at = at, at + length
             if name == _GROUP:
-                group = body[start:at]
+                group = section[start:at]
             elif name == _DEDUP:
-                dedup_id = body[start:at]
+                dedup_id = section[start:at]
             elif name == _DELAY_MS:
-                delay_ms = body[start:at]
+                delay_ms = section[start:at]
             elif name == _TAG:
-                tag = body[start:at]
+                tag = section[start:at]
             elif name == _DUE:
-                due = body[start:at]
+                due = section[start:at]
             elif name == _DEAD_SOURCE:
-                dead_source = body[start:at]
+                dead_source = section[start:at]
             elif name == _RELEASED:
-                release = body[start:at]
+                release = section[start:at]
     except IndexError:
         raise RecordError("the record ends before its last header does") from None
     if at != size:

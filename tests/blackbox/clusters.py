@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.storage_cluster import STOP_TIMEOUT_S, StorageCluster
 from deploy import allocator
 from storage_nodes.log.node_log import NodeLog, PartitionLog
-from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.log.record_batch import iterate_bodies, read_header, records_to_fold
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.model import NodeAddress, format_node_list
 from storage_nodes.protocol.records import decode_body
@@ -255,9 +255,5 @@ def fold_copy(directory: Path, partition: int, end_offset: int) -> bytes:
         for batch in entries(log, log.checkpoint_offset, end_offset):
             header = read_header(batch)
             if header.base_offset >= log.checkpoint_offset:
-                machine.apply(header, functools.partial(_records, batch), 0)
+                machine.apply(header, functools.partial(records_to_fold, batch), 0)
         return machine.checkpoint()
-
-
-def _records(batch: bytes) -> list[tuple[int, bytes]]:
-    return list(iterate_bodies(batch))

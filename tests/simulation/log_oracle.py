@@ -363,10 +363,11 @@ class LogOracle(ABC):
 
 
 def _adopt_early_votes(mirrors: dict[int, Mirror], staged: dict[int, Mirror], log: NodeLog) -> None:
-    """A manifest may make a staged epoch and vote durable before their group is: early is safe, late would not be."""
+    """A manifest may make a staged epoch and vote durable before their group is: early is safe, late would not be. The
+    vote may follow its epoch in a group of its own."""
     for partition, part in log.partitions.items():
         mirror, late = mirrors.get(partition), staged.get(partition)
-        if mirror is None or late is None or part.epoch <= mirror.epoch:
+        if mirror is None or late is None or (part.epoch, 0) < (mirror.epoch, mirror.voted_for):
             continue
         if (part.epoch, part.voted_for) == (late.epoch, late.voted_for):
             mirror.epoch, mirror.voted_for = late.epoch, late.voted_for

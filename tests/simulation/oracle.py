@@ -7,6 +7,7 @@ they are about; the others every CHECK_EVERY_STEPS steps.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -14,6 +15,7 @@ from storage_nodes.log.record_batch import read_configuration, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
+from storage_nodes.node.partition_meta import METAS_SHARED_MAX, shared_meta
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
@@ -31,6 +33,11 @@ CHECK_EVERY_STEPS = 64
 # the next leader, whose appends may be lost a few times.
 STALE_LEADER_MS_MAX = 6 * ELECTION_TIMEOUT_MS
 WAL_FILES_MAX = 200
+
+
+@lru_cache(METAS_SHARED_MAX)
+def _boot_voters(meta: str, node_id: int) -> tuple[int, ...]:
+    return shared_meta(meta).boot(node_id).voters
 
 
 class Oracle(LogOracle):
@@ -139,7 +146,7 @@ class Oracle(LogOracle):
         ledger = self.ledgers.get(node_id)
         mirror = ledger.staged.get(partition) if ledger is not None else None
         if mirror is None or not mirror.configurations:
-            return replica.meta.boot(node_id).voters
+            return _boot_voters(replica.log.tag, node_id)
         return mirror.configurations[-1][1].voters
 
     def check_electors(self, node_id: int, partition: int, replica: Replica) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from storage_nodes.limits import DELAY_MS_MAX, GROUP_BYTES_MAX, SCHEDULE_MS_MAX, TAG_BYTES_MAX
 from storage_nodes.machines.queue.effects import NO_KEY, Key
-from storage_nodes.protocol.records import RecordError, read_headers
+from storage_nodes.protocol.records import RecordError, group_and_id, read_headers
 
 _DELAY_DIGITS_MAX = len(str(DELAY_MS_MAX))
 _TIME_DIGITS_MAX = 15
 
 
-def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
-    """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of),
-    empty where absent or senseless."""
+def machine_headers(section: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes, bytes]:
+    """(delay in ms, message group, deduplication id, source of a dead letter, tag, due time, what a release is of) in
+    the header section of a message, empty where absent or senseless."""
+    usual = group_and_id(section)
+    if usual is not None:
+        return 0, usual[0], usual[1], b"", b"", b"", b""
     try:
-        delay, group, dedup_id, dead_source, tag, due, release = read_headers(body)
+        delay, group, dedup_id, dead_source, tag, due, release = read_headers(section)
     except RecordError:
         return 0, b"", b"", b"", b"", b"", b""
     delay_ms = min(int(delay), DELAY_MS_MAX) if delay is not None and _is_number(delay) else 0
@@ -29,8 +32,13 @@ def machine_headers(body: bytes) -> tuple[int, bytes, bytes, bytes, bytes, bytes
     )
 
 
-def group_of(body: bytes) -> bytes:
-    return machine_headers(body)[1]
+def group_of(section: bytes) -> bytes:
+    return machine_headers(section)[1]
+
+
+def key_of(section: bytes) -> Key:
+    _, group, _, _, tag, _, _ = machine_headers(section)
+    return (group, tag) if group or tag else NO_KEY
 
 
 def is_due_time(content: bytes) -> bool:
@@ -54,11 +62,6 @@ def source_of_release(content: bytes) -> tuple[int, int]:
     """(offset, due_ms); what leaders wrote themselves."""
     offset, _, due_ms = content.partition(b"/")
     return int(offset), int(due_ms)
-
-
-def key_of(body: bytes) -> Key:
-    _, group, _, _, tag, _, _ = machine_headers(body)
-    return (group, tag) if group or tag else NO_KEY
 
 
 def _is_number(content: bytes) -> bool:

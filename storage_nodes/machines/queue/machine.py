@@ -88,7 +88,8 @@ class QueueMachine:
     # --- fold, every replica ----------------------------------------------------------------------------------
 
     def apply(self, header: BatchFacts, records: Records, now_ms: int) -> list[Effect]:
-        """Fold one committed entry. `records` is called only for control batches and batches that are not plain."""
+        """Fold one committed entry. `records` gives (offset, body) of commands, (offset, header section) of messages;
+        it is called only for control batches and batches that are not plain."""
         base = header.base_offset
         before = self.state.log_end
         assert base >= before, f"entry at {base} was folded already, the log ends at {before} here"

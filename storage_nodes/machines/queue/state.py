@@ -154,13 +154,13 @@ class QueueState:
             self.last_ms = timestamp_ms
 
     def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> Noted:
-        """What the headers of the batch just folded say: duplicates go, delayed messages wait in `live`."""
+        """What the header sections of the batch just folded say: duplicates go, delayed messages wait in `live`."""
         noted = Noted()
         time_ms = self.last_ms
         dedup = None
         keeps_keys = not self.config.fifo  # its groups are in `group_of`
-        for offset, body in records:
-            delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(body)
+        for offset, section in records:
+            delay_ms, group, dedup_id, dead_source, tag, due, release = machine_headers(section)
             if release:  # no new message: it passes where the partition was closed since it was sent
                 if not self._fold_release(offset, release, noted):
                     continue

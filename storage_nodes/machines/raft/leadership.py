@@ -120,6 +120,9 @@ class Leadership:
         if peer is None:
             return []  # no member any more
         peer.suspect = reply.suspect
+        if reply.suspect and peer.told:
+            peer.told = 0  # an append must follow: by it it is trusted, or says that it is, where this answer is late
+            self._wake_by(now_ms + COMMIT_NOTICE_MS)
         if not reply.ok:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset

@@ -20,8 +20,8 @@ from storage_nodes.log.record_batch import (
     control_key,
     control_kind,
     iterate_bodies,
-    numbered_bodies,
     read_header,
+    records_to_fold,
     verify_batch,
 )
 from storage_nodes.protocol.records import (
@@ -37,7 +37,9 @@ from storage_nodes.protocol.records import (
     decode_varint,
     encode_body,
     encode_varint,
+    group_and_id,
     read_headers,
+    section_of,
 )
 
 Message = tuple[bytes | None, bytes, list[tuple[bytes, bytes]]]
@@ -212,7 +214,7 @@ def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
         body[at % len(body)] = byte
     damaged = bytes(body[: len(body) - cut])
     expected = headers_or_refusal(lambda body: known_headers(decode_body(body).headers), damaged)
-    assert headers_or_refusal(read_headers, damaged) == expected
+    assert headers_or_refusal(lambda body: read_headers(section_of(body)), damaged) == expected
 
 
 @pytest.mark.parametrize(
@@ -224,9 +226,51 @@ def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
     ],
 )
 def test_headers_of_a_body_with_a_negative_length_are_refused(body: bytes) -> None:
-    for read in (decode_body, read_headers):
+    for read in (decode_body, lambda body: read_headers(section_of(body))):
         with pytest.raises(RecordError):
             read(body)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from((HEADER_GROUP, HEADER_DEDUP, HEADER_TAG)), st.binary(max_size=150)), max_size=3),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=2),
+    st.integers(0, 4),
+)
+def test_the_short_cut_for_group_and_id_says_what_reading_all_headers_says(
+    headers: list[tuple[bytes, bytes]], changes: list[tuple[int, int]], cut: int
+) -> None:
+    section = bytearray(section_of(encode_body(b"", None, headers)))
+    for at, byte in changes:
+        section[at % len(section)] = byte
+    damaged = bytes(section[: len(section) - cut])
+    found = group_and_id(damaged)
+    if found is not None:
+        assert read_headers(damaged) == (None, *found, None, None, None, None)
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 128])
+def test_ids_of_every_length_take_the_short_cut(length: int) -> None:
+    headers = [(HEADER_GROUP, b"group"), (HEADER_DEDUP, b"i" * length)]
+    assert group_and_id(section_of(encode_body(b"value", None, headers))) == (b"group", b"i" * length)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        b"\x04\x02g\x02a\x02u\x82\x80" + b"i" * 64,  # a length of three bytes, cut where two would do
+        b"\x04\x02g\x02a\x02u\x03i",  # -2 bytes
+        b"\x04\x02g\x03a\x02u\x02i",
+        b"\x06\x02g\x02a\x02u\x02i\x02t\x02t",  # a third header
+        b"\x04\x02g\x02a\x02u\x02ii",  # bytes left over
+        b"\x04\x02g\x02a\x02u",
+        b"\x04\x02g",
+        b"\x04\x02u\x02i\x02g\x02a",  # the other way round
+        b"",
+    ],
+)
+def test_what_is_not_group_and_id_alone_does_not_take_the_short_cut(section: bytes) -> None:
+    assert group_and_id(section) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -236,6 +280,6 @@ def test_spans_are_where_the_bodies_stand(messages: list[Message]) -> None:
     batch = build_batch(7, 0, 1, bodies)
     starts, ends = body_spans(batch)
     assert [batch[start:end] for start, end in zip(starts, ends, strict=True)] == bodies
-    assert numbered_bodies(batch) == list(iterate_bodies(batch))
+    assert records_to_fold(batch) == [(at, section_of(body)) for at, body in iterate_bodies(batch)]
     with pytest.raises(BatchError):
         body_spans(batch[:-1])

@@ -15,6 +15,7 @@ from storage_nodes.log.record_batch import (
     control_key,
     iterate_bodies,
     read_header,
+    records_to_fold,
 )
 from storage_nodes.machines.queue.effects import (
     Answer,
@@ -91,7 +92,7 @@ class Partition:
         header = read_header(batch)
         self.log.append((header, batch))
         for machine in (self.follower, self.leader):
-            effects = machine.apply(header, lambda: list(iterate_bodies(batch)), self.now_ms)
+            effects = machine.apply(header, lambda: records_to_fold(batch), self.now_ms)
             if machine is self.leader:
                 self.perform(effects)
             else:
@@ -140,7 +141,7 @@ class Partition:
         machine = QueueMachine(self.config)
         machine.restore(checkpoint)
         for header, batch in self.log[entries:]:
-            assert machine.apply(header, lambda batch=batch: list(iterate_bodies(batch)), self.now_ms) == []
+            assert machine.apply(header, lambda batch=batch: records_to_fold(batch), self.now_ms) == []
         self.machines[1 - self.leader_index] = machine
 
     def commit(self) -> None:
@@ -220,7 +221,7 @@ class Partition:
             data = [entry for entry in found if not entry[0].is_control]
             ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h, _ in data]
             name_of = key_of if self.leader.sorts else group_of
-            groups = [[name_of(body) for _, body in iterate_bodies(batch)] for _, batch in data]
+            groups = [[name_of(section) for _, section in records_to_fold(batch)] for _, batch in data]
             next_offset = found[-1][0].end_offset if found else self.end
             self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms, groups))
 
@@ -274,7 +275,8 @@ class Partition:
         groups: dict[int, bytes] = {}
         for header, batch in self.log:
             if not header.is_control:
-                groups |= {at: group_of(body) for at, body in iterate_bodies(batch) if at in offsets and at not in live}
+                sections = records_to_fold(batch)
+                groups |= {at: group_of(section) for at, section in sections if at in offsets and at not in live}
         named = [offset if offset in live or offset in groups else -1 for offset in offsets]
         self.perform(self.leader.remove(token, named, groups, moved))
 

@@ -203,6 +203,22 @@ def test_suspect_follower_that_a_snapshot_made_level_gets_an_append_however_ofte
     assert appends_to(bench.tick(), 3) == [SendEntries(3, 3, 2, 3, 2, 3)]
 
 
+def test_answer_of_a_suspect_follower_that_comes_late_is_asked_about() -> None:
+    """It is trusted by now, and nothing else would be sent to it: a learner was never promoted (seed 160003747)."""
+    bench = Bench(log_of(1)).lead()
+    bench.propose()
+    bench.sync()
+    bench.answer(2, 3)
+    bench.tick()
+    for follower in (2, 3):
+        bench.answer(follower, 3)
+    assert bench.tick() == [] and bench.machine.next_tick_ms() == 0
+    bench.step(3, AppendReply(PARTITION, bench.machine.epoch, True, 0, 0, 0, True))
+    assert bench.tick() == [SendEntries(3, 3, 2, 3, 2, 3)]
+    bench.answer(3, 3)
+    assert bench.tick() == [] and bench.machine.next_tick_ms() == 0
+
+
 def test_commit_is_told_to_idle_followers_soon_and_then_there_is_no_timer() -> None:
     bench = Bench(log_of(1)).lead()
     bench.propose()
