@@ -42,6 +42,8 @@ from storage_nodes.protocol.configuration import (
     encode_configuration,
 )
 from storage_nodes.protocol.records import (
+    LENGTHS,
+    LENGTHS_MAX,
     RecordError,
     decode_body,
     decode_varint,
@@ -74,7 +76,6 @@ assert _HEADER.size == HEADER_BYTES
 _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
 _SHORT_LEADS = 64
 _SHORT_LEAD_BYTES = len(_LEADS[0])
-_LENGTHS = [encode_varint(length) for length in range(4_096)]
 
 
 class BatchHeader(NamedTuple):
@@ -134,7 +135,7 @@ def build_batch(
     for delta, body in enumerate(bodies):
         lead = _LEADS[delta]
         length = len(lead) + len(body)
-        add(_LENGTHS[length] if length < 4_096 else encode_varint(length))
+        add(LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length))
         add(lead)
         add(body)
     checked = b"".join(parts)

@@ -319,13 +319,14 @@ class QueueReplica(Replica):
     def _check_send(self, request: SendRequest) -> int:
         """How large batches with these messages may be. Raises StorageError where headers do not fit this queue: what
         is appended is folded, whatever it says."""
+        is_fifo = self.machine.is_fifo
         if request.plain:
-            if self.machine.is_fifo:
+            if is_fifo:
                 raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
             return BATCH_BYTES_MAX
         ids = scheduled = 0
         for body in request.bodies:
-            has_id, is_scheduled = _check_headers(body, self.machine.is_fifo)
+            has_id, is_scheduled = _check_headers(body, is_fifo)
             ids += has_id
             scheduled += is_scheduled
         if ids or scheduled:

@@ -75,6 +75,9 @@ def decode_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 _ONE_BYTE = [bytes([n]) for n in range(128)]
+# Most lengths there are, encoded.
+LENGTHS_MAX = 4_096
+LENGTHS = [encode_varint(length) for length in range(LENGTHS_MAX)]
 _KEYLESS = encode_varint(-1)
 _NO_KEY = _KEYLESS[0]
 # Of headers as `read_headers` meets them: the length of a name of one byte, and those names as numbers.
@@ -89,11 +92,15 @@ _ID_NEXT = encode_varint(1) + HEADER_DEDUP
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
     """Encode one message for `StorageClient.send`."""
     key_part = _KEYLESS if key is None else encode_varint(len(key)) + key
+    length = len(value)
+    value_length = LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)
     if not headers:
-        return b"%b%b%b\x00" % (key_part, encode_varint(len(value)), value)
-    parts = [key_part, encode_varint(len(value)), value, encode_varint(len(headers))]
+        return b"%b%b%b\x00" % (key_part, value_length, value)
+    parts = [key_part, value_length, value, encode_varint(len(headers))]
     for name, content in headers:
-        parts += (encode_varint(len(name)), name, encode_varint(len(content)), content)
+        length = len(content)
+        content_length = LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)
+        parts += (encode_varint(len(name)), name, content_length, content)
     return b"".join(parts)
 
 

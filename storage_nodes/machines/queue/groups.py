@@ -96,9 +96,7 @@ class GroupWindow:
             return
         self._note_time(base, timestamp_ms)
         not_fresh = set(delayed)
-        for offset, key in groups.items():
-            if offset not in not_fresh:
-                self._add_fresh(offset, key)
+        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in not_fresh)
         self.end = last + 1
 
     def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
@@ -110,8 +108,7 @@ class GroupWindow:
             if gaps:
                 self._note_time(gaps[0][0], timestamp_ms)
             for at, stop in gaps:
-                for offset in range(at, stop):
-                    self._add_fresh(offset, keys[offset - first])
+                self._add_fresh(zip(range(at, stop), keys[at - first : stop - first], strict=True))
         self.reach(end)
 
     def reach(self, end: int) -> None:
@@ -291,12 +288,16 @@ class GroupWindow:
             group = self.groups[key] = Group(key)
         return group
 
-    def _add_fresh(self, offset: int, key: bytes) -> None:
-        group = self.groups.get(key) or self._group(key)
-        group.fresh.append(offset)
-        self.count += 1
-        if len(group.fresh) - group.head == 1:
-            self.offer(group)
+    def _add_fresh(self, messages: Iterable[tuple[int, bytes]]) -> None:
+        """Each with its group."""
+        known = self.groups.get
+        for offset, key in messages:
+            group = known(key) or self._group(key)
+            fresh = group.fresh
+            fresh.append(offset)
+            self.count += 1
+            if len(fresh) - group.head == 1:
+                self.offer(group)
 
     def _note_time(self, base: int, timestamp_ms: int) -> None:
         times_ms = self._times_ms
