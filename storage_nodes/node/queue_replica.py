@@ -508,6 +508,8 @@ def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
 def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
     """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
     section = section_of(body)
+    group: bytes | None
+    dedup_id: bytes | None
     tag = due = release = None
     usual = group_and_id(section)
     if usual is not None:
