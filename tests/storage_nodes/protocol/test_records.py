@@ -223,6 +223,7 @@ def test_headers_read_alone_are_those_of_the_whole_body_or_both_are_refused(
         b"\x01\x00\x04\x05\x00\x06\x01\x80\x81",  # a header name of -3 bytes: its content would stand before it
         b"\x01\x00\x04\x04\x00\x02\x03\x00",  # a content of -2 bytes
         b"\x01\x83\x80\x00",  # a value of -2 bytes
+        b"\x01\x01\x00",  # of -1 bytes: a key may have that length, a value not
     ],
 )
 def test_headers_of_a_body_with_a_negative_length_are_refused(body: bytes) -> None:
@@ -258,7 +259,7 @@ def test_ids_of_every_length_take_the_short_cut(length: int) -> None:
 @pytest.mark.parametrize(
     "section",
     [
-        b"\x04\x02g\x02a\x02u\x82\x80" + b"i" * 64,  # a length of three bytes, cut where two would do
+        b"\x04\x02g\x02a\x02u\x82\x80" + b"i" * 8_193,  # a length of three bytes, as long as two of them say
         b"\x04\x02g\x02a\x02u\x03i",  # -2 bytes
         b"\x04\x02g\x03a\x02u\x02i",
         b"\x06\x02g\x02a\x02u\x02i\x02t\x02t",  # a third header
