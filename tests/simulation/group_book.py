@@ -35,6 +35,7 @@ class GroupBook:
         self.ended: dict[tuple[bytes, int, int], int] = {}  # grant -> end of the entry that ended it here
         self.advanced: list[tuple[bytes, int, int]] = []  # (group, from, to), and not looked at yet
         self.deleted = 0
+        self.let_go: dict[bytes, tuple[int, int]] = {}  # group -> who held until it was deleted, and not looked at yet
         self._last_deleted = 0  # generation
         self.coordinator = Consumers()
         self.given: dict[tuple[bytes, int, int], int] = {}  # (group, partition, generation) -> epoch
@@ -79,6 +80,7 @@ class GroupBook:
         if held is not None and held[0] <= generation:
             self.ended[group, *held] = end_offset
             self._last_deleted = max(self._last_deleted, held[0])
+            self.let_go[group] = held
             del self.holder[group], self.offset[group]
             self.deleted += 1
 

@@ -54,10 +54,13 @@ class GroupReferee:
             fail("R31 revoke before grant", problem)
         for given in groups.news:
             holder = self.book(given.partition).holder.get(given.group)
+            if holder is None and given.partition == partition:
+                holder = groups.let_go.get(given.group)  # left and deleted by the same entry
             if holder != (given.generation, given.epoch):
                 fail("R31 fenced before granted", f"{given}: partition {given.partition} obeys {holder}")
             self.grants += 1
         groups.news.clear()
+        groups.let_go.clear()
         for group, before, offset in groups.advanced:
             self.check_processed(partition, book, group, before, offset)
         groups.advanced.clear()
