@@ -168,25 +168,29 @@ class NodeLinks:
             raise StorageError(ErrorCode.UNREACHABLE, f"node {node_id} did not answer") from error
 
     async def describe(self, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
-        """Ask the nodes in turn; the first answer counts, unless that node knows of nothing yet."""
+        """Ask the nodes in turn; the first answer of one that has a manager counts. Without one a node is cut off, or
+        knows of nothing yet: what it says may be old, and is taken only where nobody says better."""
         last: StorageError = StorageError(ErrorCode.UNREACHABLE, "no node answered")
-        blank: ClusterInfo | None = None
+        doubtful: ClusterInfo | None = None
         for node_id in list(self._order):
             try:
                 info = await self.describe_node(node_id, partitions, moving)
             except StorageError as error:
                 last = error
                 continue
-            if not info.nodes:
-                blank = info
-                continue
-            self._learn_nodes(info)
-            for partition in info.partitions:
-                self.learn(partition)
-            return info
-        if blank is not None:
-            return blank
-        raise last
+            if info.nodes and info.manager:
+                return self._take(info)
+            if doubtful is None or not doubtful.nodes:
+                doubtful = info
+        if doubtful is None:
+            raise last
+        return self._take(doubtful)
+
+    def _take(self, info: ClusterInfo) -> ClusterInfo:
+        self._learn_nodes(info)
+        for partition in info.partitions:
+            self.learn(partition)
+        return info
 
     async def describe_node(self, node_id: int, partitions: list[int] | None, moving: bool = False) -> ClusterInfo:
         """What one given node knows, page by page. Raises StorageError."""

@@ -304,7 +304,7 @@ def test_node_that_is_gone_is_asked_no_more_and_an_old_word_removes_nobody() -> 
         await client.describe()
         assert links._order == [1]
 
-    run([accept, accept], scenario)
+    run([accept, lambda frame: StorageError(ErrorCode.UNREACHABLE)], scenario)
 
 
 def test_node_that_is_named_again_is_asked_again() -> None:
@@ -328,6 +328,23 @@ def test_answer_of_a_node_that_knows_nothing_yet_does_not_count() -> None:
         nodes[0].script = describing([], PartitionInfo(3, 1, [1], "t"), manager=0)  # type: ignore[assignment]
         nodes[1].script = describing(addresses, PartitionInfo(3, 1, [2], "t"))  # type: ignore[assignment]
         assert (await client.describe()).partitions[0].replicas == [2]
+
+    run([accept, accept], scenario)
+
+
+def test_answer_of_a_node_that_is_cut_off_counts_where_nobody_else_answers() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        addresses = [client._links._nodes[node.node_id] for node in nodes]
+        nodes[0].script = describing(addresses, PartitionInfo(3, 1, [1], "old", leader=1), manager=0)  # type: ignore[assignment]
+        nodes[1].script = describing(addresses, PartitionInfo(3, 1, [2], "new", leader=2))  # type: ignore[assignment]
+        assert (await client.describe()).partitions[0].tag == "new"
+        assert client._links.guess(3) == 2
+        nodes[1].script = lambda frame: StorageError(ErrorCode.UNREACHABLE)
+        assert (await client.describe()).partitions[0].tag == "old"
+        nodes[1].script = describing([], PartitionInfo(3, 1, [2], "blank"), manager=0)  # type: ignore[assignment]
+        for _ in nodes:
+            assert (await client.describe()).partitions[0].tag == "old"
+            nodes[0].script, nodes[1].script = nodes[1].script, nodes[0].script
 
     run([accept, accept], scenario)
 
