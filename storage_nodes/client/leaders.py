@@ -33,7 +33,8 @@ REFRESH_PAUSE_S = 0.2
 # After a failed connect, calls to that node fail at once for this long: a dead node must not slow the others.
 RECONNECT_PAUSE_S = 0.1
 # For so long nobody's word sends us to such a node: who gives it may not know yet that it is dead. Not for ever: others
-# may send us in a circle around the one that leads, and it is back by now.
+# may send us in a circle around the one that leads, and it is back by now. Nor to one that said itself that it does not
+# lead and knows nobody who does: it may be cut off from the leader, and in line before it.
 HINT_PAUSE_S = 1.0
 LEADERS_KNOWN_MAX = 100_000
 
@@ -84,6 +85,8 @@ class NodeLinks:
         # Until when no hint is taken to a node to which the last attempt to connect failed.
         self._unhinted_until: dict[int, float] = {}
         self._leaders: dict[int, int] = {}
+        # Who said last of a partition that it has no leader, and until when no hint to it is taken.
+        self._leaderless: dict[int, tuple[int, float]] = {}
         # Partitions whose whereabouts are to be asked for.
         self._lost: set[int] = set()
         self._refresher: asyncio.Task[None] | None = None
@@ -132,20 +135,30 @@ class NodeLinks:
 
         Many calls fail with the same node, one after the other. Only the first may correct the table: if each did,
         as many calls as there are nodes would turn the guess in a circle, back to the node that failed. Nor is a hint
-        taken, for HINT_PAUSE_S, to a node that was not there when asked last.
+        taken, for HINT_PAUSE_S, to a node that was not there when asked last, or knew of no leader.
         """
         assert self._loop is not None, "start() comes first"
         guess = self._leaders.get(partition, self._order[0])
         if error.asked not in (0, guess):
             return
-        if error.leader in self._nodes and self._loop.time() >= self._unhinted_until.get(error.leader, 0.0):
+        if error.leader in self._nodes and self._takes_hint(partition, error.leader, self._loop.time()):
             self._leaders[partition] = error.leader
             return
+        if error.code is ErrorCode.NOT_LEADER and not error.leader:
+            if len(self._leaderless) >= LEADERS_KNOWN_MAX:
+                self._leaderless.clear()
+            self._leaderless[partition] = (guess, self._loop.time() + HINT_PAUSE_S)
         if error.leader or error.code in _LOST:
             self._find(partition)
         if error.traits.refresh_metadata:
             order = self._order
             self._leaders[partition] = order[(order.index(guess) + 1) % len(order)] if guess in order else order[0]
+
+    def _takes_hint(self, partition: int, node_id: int, now_s: float) -> bool:
+        if now_s < self._unhinted_until.get(node_id, 0.0):
+            return False
+        knew_none, until_s = self._leaderless.get(partition, (0, 0.0))
+        return node_id != knew_none or now_s >= until_s
 
     async def ask(self, node_id: int, opcode: int, payload: bytes) -> bytes:
         """Ask one given node. Raises StorageError."""

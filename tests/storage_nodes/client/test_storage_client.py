@@ -374,6 +374,29 @@ def test_hint_to_a_node_that_is_not_there_is_not_taken() -> None:
     run([accept, accept, accept, send_to_three], scenario)
 
 
+def test_hint_to_a_node_that_just_said_it_knows_no_leader_is_not_taken() -> None:
+    """Node 3 is cut off from the leader, 1; 4 holds no replica and sends to the first in line, which is 3."""
+
+    def cut_off(frame: Frame) -> StorageError:
+        return StorageError(ErrorCode.NOT_LEADER, "led elsewhere")
+
+    def send_to_three(frame: Frame) -> StorageError:
+        return StorageError(ErrorCode.NOT_LEADER, "held elsewhere", 3)
+
+    def asked(nodes: list[ScriptedNode]) -> list[int]:
+        return [[frame.opcode for frame in node.frames].count(Opcode.SEND) for node in nodes]
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        assert (await client.send(2, [b"x"])).first_offset == 100  # partition 2 of 4 nodes: the first guess is node 3
+        assert asked(nodes) == [1, 0, 1, 1]
+        nodes[2].script, nodes[0].script = accept, lambda frame: StorageError(ErrorCode.NOT_LEADER, "it is back", 3)
+        client._links._leaderless[2] = (3, 0.0)  # a pause later
+        assert (await client.send(2, [b"x"])).first_offset == 100
+        assert asked(nodes) == [2, 0, 2, 1]
+
+    run([accept, accept, cut_off, send_to_three], scenario)
+
+
 def test_leader_that_was_not_there_once_is_found_though_the_others_send_in_a_circle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
