@@ -9,7 +9,7 @@ from frontend.crypto.message_ids import MessageIds
 from frontend.opening import KeyNotLent, Letter, message_id_of, open_record
 from frontend.routing.queues import QueueView
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
-from storage_nodes.protocol.records import RecordError, read_headers
+from storage_nodes.protocol.records import RecordError, read_headers, section_of
 
 
 class Seen(NamedTuple):
@@ -104,5 +104,5 @@ def history_of(queue: QueueView, seen: Seen, task: str = "", keeps_id: bool = Fa
 
 
 def _tag_of(body: bytes) -> str | None:
-    _, _, _, _, tag, _, _ = read_headers(body)
+    _, _, _, _, tag, _, _ = read_headers(section_of(body))
     return None if tag is None else tag.decode("utf-8", "replace")
