@@ -84,13 +84,14 @@ class DedupWindow:
     def original(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
         """The message that had this id first, NOT_SEEN where there is none in the window: then `offset` is it."""
         digest = blake2b(dedup_id, digest_size=DIGEST_BYTES).digest()
-        for each in self._slices:
+        slices = self._slices
+        for each in slices:
             if digest in each.offsets:
                 found = self._find(digest, time_ms)
                 if found != NOT_SEEN:
                     return found
                 break
-        self._slices[-1].offsets[digest] = offset
+        slices[-1].offsets[digest] = offset
         return NOT_SEEN
 
     def find(self, dedup_id: bytes, time_ms: int) -> int:

@@ -185,6 +185,20 @@ def test_replica_that_meets_damage_while_the_others_are_down_stops_until_they_ar
     assert bench.opened == 1
 
 
+@pytest.mark.parametrize(("closing", "opened"), [(False, 1), (True, 0)])
+def test_emptied_replica_is_opened_again_unless_the_node_stops(closing: bool, opened: int) -> None:
+    """Nobody would write what it stages (seed 140004716)."""
+    bench = Bench(Role.FOLLOWER, peer_match=10)
+    steps: list[str] = []
+    bench.node.log.plan_reset = lambda partition: partition
+    bench.node.log.run_install = lambda plan: steps.append("emptied")
+    bench.node.log.install_done = lambda plan: steps.append("done")
+    bench.node.run_cold = lambda work, done: done(work())
+    bench.node.closing = closing
+    bench.control._reset(bench.node.log.partitions[7])
+    assert steps == ["emptied", "done"] and bench.opened == opened
+
+
 def test_leader_is_not_emptied_because_a_learner_holds_everything() -> None:
     """A learner cannot lead next: what the voters lack would be nowhere."""
     bench = Bench(Role.LEADER, peer_match=3)
