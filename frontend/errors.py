@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from frontend.limits import RETRY_AFTER_S
+from frontend.limits import HANDLE_CHARS_SHOWN_MAX, RETRY_AFTER_S
 
 
 class RefusalKind(NamedTuple):
@@ -53,6 +53,7 @@ KINDS: dict[str, RefusalKind] = {
     "InvalidAddress": RefusalKind("InvalidAddress", 400, 400),
     "UnsupportedOperation": RefusalKind(_SIMPLE + "UnsupportedOperation", 400, 400),
     "UnknownOperationException": RefusalKind("InvalidAction", 400, 404, _CORAL),
+    "UnknownOperation": RefusalKind("UnknownOperationException", 404, 404, _CORAL),
     "MissingAction": RefusalKind("MissingAction", 400, 400, _CORAL),
     "NoSuchVersion": RefusalKind("NoSuchVersion", 400, 400, _CORAL),
     "SerializationException": RefusalKind("MalformedInput", 400, 400, _CORAL),
@@ -109,5 +110,6 @@ def queue_does_not_exist() -> Refusal:
     return Refusal("QueueDoesNotExist", "The specified queue does not exist.")
 
 
-def receipt_is_invalid() -> Refusal:
-    return Refusal("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+def receipt_is_invalid(handle: str) -> Refusal:
+    shown = handle if len(handle) <= HANDLE_CHARS_SHOWN_MAX else handle[:HANDLE_CHARS_SHOWN_MAX] + "..."
+    return Refusal("ReceiptHandleIsInvalid", f'The input receipt handle "{shown}" is not a valid receipt handle.')

@@ -220,12 +220,12 @@ def open_lease(plane: Plane, queue: QueueView, found: Lease, received_s: int) ->
 
 def read_receipt(plane: Plane, queue: QueueView, handle: str | None) -> Receipt | Refusal:
     if not handle:
-        return receipt_is_invalid()
+        return receipt_is_invalid("")
     try:
         receipt = plane.receipts.read(queue.owner, handle)
     except ReceiptError:
-        return receipt_is_invalid()
-    return receipt if receipt.partition in queue.partitions else receipt_is_invalid()
+        return receipt_is_invalid(handle)
+    return receipt if receipt.partition in queue.partitions else receipt_is_invalid(handle)
 
 
 def _held_too_long(plane: Plane, receipt: Receipt | Refusal, visibility_s: int) -> Refusal | None:
@@ -307,7 +307,12 @@ async def _apply_at(
             return
     for place, code in zip(places, codes, strict=True):
         if code != ErrorCode.OK:
-            outcomes[place] = code_refusal(code, queue.record.name)
+            outcomes[place] = code_refusal(code, queue.record.name, _handle_of(plane, queue, receipts[place]))
+
+
+def _handle_of(plane: Plane, queue: QueueView, found: Receipt | Refusal) -> str:
+    """The text of a receipt that was read, made again."""
+    return "" if isinstance(found, Refusal) else plane.receipts.make(queue.owner, *found)
 
 
 def _is_not_in_flight(outcome: Refusal | None) -> bool:

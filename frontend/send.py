@@ -32,6 +32,7 @@ from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
 from frontend.routing.parts import Part, PartitionClosed, parts_by_group, probe_body
 from frontend.routing.queues import Address, QueueView
 from frontend.sqs.asks import MessageFields
+from frontend.sqs.fifo import FifoIdMissing
 from frontend.sqs.priority import check_priority
 from frontend.sqs.scheduling import check_due
 from frontend.sqs.validation import Draft, check_batch_size, draft_message
@@ -312,11 +313,13 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
     return code_refusal(error.code, queue.record.name)
 
 
-def code_refusal(code: ErrorCode, queue_name: str) -> Refusal:
+def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:
     if code == ErrorCode.NOT_IN_FLIGHT:
         return Refusal("MessageNotInflight", "The message referred to is not in flight.")
     if code == ErrorCode.RECEIPT_STALE:
-        return invalid("Value for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired.")
+        return invalid(
+            f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+        )
     if code == ErrorCode.OVER_LIMIT:
         return Refusal("OverLimit", "The maximum number of in flight messages is reached.")
     if code == ErrorCode.NOT_SCHEDULED:
@@ -348,7 +351,10 @@ def _draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft:
 
 
 def _attempt_draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft | Refusal:
+    """Raises Refusal where this entry fails its whole batch."""
     try:
         return _draft(plane, queue, fields)
+    except FifoIdMissing as refusal:
+        raise invalid(refusal.message) from None
     except Refusal as refusal:
         return refusal

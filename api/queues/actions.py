@@ -110,7 +110,7 @@ def set_queue_attributes(
 def tag_queue(actor: Actor, account_id: str, name: str, change: Mapping[str, str]) -> None:
     """`change` has passed `attributes.check_tags`. Raises QueueProblem."""
     queue = _lock_live(account_id, name)
-    _save_tags(actor, queue, rules.merged_tags(queue.tags, change))
+    _save_tags(actor, queue, rules.merged_tags(queue.tags, change, queue.name))
 
 
 @transaction.atomic

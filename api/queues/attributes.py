@@ -52,6 +52,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "Penstock.PriorityLevels": (1, limits.PRIORITY_LEVELS_MAX),
 }
 _STANDARD_ONLY = frozenset({"Penstock.PriorityLevels"})
+_FIFO_THROUGHPUT = frozenset({"DeduplicationScope", "FifoThroughputLimit"})
 _FIFO_ONLY = frozenset(_FIFO_VALUES) | {name for name, extension in EXTENSIONS.items() if extension.fifo_only}
 # An empty value takes these away again.
 _REMOVABLE = frozenset({"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId", *EXTENSIONS})
@@ -110,7 +111,7 @@ def check_change(given: object, name: str) -> dict[str, str]:
     attributes = _string_map(given, "Attributes")
     if not attributes:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Attributes.")
-    if "FifoQueue" in attributes and not (is_fifo(name) and attributes["FifoQueue"].lower() == "true"):
+    if is_fifo(name) and attributes.get("FifoQueue", "true").lower() != "true":
         raise _bad_value("FifoQueue", "Modifying queue type is not supported.")
     return _normalise(attributes, name)
 
@@ -167,11 +168,11 @@ def check_tag_keys(given: object) -> list[str]:
     return given
 
 
-def merged_tags(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, str]:
-    """`stored` with `change`, which has passed `check_tags`, in it."""
+def merged_tags(stored: Mapping[str, str], change: Mapping[str, str], queue_name: str) -> dict[str, str]:
+    """`stored` with `change`, which has passed `check_tags`, in it. Raises QueueProblem for too many."""
     result = {**stored, **change}
     if len(result) > limits.QUEUE_TAGS_MAX:
-        raise QueueProblem("InvalidParameterValueException", f"Too many tags: at most {limits.QUEUE_TAGS_MAX}.")
+        raise QueueProblem("InvalidParameterValueException", f"Too many tags added for queue {queue_name}.")
     return result
 
 
@@ -183,6 +184,8 @@ def merged(stored: Mapping[str, str], change: Mapping[str, str]) -> dict[str, st
             result.pop(name, None)
         else:
             result[name] = value
+    if change.get("KmsMasterKeyId") == "":
+        result.pop("KmsDataKeyReusePeriodSeconds", None)
     if change.get("KmsMasterKeyId"):
         # The two kinds of encryption at rest exclude each other; naming both is refused in _normalise.
         result["SqsManagedSseEnabled"] = "false"
@@ -228,11 +231,18 @@ def _normalise(attributes: dict[str, str], queue_name: str) -> dict[str, str]:
     for name, value in attributes.items():
         check = _CHECKS.get(name)
         fifo = is_fifo(queue_name)
+        if name in _FIFO_THROUGHPUT and not fifo:
+            text = f"You can specify the {name} only when FifoQueue is set to true."
+            raise QueueProblem("InvalidAttributeName", text)
         if check is None or (name in _FIFO_ONLY and not fifo) or (name in _STANDARD_ONLY and fifo):
             raise QueueProblem("InvalidAttributeName", f"Unknown Attribute {name[:100]}.")
         result[name] = "" if value == "" and name in _REMOVABLE else check(name, value)
     if result.get("KmsMasterKeyId") and result.get("SqsManagedSseEnabled") == "true":
-        raise _bad_value("SqsManagedSseEnabled", "You can use one type of server-side encryption at one time.")
+        raise QueueProblem(
+            "InvalidAttributeName",
+            "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or "
+            "SQS SSE.",
+        )
     return result
 
 
@@ -294,17 +304,24 @@ def _count(given: object) -> int:
 
 
 def _redrive_policy(name: str, value: str) -> str:
-    policy = _json_object(name, value)
+    try:
+        policy = _json_object(name, value)
+    except QueueProblem:
+        raise _bad_redrive(value, "Redrive policy is not a valid JSON map.") from None
     unknown = set(policy) - {"deadLetterTargetArn", "maxReceiveCount"}
     if unknown:
-        raise _bad_value(name, f"Unknown member {min(unknown)[:100]}.")
-    if parse_arn(policy.get("deadLetterTargetArn")) is None:
-        raise _bad_value(name, "deadLetterTargetArn must be the ARN of a queue.")
-    receives = policy.get("maxReceiveCount", limits.REDRIVE_RECEIVES_DEFAULT)
+        raise _bad_redrive(value, f"Redrive policy contains unknown attribute: {min(unknown)[:100]}.")
+    for member in ("deadLetterTargetArn", "maxReceiveCount"):
+        if member not in policy:
+            raise _bad_redrive(value, f"Redrive policy does not contain mandatory attribute: {member}.")
+    if parse_arn(policy["deadLetterTargetArn"]) is None:
+        raise _bad_redrive(value, "deadLetterTargetArn is not the ARN of a queue.")
+    receives = policy["maxReceiveCount"]
     if isinstance(receives, str) and _INTEGER.fullmatch(receives):
         receives = int(receives)
     if type(receives) is not int or not 1 <= receives <= limits.REDRIVE_RECEIVES_MAX:
-        raise _bad_value(name, f"maxReceiveCount must be an integer from 1 to {limits.REDRIVE_RECEIVES_MAX}.")
+        bounds = f"valid values are from 1 to {limits.REDRIVE_RECEIVES_MAX} both inclusive"
+        raise _bad_redrive(value, f"Invalid value for maxReceiveCount, {bounds}.")
     return json.dumps({"deadLetterTargetArn": policy["deadLetterTargetArn"], "maxReceiveCount": receives})
 
 
@@ -356,6 +373,11 @@ def _string_map(given: object, parameter: str) -> dict[str, str]:
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
         raise QueueProblem("InvalidParameterValueException", f"{parameter} must map names to strings.")
     return given
+
+
+def _bad_redrive(value: str, why: str) -> QueueProblem:
+    text = f"Value {value[: limits.POLICY_BYTES_SHOWN_MAX]} for parameter RedrivePolicy is invalid. Reason: {why}"
+    return QueueProblem("InvalidParameterValueException", text)
 
 
 def _bad_value(name: str, why: str) -> QueueProblem:

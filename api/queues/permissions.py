@@ -48,7 +48,8 @@ def check_permission(label: object, account_ids: object, actions: object) -> Per
         )
     for name in names:
         if name not in ACTIONS:
-            raise _bad_value(name, "ActionName", "Only the queue owner is allowed to invoke this action.")
+            reason = "Only the queue owner is allowed to invoke this action."
+            raise _bad_value(f"SQS:{name}", "ActionName", reason)
     accounts = _texts(account_ids, "AWSAccountIds")
     if len(accounts) > limits.STATEMENT_PRINCIPALS_MAX:
         raise QueueProblem(
@@ -78,7 +79,7 @@ def with_permission(attributes: Mapping[str, str], queue: QueueArn, permission: 
     """The Policy with one more statement. Raises QueueProblem."""
     policy = _policy(attributes)
     arn = format_arn(*queue)
-    policy.setdefault("Version", "2012-10-17")
+    policy.setdefault("Version", "2008-10-17")
     policy.setdefault("Id", f"{arn}/SQSDefaultPolicy")
     statements = _statements(policy)
     if any(one.get("Sid") == permission.label for one in statements):
@@ -104,7 +105,7 @@ def without_permission(attributes: Mapping[str, str], label: str) -> str:
     statements = _statements(policy)
     kept = [one for one in statements if one.get("Sid") != label]
     if len(kept) == len(statements):
-        raise _bad_value(label, "Label", "can't find label on existing policy.")
+        raise _bad_value(label, "Label", "can't find label.")
     return _written(policy, kept) if kept else ""
 
 

@@ -143,4 +143,5 @@ def _forget_keys_of_the_gone(target: Queue) -> None:
 
 
 def _refused(why: str) -> QueueProblem:
-    return QueueProblem("InvalidAttributeValue", f"Invalid value for the parameter RedrivePolicy. Reason: {why}")
+    text = f"Value for parameter RedrivePolicy is invalid. Reason: {why}"
+    return QueueProblem("InvalidParameterValueException", text)

@@ -55,6 +55,9 @@ class Authenticator:
         """SigV4, in the header or in the query. Raises Refusal."""
         now_s = self._now_s()
         signed = read_signature(request, now_s)
+        if signed.credential.region != self._region:
+            # Told to everybody, whether the key exists or not: the region is no secret.
+            raise Refusal("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
         access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:

@@ -97,6 +97,8 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 SHUTDOWN_GRACE_S = 10
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
+# Of a receipt handle that is refused, as much is shown in the answer.
+HANDLE_CHARS_SHOWN_MAX = 1_024
 
 # Parked groups in one page of a list.
 PARKED_GROUPS_PER_PAGE_DEFAULT = 100

@@ -15,7 +15,16 @@ from frontend.sqs.call import EMPTY, Call, encode
 from frontend.sqs.queue_url import read_queue_url
 from frontend.sqs.received import Wanted, received_json
 from frontend.sqs.tags import split_filters
-from frontend.sqs.validation import attempt, check_batch, check_messages_max, check_visibility_s, check_wait_s
+from frontend.sqs.validation import (
+    attempt,
+    check_batch,
+    check_messages_max,
+    check_visibility_s,
+    check_wait_s,
+    read_trace_header,
+)
+
+_TRACE_HEADER = b"x-amzn-trace-id"
 
 
 class Action(NamedTuple):
@@ -31,7 +40,9 @@ class Action(NamedTuple):
 
 
 async def _send_message(call: Call, ask: asks.SendMessage) -> bytes:
-    sent = await send_message(call.plane, call.caller, read_queue_url(ask.queue_url), ask)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
+    _trace(call, (ask,))
+    sent = await send_message(call.plane, call.caller, address, ask)
     draft = sent.draft
     if draft.attributes_md5 is None and draft.trace_md5 is None and sent.sequence_number is None:
         return f'{{"MD5OfMessageBody":"{draft.body_md5}","MessageId":"{sent.message_id}"}}'.encode()
@@ -39,8 +50,9 @@ async def _send_message(call: Call, ask: asks.SendMessage) -> bytes:
 
 
 async def _send_message_batch(call: Call, ask: asks.SendMessageBatch) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    ids = check_batch(ask.entries)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
+    ids = check_batch("SendMessageBatch", ask.entries)
+    _trace(call, ask.entries or ())
     outcomes = await send_messages(call.plane, call.caller, address, ask.entries or ())
     successful = [
         {"Id": entry_id, **_sent(outcome)}
@@ -51,7 +63,7 @@ async def _send_message_batch(call: Call, ask: asks.SendMessageBatch) -> bytes:
 
 
 async def _receive_message(call: Call, ask: asks.ReceiveMessage) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     wanted = Wanted.of(ask)
     bounds = ReceiveAsk(
         check_messages_max(ask.max_number_of_messages),
@@ -69,21 +81,21 @@ async def _receive_message(call: Call, ask: asks.ReceiveMessage) -> bytes:
 
 
 async def _delete_message(call: Call, ask: asks.DeleteMessage) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if not ask.receipt_handle:
         raise missing("ReceiptHandle")
     return _single(await delete_messages(call.plane, call.caller, address, (ask.receipt_handle,)))
 
 
 async def _delete_message_batch(call: Call, ask: asks.DeleteMessageBatch) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    ids = check_batch(ask.entries)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
+    ids = check_batch("DeleteMessageBatch", ask.entries)
     handles = [entry.receipt_handle for entry in ask.entries or ()]
     return _receipts_answer(ids, await delete_messages(call.plane, call.caller, address, handles))
 
 
 async def _change_message_visibility(call: Call, ask: asks.ChangeMessageVisibility) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if not ask.receipt_handle:
         raise missing("ReceiptHandle")
     seconds = _visibility_s(ask.visibility_timeout)
@@ -91,10 +103,18 @@ async def _change_message_visibility(call: Call, ask: asks.ChangeMessageVisibili
 
 
 async def _change_message_visibility_batch(call: Call, ask: asks.ChangeMessageVisibilityBatch) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    ids = check_batch(ask.entries)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
+    ids = check_batch("ChangeMessageVisibilityBatch", ask.entries)
     changes = [(entry.receipt_handle, _attempt_visibility_s(entry)) for entry in ask.entries or ()]
     return _receipts_answer(ids, await change_visibility(call.plane, call.caller, address, changes))
+
+
+def _trace(call: Call, messages: Sequence[asks.MessageFields]) -> None:
+    """A trace that the HTTP request names is that of its messages."""
+    header = call.request.headers.get(_TRACE_HEADER)
+    if header is not None:
+        for fields in messages:
+            fields.trace_header = read_trace_header(header)
 
 
 # --- answers that several actions share ---

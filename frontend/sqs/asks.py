@@ -34,6 +34,8 @@ class MessageFields(Ask):
     message_group_id: str | None = None
     # A word of `extensions.ACKS_WORDS`. Clients of SQS say it in a message attribute, REST by this field.
     penstock_acks: str | None = None
+    # Of the HTTP request (`X-Amzn-Trace-Id`): the AWSTraceHeader of a message that names none itself.
+    trace_header: str | None = None
 
 
 class QueueAsk(Ask):

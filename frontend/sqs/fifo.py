@@ -18,7 +18,15 @@ from frontend.errors import Refusal, invalid, missing
 from frontend.limits import DEDUP_KEY_BYTES_MAX, GROUP_ID_CHARS_MAX, SEQUENCE_DIGITS
 
 FIFO_SUFFIX = ".fifo"
+# A refused id is told whole, as SQS does, up to this many characters: an answer must not grow with the question.
+_SHOWN_CHARS_MAX = 1_024
 _ID = re.compile(rf"[!-~]{{1,{GROUP_ID_CHARS_MAX}}}", re.ASCII)
+
+
+class FifoIdMissing(Refusal):
+    """A message without an id that its queue needs. In a batch it fails the whole call, as on SQS."""
+
+    __slots__ = ()
 
 
 class FifoRules(NamedTuple):
@@ -42,7 +50,8 @@ def check_group(group: str) -> bytes:
 
 def check_fifo_group(group: str | None) -> bytes:
     if group is None:
-        raise missing("MessageGroupId")
+        refusal = missing("MessageGroupId")
+        raise FifoIdMissing(refusal.code, refusal.message)
     return check_group(group)
 
 
@@ -57,9 +66,10 @@ def choose_dedup_id(rules: FifoRules, given: str | None, raw_body: bytes) -> str
         check_dedup_id(given)
         return given
     if not rules.content_dedup:
-        raise invalid(
+        raise FifoIdMissing(
+            "InvalidParameterValueException",
             "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided "
-            "explicitly"
+            "explicitly",
         )
     return hashlib.sha256(raw_body).hexdigest()
 
@@ -92,7 +102,7 @@ def sequence_number(place: int) -> str:
 
 def _check_id(text: str, parameter: str) -> bytes:
     if _ID.fullmatch(text) is None:
-        shown = text if len(text) <= 80 else text[:80] + "..."
+        shown = text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "..."
         raise Refusal(
             "InvalidParameterValueException",
             f"Value {shown} for parameter {parameter} is invalid. Reason: {parameter} can only include alphanumeric "

@@ -23,7 +23,7 @@ from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
 from frontend.sqs.call import Call
-from frontend.sqs.query_answer import answer_in_xml, refuse_in_xml
+from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_ask, read_form
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
 
@@ -47,14 +47,14 @@ async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
     try:
         request.read_headers()
         if is_query(request):
-            refuse = refuse_in_xml
+            refuse = refuse_query
             await request.read_body()
             caller = await plane.authenticator.signature(request)
             form = read_form(request)
-            action = find_query_action(form)
+            action = find_query_action(form, request)
             action_name = action.name
             ask = _with_queue_of_path(read_ask(action.ask, form), request)
-            await answer_in_xml(action_name, await action.run(Call(plane, request, caller), ask), request, send)
+            await answer_query(action_name, await action.run(Call(plane, request, caller), ask), request, send)
         else:
             action = find_action(request)
             action_name = action.name

@@ -3,7 +3,8 @@
     <SendMessageResponse xmlns="..."><SendMessageResult>...</SendMessageResult><ResponseMetadata>...</...>
 
 Lists and maps are flattened as in requests. Element names come from tables and from our own results only, never from
-what somebody sent.
+what somebody sent. A caller that accepts `application/json` gets the same tree as JSON, with the member names that SQS
+uses there.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from frontend.sqs.validation import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _CONTENT_TYPE = (b"content-type", b"text/xml")
+_JSON = b"application/json"
+_JSON_CONTENT_TYPE = (b"content-type", _JSON)
 _WITHOUT_RESULT = frozenset(
     (
         "AddPermission",
@@ -37,6 +40,8 @@ _ITEMS: dict[str, str] = {
     "QueueUrls": "QueueUrl",
     "queueUrls": "QueueUrl",
 }
+# member -> its name where the query protocol is answered in JSON
+_JSON_NAMES: dict[str, str] = {"QueueUrls": "queueUrls", "Messages": "messages"}
 # member -> element of a pair, of its key and of its value
 _PAIRS: dict[str, tuple[str, str, str]] = {
     "Attributes": ("Attribute", "Name", "Value"),
@@ -46,33 +51,94 @@ _PAIRS: dict[str, tuple[str, str, str]] = {
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-async def answer_in_xml(action: str, result: bytes, request: Request, send: Send) -> None:
+async def answer_query(action: str, result: bytes, request: Request, send: Send) -> None:
+    if _wants_json(request):
+        await _answer_in_json(action, result, request, send)
+    else:
+        await _answer_in_xml(action, result, request, send)
+
+
+async def refuse_query(request: Request, send: Send, refusal: Refusal) -> None:
+    if refusal.code == "UnknownOperation":
+        await answer(send, refusal.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
+    elif _wants_json(request):
+        await _refuse_in_json(request, send, refusal)
+    else:
+        await _refuse_in_xml(request, send, refusal)
+
+
+def _wants_json(request: Request) -> bool:
+    return request.headers.get(b"accept", b"").partition(b";")[0].strip().lower() == _JSON
+
+
+async def _answer_in_json(action: str, result: bytes, request: Request, send: Send) -> None:
+    response: dict[str, object] = {"ResponseMetadata": {"RequestId": request.request_id}}
+    if action not in _WITHOUT_RESULT:
+        response = {f"{action}Result": _json_result(_decode(result)), **response}
+    body = msgspec.json.encode({f"{action}Response": response})
+    await answer(send, 200, (_JSON_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+
+
+def _json_result(members: dict[str, Any]) -> dict[str, Any]:
+    """Lists of queues and messages begin with a small letter here; maps are lists of pairs."""
+    shown: dict[str, Any] = {}
+    for name, value in members.items():
+        if name in _PAIRS and isinstance(value, dict):
+            _, key_name, value_name = _PAIRS[name]
+            value = [{key_name: key, value_name: one} for key, one in value.items()]
+        elif isinstance(value, list):
+            value = [_json_result(one) if isinstance(one, dict) else one for one in value]
+        shown[_JSON_NAMES.get(name, name)] = value
+    return shown
+
+
+async def _refuse_in_json(request: Request, send: Send, refusal: Refusal) -> None:
+    kind = refusal.kind
+    error = {"Code": kind.query_code, "Message": _query_message(refusal), "Type": _fault(refusal)}
+    headers = [_JSON_CONTENT_TYPE, *_refusal_headers(request, refusal)]
+    await answer(send, kind.status, headers, msgspec.json.encode({"Error": error, "RequestId": request.request_id}))
+
+
+async def _answer_in_xml(action: str, result: bytes, request: Request, send: Send) -> None:
     parts = [f'<?xml version="1.0"?><{action}Response xmlns="{NAMESPACE}">']
     if action not in _WITHOUT_RESULT:
-        parts.append(f"<{action}Result>")
-        for member, value in _decode(result).items():
+        members = _decode(result)
+        parts.append(f"<{action}Result>" if members else f"<{action}Result/>")
+        for member, value in members.items():
             _write(parts, action, member, value)
-        parts.append(f"</{action}Result>")
+        if members:
+            parts.append(f"</{action}Result>")
     parts.append(f"<ResponseMetadata><RequestId>{request.request_id}</RequestId></ResponseMetadata></{action}Response>")
     headers = (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode()))
     await answer(send, 200, headers, "".join(parts).encode())
 
 
-async def refuse_in_xml(request: Request, send: Send, refusal: Refusal) -> None:
+async def _refuse_in_xml(request: Request, send: Send, refusal: Refusal) -> None:
     kind = refusal.kind
-    message = refusal.message
-    if refusal.code == "QueueDoesNotExist":
-        message = "The specified queue does not exist for this wsdl version."
-    headers = [_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())]
-    if refusal.retry_after_s is not None:
-        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
-        f"<Type>{'Receiver' if kind.status >= 500 else 'Sender'}</Type><Code>{kind.query_code}</Code>"
-        f"<Message>{_escaped(message)}</Message><Detail/></Error>"
+        f"<Type>{_fault(refusal)}</Type><Code>{kind.query_code}</Code>"
+        f"<Message>{_escaped(_query_message(refusal))}</Message><Detail/></Error>"
         f"<RequestId>{request.request_id}</RequestId></ErrorResponse>"
     )
-    await answer(send, kind.status, headers, body.encode())
+    await answer(send, kind.status, [_CONTENT_TYPE, *_refusal_headers(request, refusal)], body.encode())
+
+
+def _refusal_headers(request: Request, refusal: Refusal) -> list[tuple[bytes, bytes]]:
+    headers = [(b"x-amzn-requestid", request.request_id.encode())]
+    if refusal.retry_after_s is not None:
+        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+    return headers
+
+
+def _fault(refusal: Refusal) -> str:
+    return "Receiver" if refusal.kind.status >= 500 else "Sender"
+
+
+def _query_message(refusal: Refusal) -> str:
+    if refusal.code == "QueueDoesNotExist":
+        return "The specified queue does not exist for this wsdl version."
+    return refusal.message
 
 
 def _write(parts: list[str], action: str, name: str, value: Any) -> None:

@@ -23,8 +23,11 @@ from frontend.http import Request
 from frontend.limits import FORM_FIELDS_MAX, FORM_NAME_BYTES_MAX, FORM_NAME_PARTS_MAX
 from frontend.sqs import asks
 from frontend.sqs.actions import ACTIONS, Action
+from frontend.sqs.queue_url import read_queue_path
 
 VERSION = "2012-11-05"
+# Actions that name no queue: the path of one is no endpoint of theirs.
+_WITHOUT_QUEUE = frozenset(("CreateQueue", "ListQueues"))
 _FORM = b"application/x-www-form-urlencoded"
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 _INTEGER = re.compile(r"-?[0-9]{1,10}", re.ASCII)
@@ -80,15 +83,17 @@ def read_form(request: Request) -> Tree:
     return tree
 
 
-def find_query_action(form: Tree) -> Action:
+def find_query_action(form: Tree, request: Request) -> Action:
     """Raises Refusal."""
     name, version = form.get("Action"), form.get("Version", VERSION)
     if not isinstance(name, str) or not name:
+        if request.method == "GET":
+            raise Refusal("UnknownOperation", "")
         raise Refusal("MissingAction", "The request must contain the parameter Action.")
     if version != VERSION:
         raise Refusal("NoSuchVersion", f"The version of this interface is {VERSION}.")
     action = ACTIONS.get(b"AmazonSQS." + name.encode())
-    if action is None:
+    if action is None or (name in _WITHOUT_QUEUE and read_queue_path(request.path) is not None):
         raise Refusal("UnknownOperationException", f"The action {name[:80]} is not valid for this endpoint.")
     return action
 

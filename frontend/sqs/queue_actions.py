@@ -6,7 +6,7 @@ Also the tags and permissions of a queue. No action of this file works on anothe
 from __future__ import annotations
 
 from frontend.errors import invalid, missing, queue_does_not_exist
-from frontend.limits import LIST_RESULTS_MAX
+from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
 from frontend.routing.queues import Address
 from frontend.send import throttle_account
 from frontend.sqs import asks
@@ -32,7 +32,7 @@ async def get_queue_url(call: Call, ask: asks.GetQueueUrl) -> bytes:
 
 
 async def get_queue_attributes(call: Call, ask: asks.GetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     asked = check_asked(ask.attribute_names)
     queue = await find_queue(call, "GetQueueAttributes", address)
     if not asked:
@@ -45,7 +45,7 @@ async def get_queue_attributes(call: Call, ask: asks.GetQueueAttributes) -> byte
 
 
 async def set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if not ask.attributes:
         raise missing("Attributes")
     check_settable(ask.attributes, address.name)
@@ -53,7 +53,7 @@ async def set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> byte
 
 
 async def purge_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    queue = await find_queue(call, "PurgeQueue", read_queue_url(ask.queue_url))
+    queue = await find_queue(call, "PurgeQueue", read_queue_url(ask.queue_url, call.caller.account_id))
     await ask_storage(call, queue, [call.plane.storage.purge(partition) for partition in queue.partitions])
     return EMPTY
 
@@ -62,7 +62,7 @@ async def create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
     name = check_queue_name(ask.queue_name)
     attributes = ask.attributes or {}
     check_creatable(name, attributes)
-    check_tags(ask.tags)
+    check_tags(ask.tags, name)
     throttle_account(call.plane, call.caller)
     params: dict[str, object] = {"QueueName": name, "Attributes": attributes}
     if ask.tags:
@@ -75,7 +75,7 @@ async def create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
 
 
 async def delete_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if address.account_id != call.caller.account_id:
         raise queue_does_not_exist()
     throttle_account(call.plane, call.caller)
@@ -93,7 +93,7 @@ async def list_queues(call: Call, ask: asks.ListQueues) -> bytes:
 
 
 async def list_dead_letter_source_queues(call: Call, ask: asks.ListDeadLetterSourceQueues) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     params = _page(ask)
     await find_queue(call, "ListDeadLetterSourceQueues", address)
     params["QueueName"] = address.name
@@ -102,28 +102,30 @@ async def list_dead_letter_source_queues(call: Call, ask: asks.ListDeadLetterSou
 
 
 async def tag_queue(call: Call, ask: asks.TagQueue) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if not ask.tags:
         raise missing("Tags")
-    check_tags(ask.tags)
+    check_tags(ask.tags, address.name)
     return await _change(call, "TagQueue", address, {"Tags": ask.tags})
 
 
 async def untag_queue(call: Call, ask: asks.UntagQueue) -> bytes:
-    address = read_queue_url(ask.queue_url)
-    if not ask.tag_keys:
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
+    if ask.tag_keys is None:
         raise missing("TagKeys")
+    if not ask.tag_keys:
+        raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
     return await _change(call, "UntagQueue", address, {"TagKeys": ask.tag_keys})
 
 
 async def list_queue_tags(call: Call, ask: asks.QueueAsk) -> bytes:
-    queue = await find_queue(call, "ListQueueTags", read_queue_url(ask.queue_url))
+    queue = await find_queue(call, "ListQueueTags", read_queue_url(ask.queue_url, call.caller.account_id))
     result = await ask_control(call, "ListQueueTags", {"QueueName": queue.record.name})
     return encode({"Tags": result["Tags"]}) if result.get("Tags") else EMPTY
 
 
 async def add_permission(call: Call, ask: asks.AddPermission) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     for name, value in (("Label", ask.label), ("AWSAccountIds", ask.account_ids), ("Actions", ask.actions)):
         if not value:
             raise missing(name)
@@ -132,7 +134,7 @@ async def add_permission(call: Call, ask: asks.AddPermission) -> bytes:
 
 
 async def remove_permission(call: Call, ask: asks.RemovePermission) -> bytes:
-    address = read_queue_url(ask.queue_url)
+    address = read_queue_url(ask.queue_url, call.caller.account_id)
     if not ask.label:
         raise missing("Label")
     return await _change(call, "RemovePermission", address, {"Label": ask.label})

@@ -60,6 +60,7 @@ _FIFO: dict[str, tuple[str, ...]] = {
     "DeduplicationScope": ("queue", "messageGroup"),
     "FifoThroughputLimit": ("perQueue", "perMessageGroupId"),
 }
+_FIFO_THROUGHPUT = frozenset(("DeduplicationScope", "FifoThroughputLimit"))
 _COUNTS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -99,7 +100,7 @@ def check_queue_name(name: str | None) -> str:
 def check_creatable(name: str, attributes: dict[str, str]) -> None:
     """Raises Refusal unless a queue of this name may be made with these attributes."""
     fifo = name.endswith(FIFO_SUFFIX)
-    if attributes.get("FifoQueue") == "true" and not fifo:
+    if attributes.get("FifoQueue", "").lower() == "true" and not fifo:
         raise invalid(
             "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
             f"must end with {FIFO_SUFFIX} suffix and be 1 to {QUEUE_NAME_CHARS_MAX} in length."
@@ -114,17 +115,17 @@ def check_settable(attributes: dict[str, str], name: str) -> None:
     """Raises Refusal unless every attribute may be set on the queue of this name and has a value in range."""
     fifo = name.endswith(FIFO_SUFFIX)
     for attribute, value in attributes.items():
-        if attribute == "FifoQueue" and not (fifo and value == "true"):
+        if attribute == "FifoQueue" and fifo and value.lower() != "true":
             raise _bad_value(attribute, "Modifying queue type is not supported.")
         _check_settable(attribute, value, fifo)
 
 
-def check_tags(tags: dict[str, str] | None) -> None:
+def check_tags(tags: dict[str, str] | None, queue_name: str) -> None:
     """Raises Refusal unless the tags may be given to a queue."""
     if tags is None:
         return
     if len(tags) > TAGS_MAX:
-        raise invalid(f"Too many tags added for queue: at most {TAGS_MAX}.")
+        raise invalid(f"Too many tags added for queue {queue_name}.")
     for key, value in tags.items():
         if not 1 <= len(key) <= TAG_KEY_CHARS_MAX or len(value) > TAG_VALUE_CHARS_MAX:
             raise invalid(
@@ -175,6 +176,9 @@ def queue_attributes(
 
 
 def _check_settable(attribute: str, value: str, fifo: bool) -> None:
+    if attribute in _FIFO_THROUGHPUT and not fifo:
+        text = f"You can specify the {attribute} only when FifoQueue is set to true."
+        raise Refusal("InvalidAttributeName", text)
     if (
         attribute not in _SETTABLE
         or (attribute in _FIFO_ONLY and not fifo)
@@ -200,9 +204,9 @@ def _is_valid(name: str, value: str) -> bool:
         low, high = _INTEGERS[name]
         return _INTEGER.fullmatch(value) is not None and low <= int(value) <= high
     if name in _FIFO:
-        return value in _FIFO[name]
+        return value in _FIFO[name] or ("true" in _FIFO[name] and value.lower() in _FIFO[name])
     if name in _BOOLEANS:
-        return value in ("true", "false")
+        return value.lower() in ("true", "false")
     extension = EXTENSIONS.get(name)
     if extension is not None:
         return value == "" or extension.normal(value) is not None

@@ -1,6 +1,7 @@
 """Queue URLs: `http://<host the caller used>/<12-digit account>/<name>`.
 
-Only the account and the name of a URL that comes in are looked at: its host is ignored and nothing is ever called.
+Only the account and the name of a URL that comes in are looked at: scheme, host, port and what stands before the
+account in its path are ignored, and nothing is ever called. A bare queue name is read as the caller's own queue.
 """
 
 from __future__ import annotations
@@ -13,17 +14,20 @@ from frontend.limits import QUEUE_NAME_CHARS_MAX, QUEUE_URLS_CACHED_MAX
 from frontend.routing.queues import Address
 
 _NAME = rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}(?:\.fifo)?"
-_URL = re.compile(rf"https?://[^/?#\s]{{1,255}}/([0-9]{{12}})/({_NAME})", re.ASCII)
+_URL = re.compile(rf"[^?#\s]*/([0-9]{{12}})/({_NAME})/?", re.ASCII)
+_BARE_NAME = re.compile(_NAME, re.ASCII)
 _PATH = re.compile(rf"/([0-9]{{12}})/({_NAME})/?", re.ASCII)
 _ACCOUNT_ID = re.compile(r"[0-9]{12}", re.ASCII)
 _URL_CHARS_MAX = 512
 
 
-def read_queue_url(url: str | None) -> Address:
+def read_queue_url(url: str | None, caller_account_id: str) -> Address:
     """Raises Refusal."""
     if not url:
         raise missing("QueueUrl")
     address = _parse(url) if len(url) <= _URL_CHARS_MAX else None
+    if address is None and _BARE_NAME.fullmatch(url) is not None:
+        return Address(caller_account_id, url)
     if address is None:
         raise Refusal("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
     return address

@@ -61,6 +61,8 @@ _QUEUE_NAMES = frozenset(
 )
 
 
+# Both mean all message attributes, as the prefix `.*` does.
+_EVERY_NAME = frozenset(("All", "*"))
 # Message attributes that say what SQS has no word for.
 _OURS = "Penstock."
 
@@ -84,7 +86,7 @@ class Wanted(NamedTuple):
         names = frozenset(split_filters(ask.message_attribute_names)[0])
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
         ours = any(name.startswith(_OURS) for name in names)
-        return cls(system, names, ("", *prefixes) if "All" in names else prefixes, ours)
+        return cls(system, names, ("", *prefixes) if names & _EVERY_NAME else prefixes, ours)
 
     def attributes(self, given: Attributes) -> Attributes:
         if not given or not self.names:

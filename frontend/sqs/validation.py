@@ -44,7 +44,8 @@ TRACE_HEADER = "AWSTraceHeader"
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ASCII_ALLOWED = bytes((9, 10, 13, *range(0x20, 0x80)))
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASCII)
-_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+", re.ASCII)
+# Letters and digits of any alphabet.
+_ATTRIBUTE_NAME = re.compile(r"[\w.-]+")
 _DATA_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?", re.ASCII)
 # What an attribute of type Number may be.
@@ -105,7 +106,7 @@ def draft_message(fields: MessageFields, rules: SendRules) -> Draft:
     attributes: Attributes = {}
     attributes_digest = trace_digest = None
     due = b""
-    trace_header = ""
+    trace_header = fields.trace_header or ""
     acks = rules.acks if fields.penstock_acks is None else _check_acks(fields.penstock_acks)
     tag: tuple[tuple[bytes, bytes], ...] = ()
     if fields.message_attributes:
@@ -160,10 +161,10 @@ def is_text(text: str) -> bool:
     return FORBIDDEN.search(text) is None
 
 
-def check_batch(entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:
+def check_batch(action: str, entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:
     """The ids of a batch, which must be 1 to 10, well-formed and distinct. Raises Refusal."""
     if not entries:
-        raise Refusal("EmptyBatchRequest", "There should be at least one entry in the request.")
+        raise Refusal("EmptyBatchRequest", f"There should be at least one {action}RequestEntry in the request.")
     if len(entries) > BATCH_ENTRIES_MAX:
         raise Refusal(
             "TooManyEntriesInBatchRequest",
@@ -303,7 +304,7 @@ def _check_attributes(given: dict[str, AttributeIn]) -> tuple[Attributes, int]:
         _check_attribute_name(name)
         data_type, value = _check_attribute(name, attribute)
         attributes[name] = (data_type, value)
-        size_bytes += len(name) + len(data_type.encode()) + len(value)
+        size_bytes += len(name.encode()) + len(data_type.encode()) + len(value)
     return attributes, size_bytes
 
 
@@ -347,17 +348,23 @@ def _check_binary(name: str, value: str) -> bytes:
     except (binascii.Error, ValueError):
         raise Refusal("SerializationException", f"The value of '{name}' is not base64.") from None
     if not raw:
-        raise invalid(f"The message attribute '{name}' must contain a non-empty value.")
+        raise _empty_value(name, "Binary")
     return raw
 
 
 def _check_string(name: str, data_type: str, value: str) -> bytes:
     if not value:
-        raise invalid(f"The message attribute '{name}' must contain a non-empty value.")
-    raw = check_text(value, "message attribute value")
+        raise _empty_value(name, "String")
+    if FORBIDDEN.search(value) is not None:
+        raise invalid(f"Invalid characters found in the value of message (user) attribute '{name}'.")
+    raw = value.encode()
     if data_type.startswith("Number") and not _is_number(value):
         raise invalid(f"Can't cast the value of message (user) attribute '{name}' to a number.")
     return raw
+
+
+def _empty_value(name: str, kind: str) -> Refusal:
+    return invalid(f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'.")
 
 
 def _is_number(value: str) -> bool:
@@ -378,6 +385,12 @@ def _check_system_attributes(given: dict[str, AttributeIn]) -> str:
         check_text(attribute.string_value, "message system attribute")
         return attribute.string_value
     return ""
+
+
+def read_trace_header(value: bytes) -> str:
+    """The trace that an HTTP header names. One that cannot be a system attribute is no reason to refuse a message."""
+    text = value.decode("latin-1")
+    return text if len(text) <= TRACE_HEADER_CHARS_MAX and text.isascii() and text.isprintable() else ""
 
 
 def _bad_characters(what: str) -> Refusal:

@@ -113,9 +113,12 @@ def test_redrive_policy_is_stored_in_normal_form() -> None:
     assert (redrive.target.account_id, redrive.target.name, redrive.receives_max) == ("123456789012", "dead", 3)
 
 
-def test_redrive_policy_without_count_gets_ten() -> None:
-    checked = check_new({"RedrivePolicy": json.dumps({"deadLetterTargetArn": ARN})})
-    assert json.loads(checked["RedrivePolicy"])["maxReceiveCount"] == 10
+@pytest.mark.parametrize("missing", ["deadLetterTargetArn", "maxReceiveCount"])
+def test_redrive_policy_needs_both_members(missing: str) -> None:
+    policy = {"deadLetterTargetArn": ARN, "maxReceiveCount": 3}
+    del policy[missing]
+    with pytest.raises(rules.QueueProblem, match=f"does not contain mandatory attribute: {missing}"):
+        check_new({"RedrivePolicy": json.dumps(policy)})
 
 
 @pytest.mark.parametrize(
@@ -133,7 +136,7 @@ def test_redrive_policy_without_count_gets_ten() -> None:
     ],
 )
 def test_redrive_policy_that_is_wrong_is_refused(policy: str) -> None:
-    assert code_of(check_new, {"RedrivePolicy": policy}) == "InvalidAttributeValue"
+    assert code_of(check_new, {"RedrivePolicy": policy}) == "InvalidParameterValueException"
 
 
 def test_redrive_allow_policy_decides_about_sources() -> None:
@@ -179,14 +182,17 @@ def test_optional_attribute_is_taken_away_by_an_empty_value() -> None:
 
 def test_encryption_kinds_exclude_each_other() -> None:
     both = {"KmsMasterKeyId": "alias/x", "SqsManagedSseEnabled": "true"}
-    assert code_of(check_new, both) == "InvalidAttributeValue"
-    with_kms = rules.merged(rules.DEFAULTS, {"KmsMasterKeyId": "alias/x"})
+    assert code_of(check_new, both) == "InvalidAttributeName"
+    with_kms = rules.merged(rules.DEFAULTS, {"KmsMasterKeyId": "alias/x", "KmsDataKeyReusePeriodSeconds": "60"})
+    removed = rules.merged(with_kms, {"KmsMasterKeyId": ""})
+    assert not {"KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds"} & set(removed)
+    assert removed["SqsManagedSseEnabled"] == "false"
     assert with_kms["SqsManagedSseEnabled"] == "false"
     assert "KmsMasterKeyId" not in rules.merged(with_kms, {"SqsManagedSseEnabled": "true"})
 
 
 def test_change_of_queue_type_is_refused() -> None:
-    assert code_of(rules.check_change, {"FifoQueue": "true"}, "a") == "InvalidAttributeValue"
+    assert code_of(rules.check_change, {"FifoQueue": "true"}, "a") == "InvalidAttributeName"
     assert code_of(rules.check_change, {"FifoQueue": "false"}, "a.fifo") == "InvalidAttributeValue"
     assert rules.check_change({"FifoQueue": "true"}, "a.fifo") == {"FifoQueue": "true"}
 

@@ -169,7 +169,7 @@ def test_dead_letter_queue_is_named_taken_away_and_lists_its_sources(caller: Cal
     closed = caller.request("PATCH", "/v1/queues/dead", {"dead_letter_sources": {"allow": "none"}})
     assert closed.json()["dead_letter_sources"] == {"allow": "none", "queues": []}
     refused = caller.request("PATCH", "/v1/queues/orders", settings)
-    assert code(refused) == (400, "invalid-attribute-value")
+    assert code(refused) == (400, "invalid-parameter-value")
     listed = {"dead_letter_sources": {"allow": "listed", "queues": ["orders"]}}
     assert caller.request("PATCH", "/v1/queues/dead", listed).json()["dead_letter_sources"]["queues"] == ["orders"]
     assert caller.request("PATCH", "/v1/queues/orders", settings).status_code == 200

@@ -394,10 +394,12 @@ async def test_queue_of_another_account_answers_like_none(front: Installation, a
 
 async def test_queue_url_on_another_host_names_the_same_queue(front: Installation) -> None:
     """S25: the host is ignored."""
-    await front.sqs("SendMessage", {"QueueUrl": f"https://evil.example/{ACCOUNT}/orders", "MessageBody": "x"})
-    assert front.storage.count() == 1
+    end = f"/{ACCOUNT}/orders"
+    for url in ("https://evil.example" + end, "ftp://x:1/a/b" + end, end, "orders"):
+        assert (await front.sqs("SendMessage", {"QueueUrl": url, "MessageBody": "x"})).status == 200, url
+    assert front.storage.count() == 4
     for url in (
-        f"http://{HOST}/{ACCOUNT}/../{ACCOUNT}/orders", f"http://{HOST}/{ACCOUNT}%2forders", "orders", "", "ftp://x",
+        f"http://{HOST}/{ACCOUNT}%2forders", "or ders", "", "ftp://x", f"http://{HOST}/{ACCOUNT}/orders?a=b",
         f"http://{HOST}/12345/orders", f"http://{HOST}/{ACCOUNT}/or ders", f"http://{HOST}/{ACCOUNT}/orders\n",
         f"http://{HOST}/{ACCOUNT}/" + "q" * 600,
     ):  # fmt: skip

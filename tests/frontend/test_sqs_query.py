@@ -161,7 +161,7 @@ SEND = b"Action=SendMessage&MessageBody=x"
         (SEND + b"&DelaySeconds=-1", "InvalidParameterValue"),
         (SEND + b"&QueueUrl=%ZZ", MALFORMED),
         (SEND + b"&QueueUrl=%4", MALFORMED),
-        (SEND + b"&QueueUrl=x", "InvalidAddress"),
+        (SEND + b"&QueueUrl=x%20y", "InvalidAddress"),
         (SEND + b"%FF", MALFORMED),
         (SEND + b"%00", "InvalidMessageContents"),
         (SEND + b"&MessageAttribute.1.Name=a", MALFORMED),

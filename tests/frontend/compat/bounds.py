@@ -149,7 +149,7 @@ def _of_attributes(action: str, asked: Callable[..., Asked]) -> tuple[Limit, ...
                    lambda n: _policy({"Principal": {"AWS": [f"{i:012}" for i in range(n)]}})),
         over_limit("Policy, actions of a statement", lambda n: _policy({"Action": [f"SQS:A{i}" for i in range(n)]})),
         over_limit("Policy, conditions of a statement", lambda n: _policy(_conditions(n))),
-        Limit(action, "RedrivePolicy, maxReceiveCount", asked(Attributes=_redrive), BAD_VALUE),
+        Limit(action, "RedrivePolicy, maxReceiveCount", asked(Attributes=_redrive)),
         Limit(action, "RedriveAllowPolicy, sourceQueueArns", asked(Attributes=_allowed), BAD_VALUE),
     )  # fmt: skip
 

@@ -80,7 +80,9 @@ class ControlPlaneInMemory:
 
     def _TagQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
         queue = (account_id, params["QueueName"])
-        self.tags[queue] = rules.merged_tags(self.tags.get(queue, {}), rules.check_tags(params["Tags"]))
+        self.tags[queue] = rules.merged_tags(
+            self.tags.get(queue, {}), rules.check_tags(params["Tags"]), params["QueueName"]
+        )
         return {}
 
     def _UntagQueue(self, account_id: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -171,10 +173,10 @@ class ControlPlaneInMemory:
         target = redrive.target
         there = target[:2] == (REGION, account_id) and target.name in self._names(account_id)
         if not there or rules.is_fifo(target.name) != rules.is_fifo(name):
-            raise QueueProblem("InvalidAttributeValue", "Dead letter target does not exist.")
+            raise QueueProblem("InvalidParameterValueException", "Dead letter target does not exist.")
         source_arn = rules.format_arn(REGION, account_id, name)
         if not rules.allows_source(self._attributes(account_id, target.name), source_arn):
-            raise QueueProblem("InvalidAttributeValue", "The dead letter target does not allow this source.")
+            raise QueueProblem("InvalidParameterValueException", "The dead letter target does not allow this source.")
 
     def _attributes(self, account_id: str, name: str) -> dict[str, str]:
         record = self._front.metadata.queues.get((account_id, name))

@@ -138,7 +138,7 @@ async def test_queue_must_be_mine_and_there(scene: Scene, protocol: str, action:
 async def test_address_must_be_one(scene: Scene, protocol: str, action: str) -> None:
     wrong: list[Params] = [address(action, account_id, "orders") for account_id in ("1", "me", ACCOUNT + "0")]
     if action != "GetQueueUrl":
-        urls = ("orders", f"http://{HOST}/{ACCOUNT}/", f"ftp://{HOST}/{ACCOUNT}/orders", "http://" + "x" * 1000)
+        urls = ("or ders", f"http://{HOST}/{ACCOUNT}/", f"http://{HOST}/orders", "http://" + "x" * 1000)
         wrong += [{"QueueUrl": url} for url in urls]
     for members in wrong:
         answered = await ask(scene, protocol, GOOD[action], **members)
@@ -202,7 +202,7 @@ def test_nothing_but_attribute_lists_is_unsupported() -> None:
 @both
 async def test_defaults_are_as_documented(scene: Scene, protocol: str) -> None:
     given = {
-        "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn_of("dead")}),
+        "RedrivePolicy": json.dumps({"deadLetterTargetArn": arn_of("dead"), "maxReceiveCount": "10"}),
         "RedriveAllowPolicy": "{}",
         "KmsMasterKeyId": "alias/mine",
     }

@@ -1,0 +1,234 @@
+"""Answers recorded on Amazon SQS that have no place in the matrix of actions: words, headers, content types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.frontend.compat.control import ControlPlaneInMemory
+from tests.frontend.compat.wire import FORM, PROTOCOLS, Answered, speak
+from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation, Reply, sign
+
+both = pytest.mark.parametrize("protocol", PROTOCOLS)
+
+
+@pytest.fixture
+def control(front: Installation) -> ControlPlaneInMemory:
+    return ControlPlaneInMemory(front)
+
+
+async def form(front: Installation, fields: dict[str, str], path: str = "/", accept: str = "") -> Reply:
+    body = urlencode(fields).encode()
+    headers = sign(front.key, "POST", path, body, "", front.clock.now_s, FORM)
+    return await front.call("POST", path, {**headers, "accept": accept} if accept else headers, body)
+
+
+async def send(front: Installation, protocol: str, **members: Any) -> Answered:
+    return await speak(front, protocol, "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", **members})
+
+
+# --- the query protocol ---
+
+
+async def test_result_without_members_is_an_empty_element(front: Installation) -> None:
+    reply = await form(front, {"Action": "ReceiveMessage", "QueueUrl": QUEUE_URL})
+    assert b"<ReceiveMessageResult/><ResponseMetadata>" in reply.body
+
+
+async def test_get_without_action_is_an_unknown_operation(front: Installation) -> None:
+    headers = sign(front.key, "GET", "/", b"", "", front.clock.now_s, FORM)
+    reply = await front.call("GET", "/", headers)
+    assert (reply.status, reply.body.strip()) == (404, b"<UnknownOperationException/>")
+
+
+@pytest.mark.parametrize("action", ["CreateQueue", "ListQueues"])
+async def test_path_of_a_queue_is_no_endpoint_of_actions_without_queue(
+    front: Installation, control: ControlPlaneInMemory, action: str
+) -> None:
+    reply = await form(front, {"Action": action, "QueueName": "q"}, f"/{ACCOUNT}/orders")
+    assert reply.status == 400 and b"<Code>InvalidAction</Code>" in reply.body
+    assert f"The action {action} is not valid for this endpoint.".encode() in reply.body
+    assert (await form(front, {"Action": action, "QueueName": "q"})).status == 200
+
+
+async def test_query_request_that_accepts_json_is_answered_in_json(
+    front: Installation, control: ControlPlaneInMemory
+) -> None:
+    listed = await form(front, {"Action": "ListQueues"}, accept="application/json")
+    assert listed.headers["content-type"] == "application/json"
+    answer = json.loads(listed.body)["ListQueuesResponse"]
+    assert answer == {
+        "ListQueuesResult": {"queueUrls": [QUEUE_URL]},
+        "ResponseMetadata": {"RequestId": listed.headers["x-amzn-requestid"]},
+    }
+    await send(front, "json")
+    received = await form(front, {"Action": "ReceiveMessage", "QueueUrl": QUEUE_URL}, accept="application/json")
+    (message,) = json.loads(received.body)["ReceiveMessageResponse"]["ReceiveMessageResult"]["messages"]
+    assert message["Body"] == "x"
+    asked = {"Action": "GetQueueAttributes", "QueueUrl": QUEUE_URL, "AttributeName.1": "DelaySeconds"}
+    told = json.loads((await form(front, asked, accept="application/json")).body)
+    result = told["GetQueueAttributesResponse"]["GetQueueAttributesResult"]
+    assert result == {"Attributes": [{"Name": "DelaySeconds", "Value": "0"}]}
+
+
+async def test_refused_query_request_that_accepts_json_is_refused_in_json(front: Installation) -> None:
+    reply = await form(front, {"Action": "ReceiveMessage"}, accept="application/json")
+    assert reply.status == 400
+    told = json.loads(reply.body)
+    assert (told["Error"]["Code"], told["Error"]["Type"]) == ("MissingParameter", "Sender")
+    assert told["RequestId"] == reply.headers["x-amzn-requestid"]
+
+
+# --- queue URLs ---
+
+
+@both
+@pytest.mark.parametrize("url", ["orders", f"https://sqs.example/{ACCOUNT}/orders", f"http://a:1/x/y/{ACCOUNT}/orders"])
+async def test_queue_is_found_by_name_or_by_the_end_of_any_url(front: Installation, protocol: str, url: str) -> None:
+    assert (await send(front, protocol, QueueUrl=url)).status == 200
+    received = await speak(front, protocol, "ReceiveMessage", {"QueueUrl": url})
+    assert [one["Body"] for one in received.result["Messages"]] == ["x"]
+
+
+# --- messages ---
+
+
+@both
+@pytest.mark.parametrize("count", [1, 2])
+async def test_trace_of_the_http_request_is_that_of_its_messages(
+    front: Installation, protocol: str, count: int
+) -> None:
+    entries = [{"Id": str(n), "MessageBody": "x"} for n in range(count)]
+    body = json.dumps({"QueueUrl": QUEUE_URL, "Entries": entries}).encode()
+    headers = sign(front.key, "POST", "/", body, "AmazonSQS.SendMessageBatch", front.clock.now_s)
+    assert (await front.call("POST", "/", {**headers, "x-amzn-trace-id": "Root=1-2-3"}, body)).status == 200
+    asked = {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["AWSTraceHeader"]}
+    found = (await speak(front, protocol, "ReceiveMessage", asked)).result["Messages"]
+    assert [one["Attributes"] for one in found] == [{"AWSTraceHeader": "Root=1-2-3"}] * count
+
+
+async def test_trace_that_a_message_names_goes_before_that_of_the_request(front: Installation) -> None:
+    named = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=mine"}}
+    body = json.dumps({"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageSystemAttributes": named}).encode()
+    for trace in ("Root=1-2-3", "\x01", "x" * 10_000):  # one that cannot be an attribute refuses nothing
+        headers = sign(front.key, "POST", "/", body, "AmazonSQS.SendMessage", front.clock.now_s)
+        assert (await front.call("POST", "/", {**headers, "x-amzn-trace-id": trace}, body)).status == 200
+    asked = {"QueueUrl": QUEUE_URL, "MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["AWSTraceHeader"]}
+    found = (await speak(front, "json", "ReceiveMessage", asked)).result["Messages"]
+    assert [one["Attributes"]["AWSTraceHeader"] for one in found] == ["Root=mine"] * 3
+
+
+@both
+@pytest.mark.parametrize("name", ["naïve", "名前", "a.b-c_d", "x" * 256])
+async def test_attribute_names_may_be_of_any_alphabet(front: Installation, protocol: str, name: str) -> None:
+    attribute = {name: {"DataType": "String", "StringValue": "v"}}
+    assert (await send(front, protocol, MessageAttributes=attribute)).status == 200
+    for wanted in ("*", "All", ".*"):
+        asked = {"QueueUrl": QUEUE_URL, "MessageAttributeNames": [wanted, '!"§(?'], "VisibilityTimeout": 0}
+        (message,) = (await speak(front, protocol, "ReceiveMessage", asked)).result["Messages"]
+        assert message["MessageAttributes"] == attribute, wanted
+
+
+@both
+@pytest.mark.parametrize("name", ['!"§(?', ".a", "a.", "a..b", "aws.x", "Amazon.x", "AWS.x", "x" * 257, "a b"])
+async def test_illegal_attribute_names_are_refused(front: Installation, protocol: str, name: str) -> None:
+    answered = await send(front, protocol, MessageAttributes={name: {"DataType": "String", "StringValue": "v"}})
+    assert (answered.status, answered.code) == (400, "InvalidParameterValue")
+
+
+@both
+async def test_refusals_of_messages_have_the_words_of_sqs(front: Installation, protocol: str) -> None:
+    empty = await send(front, protocol, MessageAttributes={"X": {"DataType": "String", "StringValue": ""}})
+    assert empty.message == "Message (user) attribute 'X' must contain a non-empty value of type 'String'."
+    forbidden = {"X": {"DataType": "String", "StringValue": "a\x01"}}
+    assert (await send(front, protocol, MessageAttributes=forbidden)).code == "InvalidParameterValue"
+    long = "g" * 129
+    answered = await send(front, protocol, MessageGroupId=long)
+    assert answered.message == (
+        f"Value {long} for parameter MessageGroupId is invalid. Reason: MessageGroupId can only include alphanumeric "
+        "and punctuation characters. 1 to 128 in length."
+    )
+    handle = await speak(front, protocol, "DeleteMessage", {"QueueUrl": QUEUE_URL, "ReceiptHandle": "garbage"})
+    assert (handle.code, handle.message) == (
+        "ReceiptHandleIsInvalid", 'The input receipt handle "garbage" is not a valid receipt handle.'
+    )  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("action", ["SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"])
+async def test_empty_batch_names_its_kind_of_entry(front: Installation, protocol: str, action: str) -> None:
+    answered = await speak(front, protocol, action, {"QueueUrl": QUEUE_URL, "Entries": []})
+    assert answered.message == f"There should be at least one {action}RequestEntry in the request."
+
+
+@both
+async def test_fifo_entry_without_an_id_fails_its_whole_batch(front: Installation, protocol: str) -> None:
+    front.add_queue("line.fifo", (2,))
+    good = {"Id": "a", "MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
+    for missing, words in (
+        ("MessageGroupId", "The request must contain the parameter MessageGroupId."),
+        ("MessageDeduplicationId", "The queue should either have ContentBasedDeduplication enabled or "
+         "MessageDeduplicationId provided explicitly"),
+    ):  # fmt: skip
+        bad = {name: value for name, value in {**good, "Id": "b"}.items() if name != missing}
+        asked = {"QueueUrl": QUEUE_URL.replace("orders", "line.fifo"), "Entries": [good, bad]}
+        answered = await speak(front, protocol, "SendMessageBatch", asked)
+        assert (answered.status, answered.code, answered.message) == (400, "InvalidParameterValue", words)
+    assert front.storage.count() == 0
+
+
+# --- queues ---
+
+
+@both
+async def test_booleans_are_read_without_regard_to_case(
+    front: Installation, control: ControlPlaneInMemory, protocol: str
+) -> None:
+    attributes = {"FifoQueue": "True", "ContentBasedDeduplication": "TRUE", "SqsManagedSseEnabled": "False"}
+    made = await speak(front, protocol, "CreateQueue", {"QueueName": "q.fifo", "Attributes": attributes})
+    assert made.status == 200, made
+    url = made.result["QueueUrl"]
+    asked = {"QueueUrl": url, "AttributeNames": list(attributes)}
+    shown = (await speak(front, protocol, "GetQueueAttributes", asked)).result["Attributes"]
+    assert shown == {"FifoQueue": "true", "ContentBasedDeduplication": "true", "SqsManagedSseEnabled": "false"}
+
+
+@both
+@pytest.mark.parametrize("name", ["DeduplicationScope", "FifoThroughputLimit"])
+async def test_fifo_throughput_of_a_standard_queue_is_refused(
+    front: Installation, control: ControlPlaneInMemory, protocol: str, name: str
+) -> None:
+    value = {"DeduplicationScope": "queue", "FifoThroughputLimit": "perQueue"}[name]
+    answered = await speak(front, protocol, "CreateQueue", {"QueueName": "q", "Attributes": {name: value}})
+    assert (answered.code, answered.message) == (
+        "InvalidAttributeName", f"You can specify the {name} only when FifoQueue is set to true."
+    )  # fmt: skip
+
+
+@both
+async def test_policies_set_to_nothing_are_removed(
+    front: Installation, control: ControlPlaneInMemory, protocol: str
+) -> None:
+    policy = json.dumps({"Statement": [{"Sid": "mine"}]})
+    for value in (policy, ""):
+        asked: dict[str, Any] = {"QueueUrl": QUEUE_URL, "Attributes": {"Policy": value}}
+        assert (await speak(front, protocol, "SetQueueAttributes", asked)).status == 200
+        question = {"QueueUrl": QUEUE_URL, "AttributeNames": ["Policy"]}
+        shown = await speak(front, protocol, "GetQueueAttributes", question)
+        assert ("Policy" in shown.result.get("Attributes", {})) == bool(value)
+
+
+@both
+async def test_tags_are_refused_with_the_words_of_sqs(
+    front: Installation, control: ControlPlaneInMemory, protocol: str
+) -> None:
+    tags = {f"k{number}": "v" for number in range(51)}
+    answered = await speak(front, protocol, "TagQueue", {"QueueUrl": QUEUE_URL, "Tags": tags})
+    assert (answered.code, answered.message) == ("InvalidParameterValue", "Too many tags added for queue orders.")
+    answered = await speak(front, protocol, "UntagQueue", {"QueueUrl": QUEUE_URL, "TagKeys": []})
+    assert (answered.code, answered.message) == (
+        "InvalidParameterValue", "Tag keys must be between 1 and 128 characters in length."
+    )  # fmt: skip
