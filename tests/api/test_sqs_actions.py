@@ -125,7 +125,8 @@ def test_redrive_to_a_missing_or_unwilling_queue_is_refused(caller: Caller, stor
         answer = caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy})
         assert error(answer) == (400, "InvalidParameterValueException")
     caller.sqs("SetQueueAttributes", QueueName="dead", Attributes={"RedriveAllowPolicy": ""})
-    policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{caller.account_id}:dead", "maxReceiveCount": 3})
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
     assert caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy}).status_code == 200
 
 
@@ -153,7 +154,8 @@ def test_list_queues_with_bad_paging_is_refused(caller: Caller, params: dict[str
 @covers("ListDeadLetterSourceQueues", limit="names in an answer")
 def test_answer_has_a_thousand_names_at_most(caller: Caller, storage: ScriptedStorage) -> None:
     caller.sqs("CreateQueue", QueueName="dead")
-    policy = json.dumps({"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{caller.account_id}:dead", "maxReceiveCount": 3})
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
     caller.sqs("CreateQueue", QueueName="s0000", Attributes={"RedrivePolicy": policy})
     copy_queue("s0000", [f"s{number:04}" for number in range(1, 999)])
     for count in (999, 1_000, 1_001):
