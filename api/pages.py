@@ -17,6 +17,14 @@ class PageAsked(NamedTuple):
     size: int
 
 
+def text_asked(request: Request, name: str) -> str:
+    """A text of the query string, empty where it is not given. Raises ValidationError for what no row can hold."""
+    text: str = request.query_params.get(name, "")
+    if "\0" in text:
+        raise ValidationError({name: "holds a character that is not allowed"})
+    return text
+
+
 def page_asked(request: Request) -> PageAsked:
     """Raises ValidationError."""
     size = request.query_params.get("page_size", str(limits.PAGE_SIZE_DEFAULT))

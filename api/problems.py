@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import structlog
-from django.http import Http404
+from django.core.exceptions import RequestDataTooBig
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from rest_framework import status
 from rest_framework.exceptions import APIException, NotFound, ValidationError
 from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from api.accounts.actions import AccountError
+from api.limits import REQUEST_BYTES_MAX
 from api.queues.attributes import QueueProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -62,6 +64,32 @@ def problem(code: int, name: str, detail: str, errors: list[dict[str, str]] | No
     if code == status.HTTP_503_SERVICE_UNAVAILABLE:
         answer["Retry-After"] = str(RETRY_AFTER_S)
     return answer
+
+
+# --- what never reaches a view of DRF: Django's handlers, named in urls.py ---
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if isinstance(exception, RequestDataTooBig):
+        return _plain_problem(413, "request-too-large", f"A body has at most {REQUEST_BYTES_MAX} bytes here.")
+    return _plain_problem(400, "invalid-request", "The request cannot be read.")
+
+
+def forbidden(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _plain_problem(403, "access-denied", "This is not allowed.")
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    return _plain_problem(404, "not-found", "There is nothing here.")
+
+
+def internal_failure(request: HttpRequest) -> HttpResponse:
+    """Our own bug: Django has logged it, the caller learns the request id alone."""
+    return _plain_problem(500, "internal-failure", "The request could not be completed.")
+
+
+def _plain_problem(code: int, name: str, detail: str) -> HttpResponse:
+    return JsonResponse(problem(code, name, detail).data, status=code, content_type=CONTENT_TYPE)
 
 
 def _pointers(detail: Any, pointer: str) -> list[dict[str, str]]:

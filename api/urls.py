@@ -9,6 +9,11 @@ from api.internal.audit import note_action
 from api.internal.sqs import run_action
 from api.schema import openapi_document
 
+handler400 = "api.problems.bad_request"
+handler403 = "api.problems.forbidden"
+handler404 = "api.problems.not_found"
+handler500 = "api.problems.internal_failure"
+
 urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),

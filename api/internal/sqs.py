@@ -85,8 +85,8 @@ async def _set_queue_attributes(principal: Principal, params: dict[str, object])
 
 async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[str, object]:
     prefix = params.get("QueueNamePrefix") or ""
-    if not isinstance(prefix, str):
-        raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be a string.")
+    if not isinstance(prefix, str) or "\0" in prefix:
+        raise QueueProblem("InvalidParameterValueException", "QueueNamePrefix must be the beginning of a queue name.")
     return await _page(params, lambda after, limit: selectors.queues_of(principal.account_id, prefix, after, limit))
 
 

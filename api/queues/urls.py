@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+import api.converters  # noqa: F401 - registers `name`
 from api.queues.pausing import PauseView, ResumeView
 from api.queues.views import (
     DeadLetterSourcesView,
@@ -17,12 +18,12 @@ from api.queues.views import (
 
 urlpatterns = [
     path("queues", QueuesView.as_view()),
-    path("queues/<str:name>", QueueView.as_view()),
-    path("queues/<str:name>/pause", PauseView.as_view()),
-    path("queues/<str:name>/resume", ResumeView.as_view()),
-    path("queues/<str:name>/sources", DeadLetterSourcesView.as_view()),
-    path("queues/<str:name>/moves", MovesView.as_view()),
-    path("queues/<str:name>/moves/<uuid:move_id>", MoveView.as_view()),
-    path("queues/<str:name>/moves/<uuid:move_id>/pause", MovePauseView.as_view()),
-    path("queues/<str:name>/moves/<uuid:move_id>/resume", MoveResumeView.as_view()),
+    path("queues/<name:name>", QueueView.as_view()),
+    path("queues/<name:name>/pause", PauseView.as_view()),
+    path("queues/<name:name>/resume", ResumeView.as_view()),
+    path("queues/<name:name>/sources", DeadLetterSourcesView.as_view()),
+    path("queues/<name:name>/moves", MovesView.as_view()),
+    path("queues/<name:name>/moves/<uuid:move_id>", MoveView.as_view()),
+    path("queues/<name:name>/moves/<uuid:move_id>/pause", MovePauseView.as_view()),
+    path("queues/<name:name>/moves/<uuid:move_id>/resume", MoveResumeView.as_view()),
 ]

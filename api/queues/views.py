@@ -19,7 +19,7 @@ from api.accounts.views import PAGE_PARAMETERS
 from api.audit.actions import Actor
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
-from api.pages import make_page_token, page_asked
+from api.pages import make_page_token, page_asked, text_asked
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
 from api.queues.models import MessageMoveTask, Queue
@@ -49,7 +49,7 @@ class QueuesView(APIView):
     def get(self, request: Request) -> Response:
         """Queues by name."""
         page = page_asked(request)
-        prefix = request.query_params.get("prefix", "")
+        prefix = text_asked(request, "prefix")
         queues = selectors.queues_of(caller(request).account_id, prefix, page.after, page.size + 1)
         shown = queues[: page.size]
         token = make_page_token(shown[-1].name) if len(queues) > page.size else None

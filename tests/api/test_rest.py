@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.core.management import call_command
+from django.test import Client
 
 from api.accounts.models import AccessKey, Account
 from api.queues import actions, spreading
@@ -203,3 +204,44 @@ def test_move_is_started_listed_and_cancelled(caller: Caller) -> None:
     assert (cancelled.status_code, cancelled.json()["status"]) == (202, "cancelling")
     assert [one["status"] for one in caller.request("GET", "/v1/queues/dead/moves").json()["moves"]] == ["cancelling"]
     assert code(caller.request("DELETE", path))[0] == 400
+
+
+# --- requests that no view gets to see, and bodies that are no JSON ---
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "expected"),
+    [
+        ("GET", "/v1/nothing", b"", (404, "not-found")),
+        ("GET", "/nothing", b"", (404, "not-found")),
+        ("POST", "/v1/queues", b"x" * (1024 * 1024 + 1), (413, "request-too-large")),
+        ("POST", "/v1/queues", b"[" * 20_000, (400, "parse-error")),
+        ("POST", "/v1/queues", b'{"name": "a", "name": "b"}', (400, "parse-error")),
+        ("POST", "/v1/queues", b'{"name": "a", "delay_seconds": NaN}', (400, "parse-error")),
+        ("POST", "/v1/queues", b'{"name": "a", "delay_seconds": ' + b"1" * 10_000 + b"}", (400, "parse-error")),
+        ("POST", "/v1/queues", b'{"name": "\xff"}', (400, "parse-error")),
+        ("POST", "/v1/queues", b'{"name": "a\\u0000"}', (400, "invalid-request")),
+        ("GET", "/v1/queues?prefix=%00", b"", (400, "invalid-request")),
+        ("GET", "/v1/queues?page_token=AA", b"", (400, "invalid-request")),
+        ("GET", "/v1/queues/a%00b", b"", (404, "not-found")),
+    ],
+)
+def test_what_cannot_be_read_is_answered_with_a_problem(
+    caller: Caller, method: str, target: str, body: bytes, expected: tuple[int, str]
+) -> None:
+    client = Client(raise_request_exception=False)
+    headers = caller.headers(method, target, body)
+    answer = client.generic(method, target, body, content_type="application/json", headers=headers)
+    assert code(answer) == expected
+
+
+def test_prefix_with_a_nul_is_refused(caller: Caller) -> None:
+    answer = caller.sqs("ListQueues", QueueNamePrefix="a\0")
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidParameterValueException")
+
+
+def test_own_bug_is_answered_with_a_problem(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.queues.selectors.queues_of", lambda *_: 1 / 0)
+    client = Client(raise_request_exception=False)
+    answer = client.get("/v1/queues", headers=caller.headers("GET", "/v1/queues"))
+    assert code(answer) == (500, "internal-failure") and "division" not in answer.content.decode()

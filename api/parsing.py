@@ -1,0 +1,36 @@
+"""JSON bodies of the REST interface: read strictly, so that what is stored is what everybody reads in the body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import IO, Any
+
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import JSONParser
+
+
+class StrictJSONParser(JSONParser):
+    """JSON in UTF-8 whose objects name each member once. NaN and Infinity are no JSON."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Raises ParseError, which is answered as a problem."""
+        try:
+            return json.loads(stream.read(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+        except RecursionError:
+            raise ParseError("The body is nested too deeply.") from None
+        except ValueError as error:  # also bytes that are no UTF-8, and numbers of too many digits
+            raise ParseError(f"The body is not valid JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("an object names a member twice")
+    return members
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
