@@ -26,7 +26,7 @@ class View:
     def __init__(self, *wrong_ms: int) -> None:
         self.wrong_ms = dict(enumerate(wrong_ms, start=1))
         self.up = set(self.wrong_ms) - {1}
-        self.delays_ms = {node: 0 for node in self.wrong_ms}
+        self.delays_ms = dict.fromkeys(self.wrong_ms, 0)
         self.mono_ms = 0
         self.agreement = ClockAgreement(1)
 

@@ -30,10 +30,10 @@ from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import NodeInfo, QueueConfig
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, TimeoutNow, VoteRequest
 from storage_nodes.protocol.records import encode_body
-from storage_nodes.protocol.configuration import Configuration
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, START_MS, Bench, log_of, sends
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 from tests.storage_nodes.node.test_hand_over import PLAIN, Led, Links, moves_of

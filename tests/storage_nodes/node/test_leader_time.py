@@ -1,4 +1,4 @@
-"""The time of a partition while it is led: where it begins, that it runs evenly, and how it comes back to agreed time."""
+"""The time of a partition while it is led: where it begins, how evenly it runs, how it comes back to agreed time."""
 
 from __future__ import annotations
 
