@@ -77,6 +77,8 @@ HEARTBEAT_INTERVAL_MS = 150
 # this way steps down. Three heartbeats may be lost before that.
 PEER_TIMEOUT_MS = 700
 ELECTION_JITTER_MS = 300
+# A node whose clock is off lets so many of its turns to stand for election pass: others that can win have by then.
+TURNS_PASSED_MAX = 4
 # Uncommitted bytes a leader sends a follower ahead of its answers.
 APPEND_IN_FLIGHT_BYTES_MAX = 8 * MIB
 APPEND_BYTES_MAX = 1 * MIB
@@ -85,6 +87,19 @@ COMMIT_NOTICE_MS = 20
 PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
+
+# Clocks (docs/clocks.md). One that differs by more than this from those of a majority is off, until it differs by less
+# than the second number for a while. A peer's clock is what the latest of its last few heartbeats said.
+CLOCK_OFFSET_MS_MAX = 1_000
+CLOCK_OFFSET_BACK_MS_MAX = 500
+CLOCK_BACK_MS_MIN = 2_000
+CLOCK_SAMPLES_MAX = 6
+# A leader's time that is further than that from what a majority says runs so much faster or slower; of a stretch in
+# which nobody asked for it, only so much counts for that.
+CLOCK_SLEW_PERMILLE = 50
+CLOCK_SLEW_AT_ONCE_MS_MAX = 1_000
+# What is due by the leader's time alone is looked at this often.
+CLOCK_LOOK_MS = 1_000
 
 # What one turn of a node's event loop may hold of Raft messages, of partitions whose timers ring and of those that are
 # told of a peer, so that heartbeats go out however many groups elect at once. More messages than INBOX_MESSAGES_MAX do
@@ -276,6 +291,10 @@ assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS
+assert PEER_TIMEOUT_MS < CLOCK_OFFSET_MS_MAX, "no delay of a beat that counts makes a right clock look wrong"
+assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock that was set is known before it counts"
+assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX
+assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"

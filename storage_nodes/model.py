@@ -11,6 +11,9 @@ PartitionId = int
 # The Raft group in which the cluster keeps its own metadata: nodes, zones, partitions, replica sets.
 CLUSTER_PARTITION: PartitionId = 0
 
+# How far a leader's time is ahead of what most clocks say, where they were not heard: so far that nothing is past by it.
+AHEAD_UNKNOWN = 1 << 60
+
 
 class PartitionKind(enum.IntEnum):
     """What a partition's log is folded by. Numbers are on disk and on the wire: never reuse one."""

@@ -85,6 +85,8 @@ def merge_nodes(views: dict[int, Any], partitions: list[dict[str, Any]]) -> list
             "replicas": replicas[node.node_id],
             "leads": leads.get(node.node_id, []),
             "disk_free_bytes": node.disk_free_bytes or None,
+            "clock_off": node.clock_off and node.alive,
+            "clock_offset_s": None if node.clock_offset_ms is None else node.clock_offset_ms / 1000,
         }
         for _, node in sorted(known.items())
     ]
@@ -103,9 +105,27 @@ def node_rows(status: dict[str, Any]) -> list[list[str]]:
             [
                 str(node["node_id"]), node["zone"], state, when(node["since"]), f"{node['replicas']:,}",
                 f"{len(node['leads']):,} of {total:,}", "-" if free is None else f"{free / 2**30:.1f} GiB",
+                clock(node["alive"], node["clock_off"], node["clock_offset_s"]),
             ]
         )  # fmt: skip
     return rows
+
+
+def clock(alive: bool, is_off: bool, offset_s: float | None) -> str:
+    """How far a node's clock is ahead of what most of them say."""
+    if not alive or offset_s is None:
+        return "-"
+    return f"OFF {offset_s:+,.1f} s" if is_off else f"{offset_s:+.1f} s"
+
+
+def clock_lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Nodes whose clocks are wrong, and what to do."""
+    return [
+        f"node {node['node_id']}: its clock differs by {node['clock_offset_s'] or 0:+,.1f} s from those of most nodes, so "
+        "it leads nothing that others can lead: set it right (NTP); it goes on by itself"
+        for node in nodes
+        if node["clock_off"]
+    ]
 
 
 def leaderless_lines(partitions: list[dict[str, Any]]) -> list[str]:

@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
 
 from deploy import output
 from deploy.binaries import find_postgres, find_valkey, server_identity
@@ -27,6 +29,7 @@ def run(options: argparse.Namespace) -> int:
         check("data directory", lambda: data_directory(installation)),
         check("public port", lambda: public_port(installation)),
         check("open files", open_files),
+        check("clock", clock),
     ]
     if options.json:
         output.data_json([{"check": name, "ok": ok, "finding": text} for name, ok, text in checks])
@@ -85,3 +88,13 @@ def open_files() -> str:
     if hard < 4096:
         raise CommandError(f"at most {hard} open files are allowed; raise it (ulimit -Hn 65536)")
     return f"{soft} now, up to {hard}"
+
+
+def clock() -> str:
+    """A machine without a clock of its own starts in 1970, until somebody sets it."""
+    now = datetime.now().astimezone()
+    installed = datetime.fromtimestamp(Path(__file__).stat().st_mtime).astimezone()
+    if now < installed:
+        text = f"it says {now:%Y-%m-%d %H:%M}, before this program was installed ({installed:%Y-%m-%d %H:%M})"
+        raise CommandError(f"{text}; set it, and keep it set (NTP)")
+    return f"{now:%Y-%m-%d %H:%M:%S %z}"

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from deploy import control, limits, output
+from deploy.commands.cluster_view import clock
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation, State
 from deploy.watching import Watch, count_of
@@ -27,7 +28,7 @@ from storage_nodes.model import NodeState
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
 
-COLUMNS = ["NODE", "ADDRESS", "ZONE", "HEALTH", "STATE", "REPLICAS", "LEADS"]
+COLUMNS = ["NODE", "ADDRESS", "ZONE", "HEALTH", "STATE", "REPLICAS", "LEADS", "CLOCK"]
 Verb = Callable[["Cluster", argparse.Namespace], Awaitable[int]]
 
 
@@ -134,6 +135,9 @@ def described(node: NodeInfo, leads: dict[int, int]) -> dict[str, Any]:
         "state": NodeState(node.state).name.lower(),
         "replicas": node.replicas,
         "leads": leads.get(node.node_id, 0),
+        "clock": clock(
+            node.alive, node.clock_off, None if node.clock_offset_ms is None else node.clock_offset_ms / 1000
+        ),
     }
 
 

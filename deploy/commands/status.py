@@ -13,7 +13,7 @@ from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
-NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE"]
+NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE", "CLOCK"]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -52,7 +52,7 @@ def show_partition(status: dict[str, Any], partition: int, as_json: bool) -> int
 
 def print_status(status: dict[str, Any]) -> None:
     output.data(f"endpoint {status['endpoint']}   console {status['console']}")
-    for line in cluster_view.leaderless_lines(status["partitions"]):
+    for line in cluster_view.leaderless_lines(status["partitions"]) + cluster_view.clock_lines(status["nodes"]):
         output.data(output.red(line))
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
     if status["nodes"]:

@@ -174,6 +174,8 @@ class NodeLog:
         group.ends[partition] = log.log_end = end
         if header.attributes & ATTRIBUTE_CONFIGURATION:
             log.configure(end, read_configuration(batch))
+        if header.timestamp_ms > log.last_stamp_ms:
+            log.last_stamp_ms = header.timestamp_ms
         wal.current.touched[partition] = None
         log.add_entry(header.base_offset, place, length)
         self._cache.add(place, batch)

@@ -76,6 +76,7 @@ class PartitionLog:
         "flushed_end",
         "kind",
         "last_epoch",
+        "last_stamp_ms",
         "log_end",
         "log_start",
         "partition",
@@ -102,6 +103,8 @@ class PartitionLog:
         self.epoch = 0
         self.voted_for = 0
         self.last_epoch = 0
+        # The latest time that an entry was stamped with, of those appended or replayed here; 0 = there were none.
+        self.last_stamp_ms = 0
         self.checkpoint_offset = 0
         # Of the Raft group, oldest first: those whose entries are in the log or were dropped below its start, from the
         # one in force at the checkpoint on. A change is another tuple.

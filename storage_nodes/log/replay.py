@@ -117,6 +117,7 @@ class Replay:
             return
         if header.epoch != log.last_epoch:
             log.start_epoch(header.epoch, header.base_offset)
+        log.last_stamp_ms = max(log.last_stamp_ms, header.timestamp_ms)
         log.add_entry(header.base_offset, place, len(batch))
         log.log_end = log.durable_end = header.end_offset
         if header.attributes & ATTRIBUTE_CONFIGURATION:

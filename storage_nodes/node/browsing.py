@@ -67,7 +67,7 @@ def _look_into(
     replica: QueueReplica, request: QueueBrowseRequest, offset: int, batch: bytes, messages: list[BrowsedMessage]
 ) -> bool:
     """False once the page is full."""
-    now_ms = replica.host.clock.wall_ms()
+    now_ms = replica.now_ms()
     batch_ms = read_header(batch).timestamp_ms
     for at, body in iterate_bodies(batch):
         if at < offset:

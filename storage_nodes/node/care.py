@@ -6,6 +6,7 @@ elsewhere (`disk_space.py`, `slow_disk.py`); here it is measured, told to the pe
     nearly full   requests that bring messages are refused, leadership goes elsewhere, trash is emptied early, and the
                   write-ahead log is flushed before its file is full, so that what is deleted frees space
     slow          leadership goes elsewhere
+    clock off     the same (`clock_watch.py`)
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ class NodeCare:
         REWRITES.inc()
 
     async def _purge_trash(self) -> None:
-        now_ms = self._node.clock.wall_ms()
+        now_ms = self._node.clocks.agreed_ms()
         older_than_ms = now_ms if self._node.links.read_only else now_ms - TRASH_AGE_MS_MAX
         log = self._node.log
         purged = await self._node.run_blocking(
@@ -199,7 +200,7 @@ class NodeCare:
 
     def _hand_over_if_unfit(self) -> None:
         node = self._node
-        if node.links.read_only or node.links.slow:
+        if node.links.read_only or node.links.slow or node.links.clocks.is_off:
             # A node that is being emptied is better than this one.
             hand_over_some(node.replicas.values(), node.moves.may_lead, node.links.may_lead)
 

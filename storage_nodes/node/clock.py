@@ -1,28 +1,27 @@
-"""The clock of a node: monotonic for leases and elections, wall time anchored to it for record stamps.
+"""The clocks of a machine (docs/clocks.md): one that only runs on, and one that says what time it is.
 
-Wall time is read once at start and then follows the monotonic clock, so a step of the system clock (F19) moves neither
-leases nor record times of a running node.
+The monotonic clock is for leases, elections and waits: no step of the system clock moves it. It goes on while the
+machine is suspended, so that a node that is woken notices that it stood still.
+
+The wall clock is read anew each time, so that one that was set right is right from then on. Nothing is decided by it
+alone: it goes into what the nodes agree on (`clock_agreement.py`).
 """
 
 from __future__ import annotations
 
 import time
 
+# Linux has one that counts suspended time; elsewhere the common one has to do.
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class NodeClock:
     """Milliseconds, both ways."""
 
-    def __init__(self) -> None:
-        self._wall_offset_ms = int(time.time() * 1000) - self.mono_ms()
-
     def mono_ms(self) -> int:
         """Monotonic milliseconds; meaningful only as differences within this process."""
-        return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
 
     def wall_ms(self) -> int:
-        """Milliseconds since the Unix epoch that never fall and never jump."""
-        return time.monotonic_ns() // 1_000_000 + self._wall_offset_ms
-
-    def wall_to_mono(self, wall_ms: int) -> int:
-        """When `wall_ms` will be, on the monotonic clock."""
-        return wall_ms - self._wall_offset_ms
+        """Milliseconds since the Unix epoch, as the machine has it at this moment: it may be wrong, jump and fall."""
+        return time.time_ns() // 1_000_000

@@ -190,7 +190,7 @@ class ClusterReplica(Replica):
         base = self.log.log_end
         key = control_key(CONTROL_CLUSTER)
         bodies = [encode_body(encode_command(command), key) for _, command in staged]
-        self.append_own(bodies, self.host.clock.wall_ms(), control=True)
+        self.append_own(bodies, self.now_ms(), control=True)
         self._proposed.extend((base + index, token) for index, (token, _) in enumerate(staged))
 
     def _room(self) -> int:

@@ -106,6 +106,7 @@ class StorageNode:
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
             self._peer_changed,
         )
+        self.clocks = self.links.clocks
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
@@ -248,6 +249,7 @@ class StorageNode:
     def _stood_still(self, gap_ms: int) -> None:
         """The peers have given this node up meanwhile."""
         _log.warning("this node stood still for longer than its peers wait: it leads nothing", ms=gap_ms)
+        self.timers.look()
         for replica in list(self.replicas.values()):
             replica.stood_still()
 
@@ -337,11 +339,14 @@ class StorageNode:
     def _node_info(self, address: NodeAddress) -> NodeInfo:
         machine, node_id = self.cluster.machine, address.node_id
         held = machine.state_of(node_id), len(machine.held.get(node_id, ()))
+        offset_ms = self.clocks.agreement.offset_ms(node_id)
         if node_id == self.node_id:
             since_ms = self.failover.started_wall_ms
-            return NodeInfo(*address, True, since_ms, "", _free_bytes(self.config.node_dir), *held)
+            free_bytes = _free_bytes(self.config.node_dir)
+            return NodeInfo(*address, True, since_ms, "", free_bytes, *held, offset_ms, self.clocks.is_off)
         since_ms, why = self.failover.peer_words(node_id)
-        return NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held)
+        is_off = self.links.is_clock_off(node_id)
+        return NodeInfo(*address, self.links.is_up(node_id), since_ms, why, 0, *held, offset_ms, is_off)
 
     def _info(self, info: PartitionInfo) -> PartitionInfo:
         """With what the replica here knows, if there is one."""

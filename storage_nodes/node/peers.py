@@ -26,6 +26,7 @@ import structlog
 from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.clock_watch import ClockWatch
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
@@ -66,9 +67,12 @@ class PeerLink(asyncio.Protocol):
         self.claimed: NodeAddress | None = None
         self.up = False
         self.incarnation = 0
+        # When that one greeted first, by agreed time.
+        self.incarnation_since_ms = 0
         self.retiring = False
         self.read_only = False
         self.slow = False
+        self.clock_off = False
         self.sync_us = 0
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
@@ -129,7 +133,7 @@ class PeerLink(asyncio.Protocol):
             own = self._links
             beat = Heartbeat(
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
-                own.slow, own.sync_us,
+                own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off,
             )  # fmt: skip
             self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
@@ -146,9 +150,14 @@ class PeerLink(asyncio.Protocol):
         self.retiring = beat.retiring
         self.read_only = beat.read_only
         self.slow = beat.slow
+        self.clock_off = beat.clock_off
         self.sync_us = beat.sync_us
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
+        now_ms = self._links.now_ms()
+        # One that was under way for longer may say anything of its sender's clock.
+        if beat.wall_ms is not None and now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
+            self._links.clocks.agreement.heard(self.node_id, beat.wall_ms, now_ms)
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
 
     def excuse(self, late_ms: int) -> None:
@@ -160,10 +169,17 @@ class PeerLink(asyncio.Protocol):
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
         self.incarnation = incarnation
+        self.incarnation_since_ms = self._links.clocks.agreed_ms()
         self.retiring = False
         self.heard_seq = 0
         self._alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
+
+    def is_newer(self, incarnation: int) -> bool:
+        """Was it started after the one that is known? An incarnation that was taken from a clock far ahead, before it
+        was set right, is no older than its first greeting here. Once it is down, what was started later is newer."""
+        is_later = self.incarnation > self.incarnation_since_ms and incarnation > self.incarnation_since_ms
+        return incarnation > self.incarnation or (is_later and incarnation != self.incarnation and not self.up)
 
     def is_alive(self, now_ms: int) -> bool:
         return now_ms < self._alive_until_ms
@@ -237,6 +253,7 @@ class PeerLinks:
         self.slow = False
         self.sync_us = 0
         self._clock = clock
+        self.clocks = ClockWatch(clock, self.node_id)
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
@@ -357,9 +374,9 @@ class PeerLinks:
         return None if link is None else link.history
 
     def may_lead(self, peer: int) -> bool:
-        """Is it up, not about to stop, and its disk neither full nor slow?"""
+        """Is it up, not about to stop, its disk neither full nor slow, and its clock not off?"""
         link = self._links.get(peer)
-        return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
+        return link is not None and link.up and not (link.retiring or link.read_only or link.slow or link.clock_off)
 
     def stays(self, peer: int) -> bool:
         """Is it up, and not about to stop?"""
@@ -394,11 +411,14 @@ class PeerLinks:
         link = self._links.get(hello.node_id)
         if link is None:
             return f"node {hello.node_id} is not registered with this cluster; a new node is started to join it"
-        if hello.incarnation < link.incarnation:
-            return f"node {hello.node_id} was started again after this process of it"
-        if hello.incarnation > link.incarnation:
+        if link.is_newer(hello.incarnation):
             link.restarted(hello.incarnation)
             self.check(link)
+        elif hello.incarnation != link.incarnation:
+            return (
+                f"node {hello.node_id} was started again after this process of it; if it was not, its clock was behind "
+                "when this process began: set it right and start the node again"
+            )
         if hello.host:
             link.claimed = NodeAddress(hello.node_id, hello.host, hello.port, hello.zone)
             link.moved(link.claimed)
@@ -414,6 +434,14 @@ class PeerLinks:
 
     def now_ms(self) -> int:
         return self._clock.mono_ms()
+
+    def wall_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def is_clock_off(self, peer: int) -> bool:
+        """Does it say so?"""
+        link = self._links.get(peer)
+        return link is not None and link.clock_off
 
     def check(self, link: PeerLink) -> None:
         alive = link.is_alive(self._clock.mono_ms())
@@ -438,6 +466,7 @@ class PeerLinks:
         now_ms = self._clock.mono_ms()
         gap_ms = now_ms - self.turn_ms if self.turn_ms else 0
         self.turn_ms = now_ms
+        self.clocks.look(self._links)
         for link in list(self._links.values()):
             if HEARTBEAT_INTERVAL_MS < gap_ms <= PEER_TIMEOUT_MS:
                 link.excuse(gap_ms - HEARTBEAT_INTERVAL_MS)

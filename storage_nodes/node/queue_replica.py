@@ -136,7 +136,7 @@ class QueueReplica(Replica):
         _check_visibility(request.visibility_ms)
         if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}")
-        now_ms = self.host.clock.wall_ms()
+        now_ms = self.now_ms()
         wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
         if wait_until_ms:
             token.connection.parked[token.request_id] = (self.partition, token.opcode)
@@ -163,12 +163,12 @@ class QueueReplica(Replica):
         for _, _, visibility_ms in request.changes:
             _check_visibility(visibility_ms)
         changes = request.changes if request.mode == VisibilityMode.SET else _give_backs(request)
-        self._do(self.machine.change_visibility(token, changes, self.host.clock.wall_ms()))
+        self._do(self.machine.change_visibility(token, changes, self.now_ms()))
         self.propose_soon()
 
     def purge(self, token: Token, payload: bytes) -> None:
         self.require_leader()
-        self._do(self.machine.purge(token, self.host.clock.wall_ms()))
+        self._do(self.machine.purge(token, self.now_ms()))
         self.propose_soon()
 
     def configure(self, token: Token, payload: bytes) -> None:
@@ -182,7 +182,7 @@ class QueueReplica(Replica):
 
     def stats(self, token: Token, payload: bytes) -> None:
         self.require_leader()
-        token.connection.answer(token, encode_message(self.machine.stats(self.host.clock.wall_ms())))
+        token.connection.answer(token, encode_message(self.machine.stats(self.now_ms())))
 
     def parked_groups(self, token: Token, payload: bytes) -> None:
         request = _parked_request.decode(payload)
@@ -198,7 +198,7 @@ class QueueReplica(Replica):
         self.require_leader()
         if len(request.groups) > UNPARK_GROUPS_MAX or any(len(group) > GROUP_BYTES_MAX for group in request.groups):
             raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names up to {UNPARK_GROUPS_MAX} groups")
-        self._do(self.machine.unpark(token, request.groups, self.host.clock.wall_ms()))
+        self._do(self.machine.unpark(token, request.groups, self.now_ms()))
         self.propose_soon()
 
     def browse(self, token: Token, payload: bytes) -> None:
@@ -215,7 +215,7 @@ class QueueReplica(Replica):
         request = _reschedule_request.decode(payload)
         self.require_leader()
         check_changes(request)
-        self._do(self.machine.reschedule(token, request.changes, self.host.clock.wall_ms()))
+        self._do(self.machine.reschedule(token, request.changes, self.now_ms()))
         self.propose_soon()
 
     def remove(self, token: Token, payload: bytes) -> None:
@@ -237,19 +237,19 @@ class QueueReplica(Replica):
     def released(self, copies: list[bytes], offsets: list[int]) -> None:
         """These were read to be appended once more; none: there is no room for them now."""
         self._released = copies
-        self._do(self.machine.release_begun(offsets, self.host.clock.wall_ms()))
+        self._do(self.machine.release_begun(offsets, self.now_ms()))
         self.propose_soon()
         self.schedule()
 
     # --- dead letters -----------------------------------------------------------------------------------------
 
     def moved(self, offsets: list[int]) -> None:
-        self._do(self.machine.moved(offsets, self.host.clock.wall_ms()))
+        self._do(self.machine.moved(offsets, self.now_ms()))
         self.propose_soon()
         self.schedule()
 
     def move_failed(self, is_final: bool) -> None:
-        self._do(self.machine.move_failed(is_final, self.host.clock.wall_ms()))
+        self._do(self.machine.move_failed(is_final, self.now_ms()))
         self.schedule()
 
     # --- Replica ----------------------------------------------------------------------------------------------
@@ -257,8 +257,20 @@ class QueueReplica(Replica):
     def restore(self, checkpoint: bytes) -> None:
         self.machine.restore(checkpoint)
 
+    def now_ms(self) -> int:
+        time = self.time
+        if time is None:
+            return 0
+        now_ms = time.now_ms()
+        if time.ahead_ms != self.machine.ahead_ms:
+            self.machine.clocks_say(time.ahead_ms)
+        return now_ms
+
+    def folded_ms(self) -> int:
+        return self.machine.last_ms
+
     def propose(self) -> None:
-        now_ms = self.host.clock.wall_ms()
+        now_ms = self.now_ms()
         self._linger_until_ms = 0
         if self._appends is not None:
             self._appends.propose(self, now_ms)
@@ -270,7 +282,7 @@ class QueueReplica(Replica):
             self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
-        self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.host.clock.wall_ms()))
+        self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.now_ms()))
         if self.serving and not header.is_control:
             MESSAGES_SENT.inc(header.record_count)
 
@@ -280,7 +292,7 @@ class QueueReplica(Replica):
             appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
 
     def on_lead(self) -> None:
-        self._do(self.machine.lead(self.host.clock.wall_ms()))
+        self._do(self.machine.lead(self.now_ms()))
 
     def on_follow(self) -> None:
         if self._appends is not None:
@@ -294,7 +306,7 @@ class QueueReplica(Replica):
         self._linger_until_ms = 0
 
     def on_tick(self) -> None:
-        self._do(self.machine.tick(self.host.clock.wall_ms()))
+        self._do(self.machine.tick(self.now_ms()))
         if self._linger_until_ms and self._linger_until_ms <= self.host.clock.mono_ms():
             # Booked no more: the proposal itself waits for the disk, and the timer must not ring for it meanwhile.
             self._linger_until_ms = 0
@@ -302,7 +314,7 @@ class QueueReplica(Replica):
 
     def machine_tick_mono_ms(self) -> int:
         due_ms = self.machine.next_tick_ms()
-        tick_ms = self.host.clock.wall_to_mono(due_ms) if due_ms else 0
+        tick_ms = self.time.mono_of(due_ms) if due_ms and self.time is not None else 0
         linger_until_ms = self._linger_until_ms
         return linger_until_ms if linger_until_ms and not 0 < tick_ms < linger_until_ms else tick_ms
 
@@ -334,7 +346,7 @@ class QueueReplica(Replica):
             uncommitted = self.log.log_end - self.applied + gathered
             if scheduled > self.machine.schedule_room(uncommitted):
                 raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
-            if ids > self.machine.dedup_room(self.host.clock.wall_ms(), uncommitted):
+            if ids > self.machine.dedup_room(self.now_ms(), uncommitted):
                 raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
         return SCHEDULED_BATCH_BYTES_MAX if scheduled else BATCH_BYTES_MAX
 
@@ -434,7 +446,7 @@ class QueueReplica(Replica):
 
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""
-        self._do(self.machine.release([pick[:2] for pick in picks], self.host.clock.wall_ms()))
+        self._do(self.machine.release([pick[:2] for pick in picks], self.now_ms()))
 
     def _fetch(self, from_offset: int) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
@@ -488,7 +500,7 @@ class QueueReplica(Replica):
         else:
             if not batches:
                 next_offset = self.applied
-        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.host.clock.wall_ms(), keys or groups))
+        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.now_ms(), keys or groups))
 
 
 def _check_visibility(visibility_ms: int) -> None:

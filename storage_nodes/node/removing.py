@@ -30,7 +30,7 @@ def remove(replica: QueueReplica, token: Token, request: QueueRemoveRequest) -> 
     if not 1 <= len(offsets) <= REMOVES_PER_CALL_MAX or len(set(offsets)) != len(offsets) or min(offsets) < 0:
         text = f"a call names 1 to {REMOVES_PER_CALL_MAX} different offsets"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)
-    machine, now_ms = replica.machine, replica.host.clock.wall_ms()
+    machine, now_ms = replica.machine, replica.now_ms()
     live = machine.state.live
     waiting = [offset for offset in offsets if offset not in live and machine.look_at(offset, now_ms) is not None]
     missing: list[int] = []

@@ -36,16 +36,18 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, Refusal
 from storage_nodes.node.bodies import BodyCache
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.clock_watch import ClockWatch
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.failover import ELECTIONS, Failover
 from storage_nodes.node.feeding import Feed
 from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.leader_time import LeaderTime
 from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, TimeoutNow
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
@@ -61,6 +63,7 @@ class Host(Protocol):
     node_id: int
     loop: asyncio.AbstractEventLoop
     clock: NodeClock
+    clocks: ClockWatch
     log: NodeLog
     committer: Committer
     timers: Timers
@@ -85,7 +88,7 @@ class Replica:
 
     __slots__ = (
         "_applying_cold", "_last_append", "_lead_at", "_leader_told", "_reading_cold", "_replicated_since", "_staging",
-        "_trust_at", "applied", "closed", "handing_over", "host", "log", "partition", "raft", "serving",
+        "_trust_at", "applied", "closed", "handing_over", "host", "log", "partition", "raft", "serving", "time",
     )  # fmt: skip
 
     def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
@@ -97,6 +100,8 @@ class Replica:
         # Leading, but about to lead no more: nothing new is accepted or proposed.
         self.handing_over = False
         self.closed = False
+        # From its election on.
+        self.time: LeaderTime | None = None
         self._staging = False
         self._applying_cold = False
         # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
@@ -160,6 +165,10 @@ class Replica:
     def machine_tick_mono_ms(self) -> int:
         return 0
 
+    def folded_ms(self) -> int:
+        """The latest time in what was folded."""
+        return 0
+
     def flush_facts(self) -> FlushFacts:
         raise NotImplementedError
 
@@ -180,6 +189,8 @@ class Replica:
         elif type(message) is SnapshotReply:
             self.host.snapshots.replied(sender, message)
             return
+        elif type(message) is TimeoutNow and self.host.clocks.is_off:
+            return  # whoever hands over did not know yet: it goes on
         else:
             step = partial(self.raft.step, sender, message, now_ms)
         try:
@@ -221,7 +232,7 @@ class Replica:
     def tick(self) -> None:
         if self.closed:
             return
-        self.perform(self.raft.tick(self.host.clock.mono_ms()))
+        self.perform(self.raft.tick(self.host.clock.mono_ms(), not self.host.clocks.is_off))
         if self.serving and not self.handing_over:
             self.on_tick()
             self.schedule()
@@ -270,7 +281,7 @@ class Replica:
         self.host.failover.changed(self)
         for peer in self.host.peers_up():
             self.perform(self.raft.peer_up(peer, now_ms))
-        if campaign:
+        if campaign and not self.host.clocks.is_off:
             self.perform(self.raft.campaign(now_ms))
         if after_ms:
             self.host.timers.wake(self.partition, now_ms + after_ms)
@@ -301,6 +312,10 @@ class Replica:
 
     # --- for subclasses ---------------------------------------------------------------------------------------
 
+    def now_ms(self) -> int:
+        """The time of this partition, by which its machine decides and its entries are stamped; 0 while not leading."""
+        return 0 if self.time is None else self.time.now_ms()
+
     def propose_soon(self) -> None:
         if not self._staging:
             self._staging = True
@@ -317,6 +332,7 @@ class Replica:
     ) -> int:
         """Stage one batch of our own at the log's end; returns its end offset."""
         end = self.log.log_end
+        assert timestamp_ms >= self.log.last_stamp_ms, "the stamps of a log never fall"
         batch = build_batch(
             end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration
         )
@@ -410,8 +426,10 @@ class Replica:
             self.host.committer.wake()
             self.perform(self.raft.configured(self.host.clock.mono_ms()))
         elif isinstance(effect, raft_effects.EpochStart):
+            last_stamp_ms = max(self.log.last_stamp_ms, self.folded_ms())
+            self.time = LeaderTime(self.host.clock, self.host.clocks.agreement, last_stamp_ms)
             body = encode_body(b"", control_key(CONTROL_EPOCH_START))
-            end = self.append_own([body], self.host.clock.wall_ms(), control=True)
+            end = self.append_own([body], self.now_ms(), control=True)
             self.host.committer.wake()
             self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
         elif isinstance(effect, raft_effects.AppendConfiguration):
@@ -443,10 +461,11 @@ class Replica:
             if self.serving:
                 self.serving = False
                 self.on_follow()
+            self.time = None
 
     def _append_configuration(self, configuration: Configuration) -> None:
         body = configuration_body(configuration)
-        end = self.append_own([body], self.host.clock.wall_ms(), control=True, configuration=True)
+        end = self.append_own([body], self.now_ms(), control=True, configuration=True)
         self.host.committer.wake()
         now_ms = self.host.clock.mono_ms()
         self.perform(self.raft.configured(now_ms))

@@ -97,7 +97,7 @@ class StreamReplica(Replica):
     def group_request(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         request = _GROUP_REQUESTS[token.opcode].decode(payload)
-        self._do(self.machine.group_request(token, request, self.host.clock.wall_ms()))
+        self._do(self.machine.group_request(token, request, self.now_ms()))
         self.schedule()
 
     def _require_grant(self, grant: Grant) -> None:
@@ -110,7 +110,7 @@ class StreamReplica(Replica):
     def _read(self, token: Token, request: StreamReadRequest | GroupReadRequest) -> None:
         if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX or request.bytes_max < 1:
             raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}, bytes_max 1 up")
-        now_ms = self.host.clock.wall_ms()
+        now_ms = self.now_ms()
         self._wanted_bytes[token] = min(request.bytes_max, READ_BYTES_MAX)
         token.connection.parked[token.request_id] = (self.partition, token.opcode)
         self._do(self.machine.read(token, request.offset, now_ms + request.wait_ms, now_ms))
@@ -130,8 +130,20 @@ class StreamReplica(Replica):
     def restore(self, checkpoint: bytes) -> None:
         self.machine.restore(checkpoint)
 
+    def now_ms(self) -> int:
+        time = self.time
+        if time is None:
+            return 0
+        now_ms = time.now_ms()
+        if time.ahead_ms != self.machine.ahead_ms:
+            self.machine.clocks_say(time.ahead_ms)
+        return now_ms
+
+    def folded_ms(self) -> int:
+        return self.machine.last_ms
+
     def propose(self) -> None:
-        now_ms = self.host.clock.wall_ms()
+        now_ms = self.now_ms()
         if self._appends is not None:
             self._appends.propose(self, now_ms)
         commands = self.machine.take_commands(now_ms)
@@ -139,14 +151,14 @@ class StreamReplica(Replica):
             self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
-        self._do(self.machine.apply(header, lambda: iterate_bodies(batch), self.host.clock.wall_ms()))
+        self._do(self.machine.apply(header, lambda: iterate_bodies(batch), self.now_ms()))
 
     def progressed(self) -> None:
         if self._appends is not None:
             self._appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
 
     def on_lead(self) -> None:
-        self._do(self.machine.lead(self.host.clock.wall_ms()))
+        self._do(self.machine.lead(self.now_ms()))
 
     def on_follow(self) -> None:
         if self._appends is not None:
@@ -155,11 +167,11 @@ class StreamReplica(Replica):
         self._do(self.machine.follow())
 
     def on_tick(self) -> None:
-        self._do(self.machine.tick(self.host.clock.wall_ms()))
+        self._do(self.machine.tick(self.now_ms()))
 
     def machine_tick_mono_ms(self) -> int:
         due_ms = self.machine.next_tick_ms()
-        return self.host.clock.wall_to_mono(due_ms) if due_ms else 0
+        return self.time.mono_of(due_ms) if due_ms and self.time is not None else 0
 
     def flush_facts(self) -> FlushFacts:
         return FlushFacts(
@@ -202,7 +214,7 @@ class StreamReplica(Replica):
             if error is not None:
                 _log.info("a partition is not fenced yet", partition=asked.partition, error=str(error))
             if self.serving and self.raft.epoch == epoch:
-                self._do(self.machine.fenced(asked, code, self.host.clock.wall_ms()))
+                self._do(self.machine.fenced(asked, code, self.now_ms()))
                 self.schedule()
 
         self.host.forwards.fence(asked.partition, asked.group, asked.generation, asked.epoch, done)

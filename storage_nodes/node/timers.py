@@ -55,6 +55,10 @@ class Timers:
         if self._handle is None or due_ms < self._handle_due:
             self._arm()
 
+    def look(self) -> None:
+        """After a pause: the loop's own clock may have stood still while ours ran on."""
+        self._arm()
+
     def forget(self, partition: int) -> None:
         self._due.pop(partition, None)
 

@@ -428,6 +428,10 @@ class NodeInfo(Message, frozen=True):
     # A `NodeState` of the cluster machine, and how many replicas the node holds or is about to take.
     state: int = 0
     replicas: int = 0
+    # How far its clock is ahead of what most nodes' clocks say, as the answering node knows it; and whether the node
+    # itself finds that its clock is off.
+    clock_offset_ms: int | None = None
+    clock_off: bool = False
 
 
 class MoveInfo(Message, frozen=True):

@@ -39,6 +39,10 @@ class Heartbeat(Message, frozen=True):
     slow: bool = False
     # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
     sync_us: int = 0
+    # What its wall clock says; None = it does not tell.
+    wall_ms: int | None = None
+    # Its clock is off: give it no leadership.
+    clock_off: bool = False
 
 
 class Manage(Message, frozen=True):

@@ -54,9 +54,6 @@ class SimClock(NodeClock):
     def wall_ms(self) -> int:
         return self.mono_ms() + WALL_START_MS + self._process.skew_ms
 
-    def wall_to_mono(self, wall_ms: int) -> int:
-        return wall_ms - WALL_START_MS - self._process.skew_ms
-
 
 class GroupWriter:
     """Takes the place of the queue to the WAL thread."""

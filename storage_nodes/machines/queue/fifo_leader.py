@@ -151,7 +151,7 @@ class FifoLeader(Leader):
         fresh: list[int] = []
         if fresh_count:
             window.count -= fresh_count
-            oldest_ms = time_ms - self._state.config.retention_ms
+            oldest_ms = self._outlived_ms(time_ms)
             for offset in group.take_fresh(fresh_count):
                 sent_ms = window.sent_ms(offset)
                 if sent_ms <= oldest_ms:
@@ -293,7 +293,7 @@ class FifoLeader(Leader):
         super()._expire_live(time_ms)
         staging = self._staging
         expired = OffsetRanges()
-        oldest_ms = time_ms - self._state.config.retention_ms
+        oldest_ms = self._outlived_ms(time_ms)
         for offset in self._window.take_expired(oldest_ms, max(0, staging.expired_room)):
             expired.add(offset, offset + 1)
         for first, end in expired.ranges():

@@ -46,6 +46,11 @@ def is_due_time(content: bytes) -> bool:
     return content.removeprefix(b"+").isdigit() and len(content) <= _TIME_DIGITS_MAX
 
 
+def is_named_time(content: bytes) -> bool:
+    """Is this due time a point in time, not so long after the append?"""
+    return is_due_time(content) and not content.startswith(b"+")
+
+
 def release_header(offset: int, due_ms: int) -> bytes:
     """Content of HEADER_RELEASED."""
     return b"%d/%d" % (offset, due_ms)

@@ -145,7 +145,7 @@ class KeyedLeader(Leader):
     def _take_fresh(self, shelf: Shelf, room: int, time_ms: int, deadline_ms: int, picks: list[Pick]) -> None:
         key = (shelf.fresh_group, shelf.tag)
         first, last, sent_ms = taken = self._window.take_fresh(shelf, room)
-        if sent_ms <= time_ms - self._state.config.retention_ms:
+        if sent_ms <= self._outlived_ms(time_ms):
             self._staging.expired_range(first, last)
             return
         self._staging.acquired_fresh(time_ms, deadline_ms, taken)
@@ -278,7 +278,7 @@ class KeyedLeader(Leader):
 
     def _expire_live(self, time_ms: int) -> None:
         super()._expire_live(time_ms)
-        oldest_ms = time_ms - self._state.config.retention_ms
+        oldest_ms = self._outlived_ms(time_ms)
         for first, last, _ in self._window.take_expired(oldest_ms, max(0, self._staging.expired_room)):
             self._staging.expired_range(first, last)
 

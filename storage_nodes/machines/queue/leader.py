@@ -3,8 +3,9 @@
 Every input does its own part and then *settles* (`_settle`): expired messages at the head go, waiters are served, the
 window is read ahead, the driver is told that commands are staged. So whatever made messages available, waiters see it.
 
-Time: `now_ms` is the driver's wall clock; decisions use max(it, the highest time in the log), which never falls. Waits
-are promises to callers and use the wall clock alone.
+Time: `now_ms` is the time of the partition, which never falls and goes on where its last leader was; decisions use
+max(it, the highest time in the log) all the same. It may be `ahead_ms` ahead of what most clocks of the cluster say:
+what a wrong clock must not bring about, that messages expire or scheduled ones are released, waits for those clocks.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import repeat
 from typing import Any
 
 from storage_nodes.limits import (
+    CLOCK_LOOK_MS,
     DEAD_LETTER_PAUSE_MS_MAX,
     DEAD_LETTER_PAUSE_MS_MIN,
     DEAD_LETTERS_PER_MOVE_MAX,
@@ -92,12 +94,14 @@ class Leader:
         "_time_ms",
         "_waiters",
         "_window",
+        "ahead_ms",
         "releases",
     )
 
     def __init__(self, state: QueueState, term: int) -> None:
         self._state = state
         self._time_ms = state.last_ms
+        self.ahead_ms = 0
         self._leases = Leases(state.live, state.receives_max, state.retry)
         self._window = Window(state.cursor)
         self._staging = Staging(term)
@@ -246,7 +250,7 @@ class Leader:
         # Asked for after every input.
         due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
         if self._state.scheduled:
-            due_ms.append(self.releases.next_ms())
+            due_ms.append(self._next_release_ms())
         waiting = len(self._waiters)
         if waiting:
             due_ms.append(self._waiters.next_deadline_ms())
@@ -402,7 +406,7 @@ class Leader:
             self._serve(effects, time_ms)
         if self._leases.dead or self._move_again_ms:
             self._move_dead(effects, time_ms)
-        if state.scheduled and (release := self.releases.due(time_ms)) is not None:
+        if state.scheduled and (release := self.releases.due(time_ms, time_ms - self.ahead_ms)) is not None:
             effects.append(release)
         if self._fetch_again_ms and time_ms >= self._fetch_again_ms:
             self._fetch_again_ms = 0
@@ -418,6 +422,17 @@ class Leader:
         elif self._retention_check_ms and not (state.fresh_count or state.live):
             self._retention_check_ms = 0
         return effects
+
+    def _outlived_ms(self, time_ms: int) -> int:
+        """What was sent then, or before, has outlived its retention."""
+        return time_ms - self.ahead_ms - self._state.config.retention_ms
+
+    def _next_release_ms(self) -> int:
+        """When to look for scheduled messages that are due; how far the time is ahead may be another by then."""
+        due_ms = self.releases.next_ms()
+        if due_ms and self.ahead_ms:
+            return min(due_ms + self.ahead_ms, max(due_ms, self._time_ms + CLOCK_LOOK_MS))
+        return due_ms
 
     def _serve(self, effects: list[Effect], time_ms: int) -> None:
         while self._waiters:
@@ -442,7 +457,7 @@ class Leader:
             for offset in again:
                 _, delivery, first_received_ms, sent_ms = state.live[offset]
                 picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
-        oldest_ms = time_ms - state.config.retention_ms
+        oldest_ms = self._outlived_ms(time_ms)
         while len(picks) < room and window.ranges:
             if window.ranges[0].timestamp_ms <= oldest_ms:
                 if not self._expire_fresh(time_ms):
@@ -456,12 +471,12 @@ class Leader:
 
     def _expire_head(self, time_ms: int) -> None:
         ranges = self._window.ranges
-        if ranges and ranges[0].timestamp_ms <= time_ms - self._state.config.retention_ms:
+        if ranges and ranges[0].timestamp_ms <= self._outlived_ms(time_ms):
             self._expire_fresh(time_ms)
 
     def _expire_fresh(self, time_ms: int) -> bool:
         """Drop what outlived its retention at the head of the window; False if no more may be staged now."""
-        oldest_ms = time_ms - self._state.config.retention_ms
+        oldest_ms = self._outlived_ms(time_ms)
         window, staging = self._window, self._staging
         while window.ranges and window.ranges[0].timestamp_ms <= oldest_ms:
             if staging.expired_room <= 0:
@@ -473,7 +488,7 @@ class Leader:
     def _expire_live(self, time_ms: int) -> None:
         if self._staging.live_expired:
             return  # the last ones are still on their way through the log
-        oldest_ms = time_ms - self._state.config.retention_ms
+        oldest_ms = self._outlived_ms(time_ms)
         expired = [offset for offset, entry in self._state.live.items() if entry[3] <= oldest_ms]
         self._staging.expired_offsets(expired[: max(0, self._staging.expired_room)])
 

@@ -78,12 +78,13 @@ _NOT_LEADING = -1
 
 
 class QueueMachine:
-    __slots__ = ("_leader", "_term", "state")
+    __slots__ = ("_leader", "_term", "ahead_ms", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
         self._leader: Leader | None = None  # made when needed: an idle queue stays small
+        self.ahead_ms = 0
 
     # --- fold, every replica ----------------------------------------------------------------------------------
 
@@ -140,6 +141,11 @@ class QueueMachine:
         """End of the last entry folded."""
         return self.state.log_end
 
+    @property
+    def last_ms(self) -> int:
+        """The latest time in what was folded."""
+        return self.state.last_ms
+
     # --- leadership -------------------------------------------------------------------------------------------
 
     def lead(self, now_ms: int) -> list[Effect]:
@@ -150,6 +156,12 @@ class QueueMachine:
         if self.state.live or self.state.fresh_count or self.state.scheduled:
             return self._desk().start(now_ms)
         return []
+
+    def clocks_say(self, ahead_ms: int) -> None:
+        """So far is `now_ms` ahead of what most clocks of the cluster say; AHEAD_UNKNOWN where that is not known."""
+        self.ahead_ms = ahead_ms
+        if self._leader is not None:
+            self._leader.ahead_ms = ahead_ms
 
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused. Harmless when not leading."""
@@ -372,6 +384,7 @@ class QueueMachine:
                 self._leader = KeyedLeader(state, self._term)
             else:
                 self._leader = Leader(state, self._term)
+            self._leader.ahead_ms = self.ahead_ms
         return self._leader
 
     def _sort(self) -> KeyedLeader:
@@ -393,6 +406,7 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
+        state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
         if leader is None:

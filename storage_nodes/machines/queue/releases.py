@@ -27,14 +27,14 @@ class Releases:
         self._under_way: set[int] = set()  # offsets of scheduled messages that were appended once more
         self._again_ms = 0  # the last slice got nowhere: not before this time; 0 = at once
 
-    def due(self, time_ms: int) -> Release | None:
-        """The next slice, if there is one and none is under way."""
+    def due(self, time_ms: int, due_by_ms: int) -> Release | None:
+        """The next slice of what is due by then, if there is one and none is under way."""
         if self._again_ms and time_ms >= self._again_ms:
             self._again_ms = 0
-        if self.is_reading or self._under_way or self._again_ms or self._scheduled.first_due_ms() > time_ms:
+        if self.is_reading or self._under_way or self._again_ms or self._scheduled.first_due_ms() > due_by_ms:
             return None
         self.is_reading = True
-        return Release(self._scheduled.due_by(time_ms, RELEASES_AT_ONCE_MAX))
+        return Release(self._scheduled.due_by(due_by_ms, RELEASES_AT_ONCE_MAX))
 
     def begun(self, offsets: Sequence[int], time_ms: int) -> None:
         """These, the first of the slice, were appended; none: try again later."""

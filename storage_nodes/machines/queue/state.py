@@ -47,7 +47,12 @@ from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, enc
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Key
-from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
+from storage_nodes.machines.queue.headers import (
+    due_time_ms,
+    is_named_time,
+    machine_headers,
+    source_of_release,
+)
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
 from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
@@ -212,9 +217,10 @@ class QueueState:
         return True
 
     def _fold_scheduled(self, offset: int, due: bytes, sent_ms: int) -> bool:
-        """Whether it is due later than now."""
+        """Whether it waits in the schedule. A time that is named waits even if it is past by the stamp, which may be
+        ahead of most clocks: the leader, who knows them, releases it."""
         due_ms = due_time_ms(due, sent_ms)
-        if due_ms <= sent_ms:
+        if due_ms <= sent_ms and (due_ms <= 0 or not is_named_time(due)):
             return False
         self.take_up()
         self.scheduled.add(offset, due_ms)

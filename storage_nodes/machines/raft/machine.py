@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from storage_nodes.limits import ELECTION_JITTER_MS
+from storage_nodes.limits import ELECTION_JITTER_MS, TURNS_PASSED_MAX
 from storage_nodes.machines.raft.effects import (
     Append,
     AppendConfiguration,
@@ -264,7 +264,9 @@ class RaftMachine(Elections):
         """When to call `tick`; 0 = no need."""
         return self.timer_ms
 
-    def tick(self, now_ms: int) -> list[Effect]:
+    def tick(self, now_ms: int, is_fit: bool = True) -> list[Effect]:
+        """A node that is not fit to lead leaves it to others to be elected. A few times: whoever can win has won by
+        then. It may be that nobody can, without the entries that this replica alone holds."""
         if not self.timer_ms or now_ms < self.timer_ms:
             return []
         lead = self._lead
@@ -282,7 +284,13 @@ class RaftMachine(Elections):
             return []
         if self.leader:
             self._forget_leader(now_ms, Loss.NOT_HEARD)
-        return self._ask_pre_votes(now_ms) if self.members.may_stand() else []
+        if not self.members.may_stand():
+            return []
+        if not is_fit and self._attempts < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
+            self._attempts += 1
+            self.timer_ms = now_ms + self._retry_ms()
+            return []
+        return self._ask_pre_votes(now_ms)
 
     # --- inputs: other nodes --------------------------------------------------------------------------------
 

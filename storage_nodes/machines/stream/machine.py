@@ -84,11 +84,12 @@ class StreamMachine:
         "_consumers",
         "_desk",
         "_is_leading",
-        "_last_ms",
         "_marks",
         "_readers",
         "_taken",
         "_trim_to",
+        "ahead_ms",
+        "last_ms",
         "log_end",
         "log_start",
         "retention_bytes",
@@ -100,9 +101,10 @@ class StreamMachine:
         self.retention_bytes = retention_bytes  # 0 = no limit
         self.log_start = 0  # <= log_end; readers below it are out of range
         self.log_end = 0  # end of the last entry folded = high watermark of readers
-        self._last_ms = 0
+        self.last_ms = 0
         self._marks = Marks()
         self._is_leading = False
+        self.ahead_ms = 0
         self._readers: Readers | None = None  # made with the first reader that waits
         self._trim_to = 0  # staged or taken TRIMMED, 0 = none
         self._configures: deque[tuple[Token, int, int]] = deque()
@@ -119,7 +121,7 @@ class StreamMachine:
         """Fold one committed entry; `records` is called for control batches only."""
         assert header.base_offset >= self.log_end, "an entry that was folded already"
         self.log_end = header.last_offset + 1
-        self._last_ms = max(self._last_ms, header.timestamp_ms)
+        self.last_ms = max(self.last_ms, header.timestamp_ms)
         effects: list[Effect] = []
         if header.is_control:
             for _, body in records():
@@ -142,7 +144,7 @@ class StreamMachine:
     def checkpoint(self) -> bytes:
         marks, consumers = self._marks, self._consumers
         fields = [
-            CHECKPOINT_VERSION, self.log_start, self.log_end, self._last_ms, self.retention_ms,
+            CHECKPOINT_VERSION, self.log_start, self.log_end, self.last_ms, self.retention_ms,
             self.retention_bytes, marks.mark_bytes, marks.marks,
         ]  # fmt: skip
         if consumers is not None and not consumers.is_blank:
@@ -158,7 +160,7 @@ class StreamMachine:
                 raise CheckpointError(f"stream checkpoint of version {version}, 1 and 2 are read here")
             self._consumers = Consumers.unpack(fields.pop()) if version == CHECKPOINT_VERSION_GROUPS else None
             *fields, mark_bytes, marks = fields
-            self.log_start, self.log_end, self._last_ms, self.retention_ms, self.retention_bytes = fields
+            self.log_start, self.log_end, self.last_ms, self.retention_ms, self.retention_bytes = fields
             self._marks = Marks([Mark(*mark) for mark in marks], mark_bytes)
         except (TypeError, ValueError, msgspec.DecodeError) as error:
             raise CheckpointError(f"stream checkpoint: {error}") from error
@@ -170,6 +172,11 @@ class StreamMachine:
         if self._consumers is not None:
             self._desk = GroupDesk(self._consumers, now_ms)
         return self._settle([], now_ms)
+
+    def clocks_say(self, ahead_ms: int) -> None:
+        """So far is `now_ms` ahead of what most clocks of the cluster say; AHEAD_UNKNOWN where that is not known. No
+        message is trimmed for its age before it is past by those clocks too."""
+        self.ahead_ms = ahead_ms
 
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused."""
@@ -246,7 +253,7 @@ class StreamMachine:
             effects += [ReadNow(token, offset) for token, offset in self._readers.remove_overdue(now_ms)]
         if self._check_ms and now_ms >= self._check_ms:
             self._check_ms = 0
-            self._trim(max(now_ms, self._last_ms))
+            self._trim(max(now_ms, self.last_ms) - self.ahead_ms)
         if self._desk is not None:
             self._desk.tick(now_ms)
         return self._settle(effects, now_ms)
@@ -263,7 +270,7 @@ class StreamMachine:
     def take_commands(self, now_ms: int) -> list[bytes]:
         """Record bodies for one control batch."""
         self._announced = False
-        time_ms = max(now_ms, self._last_ms)
+        time_ms = max(now_ms, self.last_ms)
         bodies: list[bytes] = []
         if self._trim_to > 0:
             bodies.append(encode_body(_encode([TRIMMED, time_ms, self._trim_to]), CONTROL_STREAM_KEY))
@@ -282,7 +289,7 @@ class StreamMachine:
 
     def _fold(self, command: list[Any], base_offset: int, effects: list[Effect], now_ms: int) -> None:
         kind, time_ms, *fields = command
-        self._last_ms = max(self._last_ms, time_ms)
+        self.last_ms = max(self.last_ms, time_ms)
         if kind == TRIMMED:
             self.log_start = max(self.log_start, fields[0])
             assert self.log_start <= self.log_end, "trimmed beyond the log end"

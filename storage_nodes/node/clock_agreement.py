@@ -1,0 +1,87 @@
+"""What time it is by a majority of the cluster's clocks, and whether this node's clock is wrong (docs/clocks.md).
+
+Pure: told what clocks say, it answers. Of each node it keeps the *base* of its clock: what its wall clock says less
+what our monotonic clock says. A base only changes when its clock is set, so that the clock of a node that is down is
+known as well as it was, and a step of our own wall clock changes our own base alone.
+
+    heard   a peer's wall time came with a heartbeat. It left its node a moment ago, so the clock looks behind by the
+            delay: of the last few samples the largest is the truest.
+    look    our own clock is read, and all are compared:
+
+        agreed time   the latest time that a majority of the registered nodes' clocks say or have passed: no minority,
+                      however far ahead, makes it later. Not known before so many clocks were heard of.
+        off           a majority agree with each other within CLOCK_OFFSET_MS_MAX, and our clock is not among them. Back
+                      once it agrees, more closely, for CLOCK_BACK_MS_MIN. Where no majority agrees nobody is off.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from storage_nodes.limits import CLOCK_BACK_MS_MIN, CLOCK_OFFSET_BACK_MS_MAX, CLOCK_OFFSET_MS_MAX, CLOCK_SAMPLES_MAX
+
+
+class ClockAgreement:
+    """Of one node."""
+
+    def __init__(self, node_id: int) -> None:
+        self._node_id = node_id
+        self._samples: dict[int, deque[int]] = {}  # peer -> its base by the last few beats
+        self._own_base_ms = 0
+        self._agrees_since_ms = 0  # monotonic; 0 = it does not, or was never off
+        # Agreed time is this and our monotonic clock; None = not known.
+        self.base_ms: int | None = None
+        self.is_off = False
+
+    def heard(self, peer: int, peer_wall_ms: int, mono_ms: int) -> None:
+        """This is what the peer's clock said when its beat left, a short while ago."""
+        samples = self._samples.get(peer)
+        if samples is None:
+            samples = self._samples[peer] = deque(maxlen=CLOCK_SAMPLES_MAX)
+        samples.append(peer_wall_ms - mono_ms)
+
+    def look(self, own_wall_ms: int, mono_ms: int, registered: Iterable[int]) -> None:
+        """Compare the clocks of these nodes, ours among them."""
+        self._own_base_ms = own_wall_ms - mono_ms
+        nodes = {self._node_id, *registered}
+        majority = len(nodes) // 2 + 1
+        bases_ms = sorted(max(samples) for node, samples in self._samples.items() if node in nodes)
+        known_ms = sorted([*bases_ms, self._own_base_ms])
+        self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
+        tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
+        if _agree_with(self._own_base_ms, bases_ms, majority, tolerance_ms) or not _agree(bases_ms, majority):
+            self._agrees_since_ms = self._agrees_since_ms or mono_ms
+            self.is_off = self.is_off and mono_ms - self._agrees_since_ms < CLOCK_BACK_MS_MIN
+        else:
+            self._agrees_since_ms = 0
+            self.is_off = True
+
+    def agreed_ms(self, mono_ms: int) -> int | None:
+        """Agreed time, None = not known."""
+        return None if self.base_ms is None else self.base_ms + mono_ms
+
+    def offset_ms(self, node: int) -> int | None:
+        """How far the clock of a node is ahead of agreed time (negative: behind); None = not known."""
+        base_ms = self._own_base_ms if node == self._node_id else max(self._samples.get(node, ()), default=None)
+        return None if base_ms is None or self.base_ms is None else base_ms - self.base_ms
+
+
+def _agree(bases_ms: Sequence[int], count: int) -> bool:
+    """Do any `count` of these, which are sorted, agree with each other?"""
+    starts = range(len(bases_ms) - count + 1)
+    return any(bases_ms[at + count - 1] - bases_ms[at] <= CLOCK_OFFSET_MS_MAX for at in starts)
+
+
+def _agree_with(own_ms: int, bases_ms: Sequence[int], count: int, tolerance_ms: int) -> bool:
+    """Do our own and any `count - 1` of the others, which are sorted, agree with each other so closely?"""
+    near = [base_ms for base_ms in bases_ms if abs(base_ms - own_ms) <= tolerance_ms]
+    starts = range(len(near) - count + 2)
+    others = count - 1
+    if not others:
+        return True
+    return any(
+        max(near[at + others - 1], own_ms) - min(near[at], own_ms) <= tolerance_ms
+        for at in starts
+        if at + others <= len(near)
+    )

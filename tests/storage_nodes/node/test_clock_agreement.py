@@ -1,0 +1,168 @@
+"""What time it is by most clocks of a cluster, and whose clock is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage_nodes.limits import (
+    CLOCK_BACK_MS_MIN,
+    CLOCK_OFFSET_BACK_MS_MAX,
+    CLOCK_OFFSET_MS_MAX,
+    CLOCK_SAMPLES_MAX,
+    HEARTBEAT_INTERVAL_MS,
+)
+from storage_nodes.node.clock_agreement import ClockAgreement
+
+TRUE_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+YEARS_1970_MS = -TRUE_MS + 5_000
+YEARS_2100_MS = 74 * 365 * DAY_MS
+
+
+class View:
+    """What node 1 knows of a cluster, whose clocks are wrong by so much. Monotonic time begins at 0."""
+
+    def __init__(self, *wrong_ms: int) -> None:
+        self.wrong_ms = dict(enumerate(wrong_ms, start=1))
+        self.up = set(self.wrong_ms) - {1}
+        self.delays_ms = dict.fromkeys(self.wrong_ms, 0)
+        self.mono_ms = 0
+        self.agreement = ClockAgreement(1)
+
+    def beat(self, rounds: int = 1) -> ClockAgreement:
+        for _ in range(rounds):
+            self.mono_ms += HEARTBEAT_INTERVAL_MS
+            for node in self.up:
+                wall_ms = TRUE_MS + self.mono_ms - self.delays_ms[node] + self.wrong_ms[node]
+                self.agreement.heard(node, wall_ms, self.mono_ms)
+            self.agreement.look(TRUE_MS + self.mono_ms + self.wrong_ms[1], self.mono_ms, self.wrong_ms)
+        return self.agreement
+
+    @property
+    def agreed_wrong_ms(self) -> int | None:
+        """How wrong agreed time is."""
+        agreed_ms = self.agreement.agreed_ms(self.mono_ms)
+        return None if agreed_ms is None else agreed_ms - TRUE_MS - self.mono_ms
+
+
+@pytest.mark.parametrize("wrong_ms", [DAY_MS, -DAY_MS, 1_001, -1_001, YEARS_1970_MS, YEARS_2100_MS])
+@pytest.mark.parametrize("nodes", [3, 5])
+def test_clock_that_is_alone_with_what_it_says_is_off_and_moves_agreed_time_for_nobody(
+    nodes: int, wrong_ms: int
+) -> None:
+    wrong = View(wrong_ms, *[0] * (nodes - 1))
+    assert wrong.beat().is_off and wrong.agreed_wrong_ms == 0 and wrong.agreement.offset_ms(1) == wrong_ms
+    right = View(0, wrong_ms, *[0] * (nodes - 2))
+    assert not right.beat().is_off and right.agreed_wrong_ms == 0 and right.agreement.offset_ms(2) == wrong_ms
+
+
+def test_two_wrong_clocks_of_five_are_off_even_where_they_agree_with_each_other() -> None:
+    assert View(DAY_MS, DAY_MS, 0, 0, 0).beat().is_off
+    right = View(0, 0, 0, DAY_MS, DAY_MS)
+    assert not right.beat().is_off and right.agreed_wrong_ms == 0
+
+
+def test_nobody_is_off_where_no_majority_agrees_and_agreed_time_is_what_a_majority_passed() -> None:
+    for own in (0, HOUR_MS, DAY_MS):
+        others = sorted({0, HOUR_MS, DAY_MS} - {own})
+        view = View(own, *others)
+        assert not view.beat().is_off and view.agreed_wrong_ms == HOUR_MS, "the median of three"
+
+
+def test_two_of_three_that_differ_both_lead_and_go_by_the_earlier_clock() -> None:
+    for own, other in ((0, DAY_MS), (DAY_MS, 0)):
+        view = View(own, other, 0)
+        view.up = {2}
+        assert not view.beat().is_off and view.agreed_wrong_ms == 0
+
+
+def test_two_nodes_go_by_the_earlier_clock_and_neither_is_off() -> None:
+    for own, other in ((0, DAY_MS), (DAY_MS, 0)):
+        view = View(own, other)
+        assert not view.beat().is_off and view.agreed_wrong_ms == 0
+
+
+def test_agreed_time_is_not_known_before_a_majority_was_heard() -> None:
+    view = View(DAY_MS, 0, 0)
+    view.up = set()
+    assert not view.beat().is_off and view.agreed_wrong_ms is None and view.agreement.offset_ms(1) is None
+    view.up = {2}
+    assert view.beat().base_ms is not None and view.agreed_wrong_ms == 0
+
+
+def test_single_node_agrees_with_itself_whatever_its_clock_does() -> None:
+    view = View(0)
+    assert not view.beat().is_off and view.agreed_wrong_ms == 0
+    view.wrong_ms[1] = DAY_MS
+    assert not view.beat().is_off and view.agreed_wrong_ms == DAY_MS
+
+
+def test_clock_of_a_node_that_is_down_counts_as_it_was_last_heard() -> None:
+    view = View(0, 0, 0)
+    view.beat()
+    view.up = {2}
+    view.wrong_ms[1] = DAY_MS
+    assert view.beat(10).is_off, "node 3 is down, and its clock agreed with that of node 2"
+    assert view.agreed_wrong_ms == 0
+
+
+def test_delayed_beats_make_no_clock_look_behind_while_some_come_in_time() -> None:
+    view = View(0, 0, 0)
+    view.beat(CLOCK_SAMPLES_MAX)
+    view.delays_ms = {2: 5_000, 3: 5_000}
+    assert not view.beat(CLOCK_SAMPLES_MAX - 1).is_off and view.agreed_wrong_ms == 0
+    view.delays_ms = {2: 0, 3: 0}
+    assert not view.beat().is_off and view.agreed_wrong_ms == 0
+
+
+def test_step_of_a_peers_clock_is_seen_within_two_seconds_both_ways() -> None:
+    rounds = 2_000 // HEARTBEAT_INTERVAL_MS
+    for wrong_ms in (HOUR_MS, -HOUR_MS):
+        view = View(0, 0, 0)
+        view.beat(CLOCK_SAMPLES_MAX)
+        view.wrong_ms[2] = wrong_ms
+        assert view.beat(rounds).offset_ms(2) == wrong_ms
+
+
+def test_step_of_the_own_clock_is_seen_at_once_and_changes_no_other() -> None:
+    view = View(0, 0, 0)
+    view.beat(CLOCK_SAMPLES_MAX)
+    view.wrong_ms[1] = HOUR_MS
+    assert view.beat().is_off and view.agreement.offset_ms(1) == HOUR_MS and view.agreement.offset_ms(2) == 0
+
+
+def test_clock_comes_back_once_it_agreed_closely_for_a_while_and_does_not_flap_around_the_bound() -> None:
+    view = View(CLOCK_OFFSET_MS_MAX + 1, 0, 0)
+    assert view.beat().is_off
+    view.wrong_ms[1] = CLOCK_OFFSET_BACK_MS_MAX + 1
+    assert view.beat(100).is_off, "within the bound, but not clearly"
+    view.wrong_ms[1] = CLOCK_OFFSET_BACK_MS_MAX
+    assert view.beat(CLOCK_BACK_MS_MIN // HEARTBEAT_INTERVAL_MS).is_off
+    assert not view.beat(2).is_off
+    view.wrong_ms[1] = CLOCK_OFFSET_MS_MAX
+    assert not view.beat(100).is_off
+
+
+def test_clock_that_agrees_only_now_and_then_stays_off() -> None:
+    view = View(HOUR_MS, 0, 0)
+    view.beat()
+    for _ in range(5):
+        view.wrong_ms[1] = 0
+        assert view.beat(5).is_off
+        view.wrong_ms[1] = HOUR_MS
+        assert view.beat().is_off
+
+
+def test_machine_that_was_suspended_is_right_as_soon_as_fresh_beats_came() -> None:
+    view = View(0, 0, 0)
+    view.beat(CLOCK_SAMPLES_MAX)
+    view.mono_ms += 8 * HOUR_MS
+    assert not view.beat().is_off and view.agreed_wrong_ms == 0
+
+
+def test_nodes_that_are_not_registered_have_no_say() -> None:
+    view = View(0, 0, 0, DAY_MS, DAY_MS, DAY_MS)
+    view.beat()
+    view.agreement.look(TRUE_MS + view.mono_ms, view.mono_ms, (1, 2, 3))
+    assert not view.agreement.is_off and view.agreed_wrong_ms == 0
