@@ -20,7 +20,8 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.partition_meta import PartitionMeta
 from storage_nodes.node.replica import Replica
-from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger, is_configuration
+from tests.simulation.cluster_book import ClusterBook
+from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger, is_configuration
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess

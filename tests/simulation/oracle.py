@@ -20,8 +20,9 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from tests.simulation.books import FifoBook, QueueBook, StreamBook
 from tests.simulation.guards import complaints
-from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
+from tests.simulation.ledger import CommittedLog, Mirror, is_configuration
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from storage_nodes.protocol.messages import (
     StreamReadRequest,
 )
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
+from tests.simulation.books import FifoBook, QueueBook, StreamBook, dead_source
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
-from tests.simulation.ledger import FifoBook, QueueBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation

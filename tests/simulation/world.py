@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
+from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, tiny_bounds
@@ -21,7 +22,6 @@ from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
-from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.move_clients import Mover
