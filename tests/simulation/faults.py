@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
 from storage_nodes.log.bounds import LogBounds
 from tests.simulation.network import LinkFaults
 
@@ -68,6 +69,9 @@ ONE_BY_ONE = {
 }
 
 
+# A queue's retention is a minute at least: longer than most seeds live.
+SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
+
 # What can be switched off, one by one, when a failure is made smaller.
 KINDS: dict[str, tuple[str, ...]] = {
     "crash": ("crash_rate",),
@@ -88,6 +92,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "keys": ("keyed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
+    "jumps": ("jump_rate",),
+    "suspend": ("suspend_rate",),
+    "sleep": ("sleep_rate",),
+    "retention": ("retention_ms",),
+    "window": ("dedup_ms",),
     "tiny": ("tiny",),
     "one-by-one": ("one_by_one",),
     "retry": ("retry_kind",),
@@ -103,6 +112,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
+_OFF |= {"retention_ms": RETENTION_MS_DEFAULT, "dedup_ms": DEDUP_WINDOW_MS_DEFAULT}
 _OFF |= dict.fromkeys(("drift", "tiny", "one_by_one", "park_groups", "pauses"), False)
 
 
@@ -139,6 +149,11 @@ class Faults:
     park_groups: bool = False  # FIFO: a group is held once a message of it became a dead letter, until it is unparked
     pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+    jump_rate: float = 0.0  # NTP steps a node's wall clock; a minority's also to a wrong time, and at a start
+    suspend_rate: float = 0.0  # a machine sleeps
+    sleep_rate: float = 0.0  # all machines do, for up to eight hours
+    retention_ms: int = RETENTION_MS_DEFAULT  # of the queue
+    dedup_ms: int = DEDUP_WINDOW_MS_DEFAULT  # window of the queue
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
@@ -159,10 +174,22 @@ class Faults:
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
         self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
-        self.segment_rot_rate = 0.0
+        self.segment_rot_rate = self.jump_rate = self.suspend_rate = self.sleep_rate = 0.0
         self.disk_us = (100, 1_000)
         self.leisure = 1
         self.links.heal()
+
+
+def draw_times(faults: Faults, chance: random.Random) -> None:
+    """Clocks that jump, and spans that are short enough for their ends to be met; from a source of their own."""
+    if chance.random() < 0.55:
+        faults.jump_rate = chance.choice([0.0005, 0.004, 0.02])
+    if chance.random() < 0.25:
+        faults.suspend_rate = chance.choice([0.0005, 0.003])
+    if chance.random() < 0.35:
+        faults.sleep_rate = chance.choice([0.002, 0.01])
+    faults.retention_ms = chance.choice([RETENTION_MS_DEFAULT, RETENTION_MS_DEFAULT, 4_000, 10_000, 60_000])
+    faults.dedup_ms = chance.choice([DEDUP_WINDOW_MS_DEFAULT, 2_500, 6_000, 60_000])
 
 
 def draw_faults(chance: random.Random) -> Faults:
@@ -205,7 +232,7 @@ def draw_faults(chance: random.Random) -> Faults:
 @contextmanager
 def tiny_bounds(faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
-        chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {})
+        chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {}) | SHORT
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         yield
@@ -222,6 +249,7 @@ class FaultInjector:
         world, chance, faults = self._world, self._chance, self._world.faults
         if world.draining:
             return
+        world.clock_faults.tick()
         for process in world.processes.values():
             if not process.is_up:
                 if self._is_wiped(process):

@@ -61,6 +61,8 @@ class LogOracle(ABC):
         self.ledgers: dict[int, NodeLedger] = {}
         self.committed: dict[int, CommittedLog] = {}
         self.cluster = ClusterBook()
+        # (partition, base offset, epoch) -> when the leader staged the entry.
+        self.staged_us: dict[tuple[int, int, int], int] = {}
         self._seen: dict[tuple[int, int], Seen] = {}
         self.recoveries = 0
         self.flushes = 0
@@ -201,9 +203,11 @@ class LogOracle(ABC):
 
         def append(partition: int, batch: bytes) -> None:
             real_append(partition, batch)
+            header = read_header(batch)
+            self.staged_us.setdefault((partition, header.base_offset, header.epoch), self._world.scheduler.now_us)
             if is_configuration(batch):
                 before = ledger.staged[partition].configured_at
-                ledger.configured.append((partition, before, read_header(batch).epoch))
+                ledger.configured.append((partition, before, header.epoch))
             ledger.change(Change("append", partition, batch))
 
         def truncate(partition: int, offset: int) -> None:

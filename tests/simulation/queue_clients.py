@@ -29,7 +29,7 @@ from storage_nodes.protocol.records import (
     encode_body,
 )
 from tests.simulation.clients import RETRY_US, Client, Operation
-from tests.simulation.process import WALL_START_MS
+from tests.simulation.clocks import true_ms
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -117,7 +117,7 @@ class Sender(Client):
 
     def _reschedule(self, offset: int) -> None:
         """Cancel, or give another time, what may be scheduled there, may be due, and may never have been."""
-        now_ms = WALL_START_MS + self.world.scheduler.now_us // 1_000
+        now_ms = true_ms(self.world.scheduler)
         due_ms = self._scheduling.choice([0, 0, 1, now_ms + 1_000])
         request = RescheduleRequest(self._partition, [(offset + index, due_ms) for index in range(self._count)])
         self.ask(Opcode.RESCHEDULE, request, 2_000_000, lambda _: None)

@@ -108,7 +108,18 @@ def describe(found: Sweep) -> Iterator[tuple[str, float, str]]:
     yield "steps, one core", found.steps_per_core_s, "1/s"
     yield "simulated time", totals["simulated_s"] / 3_600, "h"
     names = ("acked", "delivered", "read", "elections", "recoveries", "flushes", "installs", "resets", "drops", "wipes")
-    for name in (*names, "stops", "duplicates", "moves", "dead_letters", "grants", "commits"):
+    for name in (
+        *names,
+        "stops",
+        "duplicates",
+        "moves",
+        "dead_letters",
+        "grants",
+        "commits",
+        "expired",
+        "clock_jumps",
+        "sleeps",
+    ):
         yield name, totals[name], ""
 
 
