@@ -109,6 +109,10 @@ KINDS: dict[str, tuple[str, ...]] = {
     "reorder": ("links.reorder",),
     "late": ("links.late",),
     "stall": ("links.stall",),
+    "bandwidth": ("links.bytes_per_s",),
+    "split": ("links.split",),
+    "slow-readers": ("slow_readers",),
+    "large": ("large_bytes",),
 }
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
@@ -154,6 +158,8 @@ class Faults:
     sleep_rate: float = 0.0  # all machines do, for up to eight hours
     retention_ms: int = RETENTION_MS_DEFAULT  # of the queue
     dedup_ms: int = DEDUP_WINDOW_MS_DEFAULT  # window of the queue
+    slow_readers: float = 0.0  # share of the clients that do not read what they are answered, for seconds
+    large_bytes: int = 0  # bodies of up to so many bytes, now and then; 0 = all are small
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
@@ -190,6 +196,22 @@ def draw_times(faults: Faults, chance: random.Random) -> None:
         faults.sleep_rate = chance.choice([0.002, 0.01])
     faults.retention_ms = chance.choice([RETENTION_MS_DEFAULT, RETENTION_MS_DEFAULT, 4_000, 10_000, 60_000])
     faults.dedup_ms = chance.choice([DEDUP_WINDOW_MS_DEFAULT, 2_500, 6_000, 60_000])
+
+
+def draw_transport(faults: Faults, chance: random.Random) -> None:
+    """Narrow links, small sockets, large messages, slow readers; from a source of their own."""
+    links = faults.links
+    if chance.random() < 0.35:
+        links.bytes_per_s = chance.choice([200_000, 1_000_000, 10_000_000])
+    links.socket_bytes = chance.choice([2_000, 20_000, 200_000, 4_000_000])
+    links.piece_bytes = chance.choice([1_500, 16_384, 65_536, 262_144])
+    links.split = chance.choice([0.0, 0.0, 0.02, 0.2])
+    if chance.random() < 0.25:
+        faults.slow_readers = chance.choice([0.2, 0.6])
+    if chance.random() < 0.06:
+        faults.large_bytes = chance.choice([30_000, 262_144, 1_000_000])
+        links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
+        links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
 
 
 def draw_faults(chance: random.Random) -> Faults:

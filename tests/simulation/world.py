@@ -18,7 +18,15 @@ from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
 from tests.simulation.clocks import ClockFaults
 from tests.simulation.clockwork import Scheduler
-from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, draw_times, tiny_bounds
+from tests.simulation.faults import (
+    FaultInjector,
+    Faults,
+    describe,
+    draw_faults,
+    draw_times,
+    draw_transport,
+    tiny_bounds,
+)
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
@@ -84,6 +92,7 @@ class World:
         chance = random.Random(f"{seed}-world")
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
         draw_times(self.faults, random.Random(f"{seed}-times"))
+        draw_transport(self.faults, random.Random(f"{seed}-transport"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
