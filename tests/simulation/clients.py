@@ -206,7 +206,7 @@ class Client:
         self.node_id = self.random.choice(world.node_ids)
         self._number = 0
         self.slowness = random.Random(f"{world.seed}-slowness-{number}")
-        self.reads_slowly = self.slowness.random() < world.faults.slow_readers
+        self.reads_slowly = number > 0 and self.slowness.random() < world.faults.slow_readers
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         callback(*args)

@@ -112,6 +112,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "bandwidth": ("links.bytes_per_s",),
     "split": ("links.split",),
     "slow-readers": ("slow_readers",),
+    "front-ends": ("front_ends",),
     "large": ("large_bytes",),
 }
 # What switched off means, where that is not 0.
@@ -160,6 +161,8 @@ class Faults:
     dedup_ms: int = DEDUP_WINDOW_MS_DEFAULT  # window of the queue
     slow_readers: float = 0.0  # share of the clients that do not read what they are answered, for seconds
     large_bytes: int = 0  # bodies of up to so many bytes, now and then; 0 = all are small
+    front_ends: int = 0  # processes with a client of the product's own
+    front_end_restart_rate: float = 0.0
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
@@ -208,6 +211,8 @@ def draw_transport(faults: Faults, chance: random.Random) -> None:
     links.split = chance.choice([0.0, 0.0, 0.02, 0.2])
     if chance.random() < 0.25:
         faults.slow_readers = chance.choice([0.2, 0.6])
+    faults.front_ends = chance.choice([0, 0, 0, 1, 2])
+    faults.front_end_restart_rate = chance.choice([0.0, 0.01, 0.05])
     if chance.random() < 0.06:
         faults.large_bytes = chance.choice([30_000, 262_144, 1_000_000])
         links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
@@ -285,6 +290,9 @@ class FaultInjector:
             elif chance.random() < faults.pause_rate:
                 process.pause(chance.randrange(10_000, 4_000_000))
             self._spoil_disk(process)
+        for front_end in world.front_ends:
+            if front_end.is_up and chance.random() < faults.front_end_restart_rate:
+                front_end.restart()
         if chance.random() < faults.power_failure_rate:
             for process in world.processes.values():
                 process.crash(power_lost=True)
@@ -332,7 +340,7 @@ class FaultInjector:
     def _cut(self) -> None:
         chance, world = self._chance, self._world
         nodes = world.node_ids
-        everybody = [*nodes, *(client.process_id for client in world.clients)]
+        everybody = [*nodes, *(client.process_id for client in (*world.clients, *world.front_ends))]
         cut = world.faults.links.cut
         shape = chance.randrange(3)
         if shape == 0:  # two sides; clients fall on either

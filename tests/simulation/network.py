@@ -58,13 +58,24 @@ class Network:
         self._busy_until_us: dict[tuple[int, int], int] = {}  # (sender, receiver) of what the link has taken
 
     def dial(
-        self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        caller: End,
+        node_id: int,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        connected: Callable[[SimTransport], None] = lambda here: None,
     ) -> None:
-        """Connect; `answer(None)` says whether the caller still wants it. No answer at all where the link is cut."""
-        self._scheduler.after(self._delay_us(), self._dialled, caller, node_id, make, answer)
+        """Connect; `answer(None)` says whether the caller still wants it. No answer at all where the link is cut.
+        `connected` hears of the transport before its protocol does."""
+        self._scheduler.after(self._delay_us(), self._dialled, caller, node_id, make, answer, connected)
 
     def _dialled(
-        self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        caller: End,
+        node_id: int,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        tell: Callable[[SimTransport], None],
     ) -> None:
         if self._is_cut(caller.process_id, node_id) or self._is_cut(node_id, caller.process_id):
             return
@@ -77,7 +88,7 @@ class Network:
         there.peer, here.peer = here, there
         self._open[here] = self._open[there] = None
         server[0].post(self._accepted, server[1], there)
-        self._scheduler.after(self._delay_us(), self._connected, here, make, answer)
+        self._scheduler.after(self._delay_us(), self._connected, here, make, answer, tell)
 
     @staticmethod
     def _accepted(accept: Callable[[], Any], there: SimTransport) -> None:
@@ -86,13 +97,18 @@ class Network:
             there.protocol.connection_made(there)
 
     def _connected(
-        self, here: SimTransport, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        here: SimTransport,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        tell: Callable[[SimTransport], None],
     ) -> None:
         def connected() -> None:
             if here.closed or here.peer.protocol is None or not answer(None):
                 self.close(here, RESET_DELAY_US)
                 return
             here.protocol = make()
+            tell(here)
             here.protocol.connection_made(here)
 
         here.own.post(connected)

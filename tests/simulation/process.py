@@ -29,10 +29,12 @@ from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
 from tests.simulation.clocks import MachineClock, SimClock
-from tests.simulation.clockwork import SimLoop
 from tests.simulation.guards import NotDeterministic
+from tests.simulation.network import Network
 from tests.simulation.oracle import BrokenInvariant
+from tests.simulation.process_loop import ProcessLoop
 from tests.simulation.sim_disk import DiskFull, PowerLost, SimDisk, SyncFailed
+from tests.simulation.transport import SimTransport
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -76,36 +78,12 @@ class SimCommitter(Committer):
         await self._idle.wait()
 
 
-class NodeLoop(SimLoop):
-    """The loop of a node: its connections are the network's, its executor is the disk."""
+class NodeLoop(ProcessLoop):
+    """The loop of a node: its executor is the disk."""
 
     def __init__(self, process: SimProcess) -> None:
-        super().__init__(process.world.scheduler, process)
+        super().__init__(process, process.world.scheduler)
         self.process = process
-
-    async def create_connection(  # type: ignore[override]
-        self, factory: Callable[[], Any], host: str, port: int
-    ) -> tuple[None, Any]:
-        """The transport is told to the protocol only."""
-        future = self.create_future()
-        made: list[Any] = []
-
-        def make() -> Any:
-            made.append(factory())
-            return made[0]
-
-        def answer(error: Exception | None) -> bool:
-            if future.done():
-                return False
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-            return True
-
-        self.process.world.network.dial(self.process, port, make, answer)
-        await future
-        return None, made[0]
 
     async def create_server(self, accept: Callable[[], Any], host: str, port: int, **_: object) -> Any:  # type: ignore[override]
         self.process.world.network.servers[port] = (self.process, accept)
@@ -311,6 +289,13 @@ class SimProcess:
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         if self.is_up:
             self.loop.post(callback, *args)
+
+    @property
+    def network(self) -> Network:
+        return self.world.network
+
+    def connected(self, here: SimTransport) -> None:
+        pass
 
     def entered(self) -> None:
         self.world.current = self

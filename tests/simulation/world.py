@@ -27,6 +27,7 @@ from tests.simulation.faults import (
     draw_transport,
     tiny_bounds,
 )
+from tests.simulation.front_ends import FrontEnd
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
@@ -78,6 +79,8 @@ class Outcome(NamedTuple):
     expired: int
     clock_jumps: int
     sleeps: int
+    calls: int
+    calls_acked: int
 
 
 class World:
@@ -116,9 +119,11 @@ class World:
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
         self.clients: list[Client] = []
+        self.front_ends: list[FrontEnd] = []
         self.processes = {node_id: SimProcess(self, node_id, self.faults.bounds) for node_id in self.node_ids}
         self.current = self.processes[1]
         self._chance = chance
+        self._front_chance = random.Random(f"{seed}-front-ends")
         self.clock_faults = ClockFaults(self)
         if trace is not None:
             trace(f"seed {seed}: {len(self.node_ids)} nodes, {describe(self.faults)}")
@@ -138,6 +143,7 @@ class World:
         self.oracle.check_everything()
         self.referee.check_outcomes()
         self.referee.check_promises()
+        self.referee.check_calls()
         return self._outcome()
 
     def _end(self) -> None:
@@ -145,6 +151,8 @@ class World:
         for process in self.processes.values():
             if process.is_up:
                 process.loop.end()
+        for front_end in self.front_ends:
+            front_end.end()
 
     def queue_created(self, info: PartitionInfo) -> None:
         """The queue is there: let the clients loose."""
@@ -153,6 +161,9 @@ class World:
         sender = FifoSender if self.faults.fifo else Sender
         for kind in [sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
             self._let_loose(kind, info.partition)
+        for number in range(self.faults.front_ends):
+            self.front_ends.append(FrontEnd(self, number))
+            self.scheduler.after(self._front_chance.randrange(1_000_000), self.front_ends[-1].start)
         for _ in range(self.faults.managers):
             manager = Manager(self, len(self.clients))
             self.clients.append(manager)
@@ -252,6 +263,8 @@ class World:
             if process.is_up:
                 process.loop.paused_until_us = min(process.loop.paused_until_us, self.scheduler.now_us)
             self._start_one(process)
+        for front_end in self.front_ends:
+            front_end.start()
 
     def _demand_liveness(self) -> None:
         healed_us = self.scheduler.now_us
@@ -323,6 +336,8 @@ class World:
             return "the queue is not created"
         if any(isinstance(client, Sender | Manager | Mover) and not client.is_idle for client in self.clients):
             return "a sender or manager is not done"
+        if not all(front_end.is_idle for front_end in self.front_ends):
+            return "a front end is not done"
         for partition in self.partitions:
             book = self.oracle.books.get(partition)
             left = [o for o in book.bodies if o not in book.gone] if isinstance(book, QueueBook) else []
@@ -380,6 +395,8 @@ class World:
     def _outcome(self) -> Outcome:
         oracle, scheduler = self.oracle, self.scheduler
         acked = sum(client.acked for client in self.clients if isinstance(client, Sender))
+        calls_acked = sum(front_end.acked for front_end in self.front_ends)
+        calls = sum(front_end.calls for front_end in self.front_ends)
         for process in self.processes.values():
             if process.is_up and process.node is not None:
                 for partition in self.partitions:
@@ -392,7 +409,7 @@ class World:
             oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
             oracle.cluster.moves_done, oracle.dead_letters, self.group_referee.grants, self.group_referee.commits,
             sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
-            self.clock_faults.jumps, self.clock_faults.sleeps,
+            self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
         )  # fmt: skip
 
 
