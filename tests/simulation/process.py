@@ -125,7 +125,7 @@ class SimProcess:
         self.resumed_us = 0
         self.lives = 0
         self.hears = (0, 0)  # (node, incarnation) whose messages are being read
-        self.heard = {node_id}  # nodes whose heartbeats came in this life, and itself
+        self.heard = {node_id}  # nodes whose answering heartbeats came in this life, and itself
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
         self.loop: NodeLoop
         self.node: StorageNode | None = None
@@ -265,7 +265,8 @@ class SimProcess:
         real_heard = node.peer_heard
 
         def peer_heard(beat: Heartbeat) -> None:
-            self.heard.add(beat.node_id)
+            if beat.echo_incarnation == node.links.incarnation and beat.echo_seq:
+                self.heard.add(beat.node_id)
             real_heard(beat)
 
         node.links.send = send  # type: ignore[method-assign]
