@@ -53,7 +53,7 @@ class FrontEnd:
         self.is_up = False
         self.lives = 0
         self.calls = 0
-        self.under_way = 0  # sends
+        self._under_way: set[int] = set()  # calls that send, of this life
         self.acked = 0
         self.loop: ProcessLoop
         self._client: StorageClient
@@ -67,7 +67,7 @@ class FrontEnd:
         if not self.is_up:
             self.is_up = True
             self.lives += 1
-            self.under_way = 0
+            self._under_way = set()
             self._late = set()
             self.loop = ProcessLoop(self, self.world.scheduler)  # type: ignore[abstract]
             self.loop.post(self._begin)
@@ -85,7 +85,7 @@ class FrontEnd:
 
     @property
     def is_idle(self) -> bool:
-        return self.is_up and not self.under_way
+        return self.is_up and not self._under_way
 
     def _begin(self) -> None:
         self._client = make_client(self)
@@ -140,7 +140,7 @@ class FrontEnd:
     async def _send_one(self) -> None:
         world, chance = self.world, self.random
         info = self._some_partition()
-        self.calls += 1
+        number = self.calls = self.calls + 1
         is_fifo = ":fifo:" in info.tag
         bodies = [self._body(index, is_fifo) for index in range(chance.choice([1, 1, 1, 3]))]
         acks = chance.choice([Acks.QUORUM] * 8 + [Acks.ALL, Acks.LEADER, Acks.NONE])
@@ -150,7 +150,8 @@ class FrontEnd:
             call = self._client.stream_append(info.partition, bodies, acks)
         world.referee.calls(bodies)
         patience_s = chance.choice([None, None, None, 0.05, 1.5])
-        self.under_way += 1
+        under_way = self._under_way
+        under_way.add(number)
         try:
             async with asyncio.timeout(patience_s):
                 await call
@@ -161,7 +162,7 @@ class FrontEnd:
             if not world.is_dropped(info.partition):
                 world.referee.call_ended(bodies, "ok")
         finally:
-            self.under_way -= 1
+            under_way.discard(number)  # also when what is left of a former life is cleared away
 
     def _some_partition(self) -> PartitionInfo:
         """Mostly the queue that everybody uses."""

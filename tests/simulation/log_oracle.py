@@ -103,7 +103,8 @@ class LogOracle(ABC):
         ledger = NodeLedger()
         before = self.ledgers.get(node_id)
         if before is not None:
-            ledger.incarnation = before.incarnation
+            if node_id not in self._world.clock_faults.liars:
+                ledger.incarnation = before.incarnation  # else it may have been taken from a clock that was far ahead
             # The disk may be the second one in a row that nothing was written to.
             ledger.lost = {**before.lost, **before.synced}
         self.ledgers[node_id] = ledger
