@@ -221,7 +221,7 @@ class NodeLinks:
 
     def _learn_nodes(self, info: ClusterInfo) -> None:
         """Nodes are added and get other addresses. Those not named go, if the answering node has a manager: otherwise
-        it is cut off, or was sent away, and what it says may be old."""
+        it is cut off, or was sent away, and what it says may be old. One that names nobody has folded nothing yet."""
         for node in info.nodes:
             address = NodeAddress(node.node_id, node.host, node.port, node.zone)
             known = self._nodes.get(node.node_id)
@@ -232,7 +232,7 @@ class NodeLinks:
                 if stale is not None:
                     stale.close()
             self._nodes[node.node_id] = address
-        if info.manager:
+        if info.manager and info.nodes:
             named = {node.node_id for node in info.nodes}
             self._order = [node_id for node_id in self._order if node_id in named]
 

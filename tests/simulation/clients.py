@@ -32,7 +32,7 @@ from storage_nodes.protocol.messages import (
     StreamReadReply,
     encode_message,
 )
-from tests.simulation.network import SimTransport
+from tests.simulation.transport import SimTransport
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -121,7 +121,24 @@ class Session:
     def connection_made(self, transport: SimTransport) -> None:
         self._transport = transport
         self._watch(transport.peer)
+        if self._client.reads_slowly:
+            self._pause_reading()
         transport.write(encode_frame(Opcode.HELLO, 0, 0, encode_message(Hello("sim", "client"))))
+
+    def _pause_reading(self) -> None:
+        """What the node answers piles up there, now and then."""
+        client, transport = self._client, self._transport
+        if transport is None or transport.closed or client.world.draining:
+            return
+        transport.pause_reading()
+        client.later(client.slowness.randrange(10_000, 3_000_000), transport.resume_reading)
+        client.later(client.slowness.randrange(3_000_000, 9_000_000), self._pause_reading)
+
+    def pause_writing(self) -> None:
+        """It writes on: a client of this kind knows no better."""
+
+    def resume_writing(self) -> None:
+        pass
 
     def data_received(self, data: bytes) -> None:
         for frame in self._decoder.feed(data):
@@ -160,12 +177,13 @@ class Session:
     def _watch(self, there: SimTransport) -> None:
         """Show the referee what arrives at the node and what leaves it."""
         world, process = self._client.world, there.own
-        decoder = FrameDecoder()
+        asked, decoder = FrameDecoder(), FrameDecoder()
 
         def arrives(data: bytes) -> None:
-            operation = self.operations.get(int.from_bytes(data[4:8], "big"))
-            if operation is not None:
-                world.referee.arrived(process, operation)  # type: ignore[arg-type]
+            for frame in asked.feed(data):
+                operation = self.operations.get(frame.correlation_id)
+                if operation is not None:
+                    world.referee.arrived(process, operation)  # type: ignore[arg-type]
 
         def leaves(data: bytes) -> None:
             for frame in decoder.feed(data):
@@ -187,6 +205,8 @@ class Client:
         self.sessions: dict[int, Session] = {}
         self.node_id = self.random.choice(world.node_ids)
         self._number = 0
+        self.slowness = random.Random(f"{world.seed}-slowness-{number}")
+        self.reads_slowly = number > 0 and self.slowness.random() < world.faults.slow_readers
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         callback(*args)

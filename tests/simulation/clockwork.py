@@ -42,9 +42,14 @@ class Scheduler:
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         self.at(self.now_us + delay_us, call, *args)
 
+    def sleep(self, duration_us: int) -> None:
+        """Nobody does anything for so long; then everything that is overdue happens, in its order."""
+        self.now_us += duration_us
+
     def step(self) -> None:
         time_us, tie, _sequence, call, args = heapq.heappop(self._heap)
-        self.now_us = time_us
+        if time_us > self.now_us:
+            self.now_us = time_us
         self.steps += 1
         self.note(time_us + tie)
         if self.trace is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
 from storage_nodes.log.bounds import LogBounds
 from tests.simulation.network import LinkFaults
 
@@ -68,6 +69,9 @@ ONE_BY_ONE = {
 }
 
 
+# A queue's retention is a minute at least: longer than most seeds live.
+SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
+
 # What can be switched off, one by one, when a failure is made smaller.
 KINDS: dict[str, tuple[str, ...]] = {
     "crash": ("crash_rate",),
@@ -88,6 +92,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "keys": ("keyed",),
     "leisure": ("leisure",),
     "drift": ("drift",),
+    "jumps": ("jump_rate",),
+    "suspend": ("suspend_rate",),
+    "sleep": ("sleep_rate",),
+    "retention": ("retention_ms",),
+    "window": ("dedup_ms",),
     "tiny": ("tiny",),
     "one-by-one": ("one_by_one",),
     "retry": ("retry_kind",),
@@ -100,9 +109,15 @@ KINDS: dict[str, tuple[str, ...]] = {
     "reorder": ("links.reorder",),
     "late": ("links.late",),
     "stall": ("links.stall",),
+    "bandwidth": ("links.bytes_per_s",),
+    "split": ("links.split",),
+    "slow-readers": ("slow_readers",),
+    "front-ends": ("front_ends",),
+    "large": ("large_bytes",),
 }
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
+_OFF |= {"retention_ms": RETENTION_MS_DEFAULT, "dedup_ms": DEDUP_WINDOW_MS_DEFAULT}
 _OFF |= dict.fromkeys(("drift", "tiny", "one_by_one", "park_groups", "pauses"), False)
 
 
@@ -139,6 +154,15 @@ class Faults:
     park_groups: bool = False  # FIFO: a group is held once a message of it became a dead letter, until it is unparked
     pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
+    jump_rate: float = 0.0  # NTP steps a node's wall clock; a minority's also to a wrong time, and at a start
+    suspend_rate: float = 0.0  # a machine sleeps
+    sleep_rate: float = 0.0  # all machines do, for up to eight hours
+    retention_ms: int = RETENTION_MS_DEFAULT  # of the queue
+    dedup_ms: int = DEDUP_WINDOW_MS_DEFAULT  # window of the queue
+    slow_readers: float = 0.0  # share of the clients that do not read what they are answered, for seconds
+    large_bytes: int = 0  # bodies of up to so many bytes, now and then; 0 = all are small
+    front_ends: int = 0  # processes with a client of the product's own
+    front_end_restart_rate: float = 0.0
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
 
     def switch_off(self, kinds: Iterable[str]) -> None:
@@ -159,10 +183,40 @@ class Faults:
     def heal(self) -> None:
         self.crash_rate = self.power_failure_rate = self.pause_rate = self.cut_rate = self.rot_rate = 0.0
         self.eio_rate = self.isolate_rate = self.wipe_rate = self.stop_rate = self.full_rate = 0.0
-        self.segment_rot_rate = 0.0
+        self.segment_rot_rate = self.jump_rate = self.suspend_rate = self.sleep_rate = 0.0
         self.disk_us = (100, 1_000)
         self.leisure = 1
         self.links.heal()
+
+
+def draw_times(faults: Faults, chance: random.Random) -> None:
+    """Clocks that jump, and spans that are short enough for their ends to be met; from a source of their own."""
+    if chance.random() < 0.55:
+        faults.jump_rate = chance.choice([0.0005, 0.004, 0.02])
+    if chance.random() < 0.25:
+        faults.suspend_rate = chance.choice([0.0005, 0.003])
+    if chance.random() < 0.35:
+        faults.sleep_rate = chance.choice([0.002, 0.01])
+    faults.retention_ms = chance.choice([RETENTION_MS_DEFAULT, RETENTION_MS_DEFAULT, 4_000, 10_000, 60_000])
+    faults.dedup_ms = chance.choice([DEDUP_WINDOW_MS_DEFAULT, 2_500, 6_000, 60_000])
+
+
+def draw_transport(faults: Faults, chance: random.Random) -> None:
+    """Narrow links, small sockets, large messages, slow readers; from a source of their own."""
+    links = faults.links
+    if chance.random() < 0.35:
+        links.bytes_per_s = chance.choice([200_000, 1_000_000, 10_000_000])
+    links.socket_bytes = chance.choice([2_000, 20_000, 200_000, 4_000_000])
+    links.piece_bytes = chance.choice([1_500, 16_384, 65_536, 262_144])
+    links.split = chance.choice([0.0, 0.0, 0.02, 0.2])
+    if chance.random() < 0.25:
+        faults.slow_readers = chance.choice([0.2, 0.6])
+    faults.front_ends = chance.choice([0, 0, 0, 1, 2])
+    faults.front_end_restart_rate = chance.choice([0.0, 0.01, 0.05])
+    if chance.random() < 0.06:
+        faults.large_bytes = chance.choice([30_000, 262_144, 1_000_000])
+        links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
+        links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
 
 
 def draw_faults(chance: random.Random) -> Faults:
@@ -205,7 +259,7 @@ def draw_faults(chance: random.Random) -> Faults:
 @contextmanager
 def tiny_bounds(faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
-        chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {})
+        chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {}) | SHORT
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         yield
@@ -222,6 +276,7 @@ class FaultInjector:
         world, chance, faults = self._world, self._chance, self._world.faults
         if world.draining:
             return
+        world.clock_faults.tick()
         for process in world.processes.values():
             if not process.is_up:
                 if self._is_wiped(process):
@@ -235,6 +290,9 @@ class FaultInjector:
             elif chance.random() < faults.pause_rate:
                 process.pause(chance.randrange(10_000, 4_000_000))
             self._spoil_disk(process)
+        for front_end in world.front_ends:
+            if front_end.is_up and chance.random() < faults.front_end_restart_rate:
+                front_end.restart()
         if chance.random() < faults.power_failure_rate:
             for process in world.processes.values():
                 process.crash(power_lost=True)
@@ -282,7 +340,7 @@ class FaultInjector:
     def _cut(self) -> None:
         chance, world = self._chance, self._world
         nodes = world.node_ids
-        everybody = [*nodes, *(client.process_id for client in world.clients)]
+        everybody = [*nodes, *(client.process_id for client in (*world.clients, *world.front_ends))]
         cut = world.faults.links.cut
         shape = chance.randrange(3)
         if shape == 0:  # two sides; clients fall on either

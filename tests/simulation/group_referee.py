@@ -15,8 +15,8 @@ from storage_nodes.protocol.group_messages import (
     GroupReadRequest,
 )
 from storage_nodes.protocol.messages import Opcode, StreamReadReply
+from tests.simulation.books import StreamBook
 from tests.simulation.group_book import GroupBook
-from tests.simulation.ledger import StreamBook
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation

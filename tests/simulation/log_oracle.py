@@ -20,7 +20,8 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.partition_meta import PartitionMeta
 from storage_nodes.node.replica import Replica
-from tests.simulation.ledger import Change, ClusterBook, CommittedLog, Mirror, NodeLedger, is_configuration
+from tests.simulation.cluster_book import ClusterBook
+from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger, is_configuration
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
@@ -60,6 +61,8 @@ class LogOracle(ABC):
         self.ledgers: dict[int, NodeLedger] = {}
         self.committed: dict[int, CommittedLog] = {}
         self.cluster = ClusterBook()
+        # (partition, base offset, epoch) -> when the leader staged the entry.
+        self.staged_us: dict[tuple[int, int, int], int] = {}
         self._seen: dict[tuple[int, int], Seen] = {}
         self.recoveries = 0
         self.flushes = 0
@@ -100,7 +103,8 @@ class LogOracle(ABC):
         ledger = NodeLedger()
         before = self.ledgers.get(node_id)
         if before is not None:
-            ledger.incarnation = before.incarnation
+            if node_id not in self._world.clock_faults.liars:
+                ledger.incarnation = before.incarnation  # else it may have been taken from a clock that was far ahead
             # The disk may be the second one in a row that nothing was written to.
             ledger.lost = {**before.lost, **before.synced}
         self.ledgers[node_id] = ledger
@@ -200,9 +204,11 @@ class LogOracle(ABC):
 
         def append(partition: int, batch: bytes) -> None:
             real_append(partition, batch)
+            header = read_header(batch)
+            self.staged_us.setdefault((partition, header.base_offset, header.epoch), self._world.scheduler.now_us)
             if is_configuration(batch):
                 before = ledger.staged[partition].configured_at
-                ledger.configured.append((partition, before, read_header(batch).epoch))
+                ledger.configured.append((partition, before, header.epoch))
             ledger.change(Change("append", partition, batch))
 
         def truncate(partition: int, offset: int) -> None:

@@ -1,8 +1,9 @@
 """The network between processes: connections over links that delay, lose, repeat, reorder, stall and are cut.
 
-A connection is a pair of `SimTransport`s, one at each end, each of which hands what arrives to its protocol on the
-loop of its process. A cut link either drops or stalls what is sent over it (a stalled link delivers when it heals, as
-TCP does). The end of a process resets its connections; whoever dials a process that is down is refused.
+A connection is a pair of `SimTransport`s (`transport.py`), one at each end, each of which hands what arrives to its
+protocol on the loop of its process. Links may be narrow, and large writes arrive in pieces. A cut link either drops or
+stalls what is sent over it (a stalled link delivers when it heals, as TCP does). The end of a process resets its
+connections; whoever dials a process that is down is refused.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from storage_nodes.node.peers import PeerLink
 from tests.simulation.clockwork import Scheduler
+from tests.simulation.transport import RESET_DELAY_US, End, SimTransport
 
-RESET_DELAY_US = 300
+# Between two pieces of one write.
+PIECE_PAUSE_US = 400
 
 
 @dataclass
@@ -31,72 +34,16 @@ class LinkFaults:
     late: float = 0.0  # share of writes that take up to `late_us`
     late_us: int = 1_500_000
     stall: bool = False
+    bytes_per_s: int = 0  # of a link, one way, in all its connections; 0 = as much as you like
+    socket_bytes: int = 200_000  # taken on the way, before a write waits in its sender's buffer
+    piece_bytes: int = 65_536  # more does not arrive at a time
+    split: float = 0.0  # share of the writes that arrive in two pieces, cut anywhere
     cut: set[tuple[int, int]] = field(default_factory=set)
 
     def heal(self) -> None:
-        self.loss = self.duplicate = self.reorder = self.client_loss = self.late = 0.0
+        self.loss = self.duplicate = self.reorder = self.client_loss = self.late = self.split = 0.0
+        self.bytes_per_s = 0
         self.cut.clear()
-
-
-class End(Protocol):
-    """A process as the network sees it."""
-
-    process_id: int
-
-    @property
-    def is_up(self) -> bool: ...
-    def post(self, callback: Callable[..., object], *args: Any) -> None: ...
-
-
-class SimTransport:
-    """One end of a connection. `on_write` lets an observer see and `on_arrival` announce what passes."""
-
-    def __init__(self, network: Network, own: End, other: End) -> None:
-        self.own = own
-        self.protocol: Any = None
-        self.peer: SimTransport
-        self.closed = False
-        self.last_us = 0
-        self.on_write: Callable[[bytes], None] | None = None
-        self.on_arrival: Callable[[bytes], None] | None = None
-        self._network = network
-        self._other = other
-
-    def write(self, data: bytes) -> None:
-        if not self.closed:
-            if self.on_write is not None:
-                self.on_write(data)
-            self._network.carry(self, self._other, data)
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def get_extra_info(self, name: str) -> None:
-        return None
-
-    def close(self) -> None:
-        if not self.closed:
-            self._network.close(self, RESET_DELAY_US)
-
-    abort = close
-
-    def arrive(self, data: bytes) -> None:
-        if not self.closed:
-            self.own.post(self._receive, data)
-
-    def _receive(self, data: bytes) -> None:
-        if not self.closed:
-            if self.on_arrival is not None:
-                self.on_arrival(data)
-            self.protocol.data_received(data)
-
-    def lost(self) -> None:
-        if not self.closed:
-            self.closed = True
-            self.own.post(self.protocol.connection_lost, None)
 
 
 class Network:
@@ -108,15 +55,27 @@ class Network:
         self._random = random.Random(f"{seed}-network")
         self._open: dict[SimTransport, None] = {}
         self._stalled: list[tuple[SimTransport, bytes]] = []
+        self._busy_until_us: dict[tuple[int, int], int] = {}  # (sender, receiver) of what the link has taken
 
     def dial(
-        self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        caller: End,
+        node_id: int,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        connected: Callable[[SimTransport], None] = lambda here: None,
     ) -> None:
-        """Connect; `answer(None)` says whether the caller still wants it. No answer at all where the link is cut."""
-        self._scheduler.after(self._delay_us(), self._dialled, caller, node_id, make, answer)
+        """Connect; `answer(None)` says whether the caller still wants it. No answer at all where the link is cut.
+        `connected` hears of the transport before its protocol does."""
+        self._scheduler.after(self._delay_us(), self._dialled, caller, node_id, make, answer, connected)
 
     def _dialled(
-        self, caller: End, node_id: int, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        caller: End,
+        node_id: int,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        tell: Callable[[SimTransport], None],
     ) -> None:
         if self._is_cut(caller.process_id, node_id) or self._is_cut(node_id, caller.process_id):
             return
@@ -129,7 +88,7 @@ class Network:
         there.peer, here.peer = here, there
         self._open[here] = self._open[there] = None
         server[0].post(self._accepted, server[1], there)
-        self._scheduler.after(self._delay_us(), self._connected, here, make, answer)
+        self._scheduler.after(self._delay_us(), self._connected, here, make, answer, tell)
 
     @staticmethod
     def _accepted(accept: Callable[[], Any], there: SimTransport) -> None:
@@ -138,13 +97,18 @@ class Network:
             there.protocol.connection_made(there)
 
     def _connected(
-        self, here: SimTransport, make: Callable[[], Any], answer: Callable[[Exception | None], bool]
+        self,
+        here: SimTransport,
+        make: Callable[[], Any],
+        answer: Callable[[Exception | None], bool],
+        tell: Callable[[SimTransport], None],
     ) -> None:
         def connected() -> None:
             if here.closed or here.peer.protocol is None or not answer(None):
                 self.close(here, RESET_DELAY_US)
                 return
             here.protocol = make()
+            tell(here)
             here.protocol.connection_made(here)
 
         here.own.post(connected)
@@ -156,20 +120,47 @@ class Network:
         if self._is_cut(sender.own.process_id, to.process_id):
             if faults.stall:
                 self._stalled.append((sender, data))
+            else:
+                sender.was_read(len(data))
             return
         if chance.random() < (faults.loss if between_nodes else faults.client_loss):
+            sender.was_read(len(data))
             return
         delay_us = self._delay_us()
         now_us = self._scheduler.now_us
         if faults.late and chance.random() < faults.late:
             delay_us += chance.randrange(faults.late_us)
-        if between_nodes and faults.reorder and chance.random() < faults.reorder:
-            self._scheduler.at(now_us + delay_us, sender.peer.arrive, data)
+        if faults.bytes_per_s:
+            delay_us += self._busy_us(sender.own.process_id, to.process_id, len(data))
+        in_order = not between_nodes or not (faults.reorder or faults.duplicate)
+        if in_order and (len(data) > faults.piece_bytes or (faults.split and chance.random() < faults.split)):
+            self._carry_pieces(sender, data, delay_us)
+        elif between_nodes and faults.reorder and chance.random() < faults.reorder:
+            self._scheduler.at(now_us + delay_us, sender.peer.arrive, data, len(data))
         else:
             sender.last_us = max(sender.last_us + 1, now_us + delay_us)
-            self._scheduler.at(sender.last_us, sender.peer.arrive, data)
+            self._scheduler.at(sender.last_us, sender.peer.arrive, data, len(data))
         if between_nodes and faults.duplicate and chance.random() < faults.duplicate:
-            self._scheduler.at(now_us + delay_us + chance.randrange(faults.late_us), sender.peer.arrive, data)
+            self._scheduler.at(now_us + delay_us + chance.randrange(faults.late_us), sender.peer.arrive, data, 0)
+
+    def _busy_us(self, sender: int, receiver: int, count: int) -> int:
+        """How long the link needs for so many bytes, and for what is before them."""
+        now_us = self._scheduler.now_us
+        begin_us = max(now_us, self._busy_until_us.get((sender, receiver), 0))
+        end_us = self._busy_until_us[sender, receiver] = begin_us + count * 1_000_000 // self.faults.bytes_per_s
+        return end_us - now_us
+
+    def _carry_pieces(self, sender: SimTransport, data: bytes, delay_us: int) -> None:
+        """In order, one after the other: whoever reads gets a part of a frame, and must wait for the rest."""
+        size, chance = self.faults.piece_bytes, self._random
+        if len(data) <= size:
+            size = chance.randrange(1, len(data)) if len(data) > 1 else 1
+        end_us = max(sender.last_us + 1, self._scheduler.now_us + delay_us)
+        for at in range(0, len(data), size):
+            piece = data[at : at + size]
+            self._scheduler.at(end_us, sender.peer.arrive, piece, len(piece))
+            end_us += chance.randrange(1, PIECE_PAUSE_US)
+        sender.last_us = end_us
 
     def close(self, transport: SimTransport, delay_us: int) -> None:
         self._open.pop(transport, None)
@@ -205,7 +196,7 @@ class Network:
                 self._stalled.append((sender, data))
                 continue
             sender.last_us = max(sender.last_us, self._scheduler.now_us) + 1
-            self._scheduler.at(sender.last_us, sender.peer.arrive, data)
+            self._scheduler.at(sender.last_us, sender.peer.arrive, data, len(data))
 
     def _is_cut(self, a: int, b: int) -> bool:
         return (a, b) in self.faults.cut

@@ -20,8 +20,10 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from tests.simulation.books import FifoBook, QueueBook, StreamBook
+from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.guards import complaints
-from tests.simulation.ledger import CommittedLog, FifoBook, Mirror, QueueBook, StreamBook, is_configuration
+from tests.simulation.ledger import CommittedLog, Mirror, is_configuration
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Oracle(LogOracle):
         self._fold_states: dict[tuple[int, int], bytes] = {}
         self._listening: dict[tuple[int, type[Replica]], type[Replica]] = {}
         self._checked_at = 0
+        self.in_the_dark: set[tuple[int, int]] = set()  # (partition, epoch) of leaders that could not know the time
         self.elections = 0
         self.dead_letters = 0
 
@@ -130,6 +133,8 @@ class Oracle(LogOracle):
             self.fail("I6 epochs only grow", f"node {node_id}, partition {partition}: {seen.epoch} -> {raft.epoch}")
         if raft.role is Role.LEADER and (seen.role is not Role.LEADER or raft.epoch != seen.epoch):
             self.elections += 1
+            if self.is_in_the_dark(self._world.processes[node_id]):
+                self.in_the_dark.add((partition, raft.epoch))
             self.check_one_leader(node_id, partition, raft.epoch)
             self.check_electors(node_id, partition, replica)
             self.check_leader_completeness(node_id, partition, raft.epoch)
@@ -205,9 +210,12 @@ class Oracle(LogOracle):
             self.check_majority(partition, count, {seen.voters or voters, voters})
             book = self.cluster if partition == CLUSTER_PARTITION else self.book(partition, replica)
             for batch in fresh:
+                self.set_times(partition, book, batch)
                 book.fold(batch, epoch)
                 if is_configuration(batch):
                     self.check_change(partition, replica.meta.replicas, batch)
+            if not isinstance(book, ClusterBook) and book.times.wrong:
+                self.fail(book.times.wrong[0][0], f"partition {partition}: {book.times.wrong[0][1]}")
             if isinstance(book, FifoBook) and book.leased_though_parked:
                 self.fail("PARKED groups are held", f"partition {partition}: {book.leased_though_parked}")
             if isinstance(book, QueueBook):
@@ -257,9 +265,27 @@ class Oracle(LogOracle):
         if isinstance(replica, QueueReplica):
             kind = FifoBook if replica.machine.is_fifo else QueueBook
         book = self.books.setdefault(partition, kind())
+        machine: Any = replica.machine
+        if isinstance(book, StreamBook):
+            book.times.retention_ms = machine.retention_ms
+            return book
+        config = machine.state.config
+        book.times.retention_ms, book.times.window_ms = config.retention_ms, config.dedup_window_ms
         if isinstance(book, FifoBook):
-            book.parks = replica.machine.state.config.park_groups  # type: ignore[attr-defined]
+            book.parks = config.park_groups
         return book
+
+    def set_times(self, partition: int, book: Any, batch: bytes) -> None:
+        """When what is about to be folded was staged, and by whom."""
+        if not isinstance(book, ClusterBook):
+            header = read_header(batch)
+            book.times.now_us = self.staged_us[partition, header.base_offset, header.epoch]
+            book.times.trusted = (partition, header.epoch) not in self.in_the_dark
+
+    def is_in_the_dark(self, process: SimProcess) -> bool:
+        """Has the process not heard of a majority of right clocks since it started? Then it cannot know the time."""
+        right = process.heard.difference(self._world.clock_faults.liars)
+        return len(right) <= len(self._world.node_ids) // 2
 
     def check_own_epoch(self, node_id: int, seen: Seen, raft: Any, last: bytes) -> int:
         """R6: only a leader commits by counting, and only an entry of its own epoch, which is returned.

@@ -39,7 +39,7 @@ from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
-from tests.simulation import planted_groups
+from tests.simulation import planted_groups, provocations
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -454,66 +454,6 @@ def changes_two_at_once() -> Iterator[None]:
         yield
 
 
-def _more_faults(**least: float) -> Callable[[Faults], None]:
-    def apply(faults: Faults) -> None:
-        for name, value in least.items():
-            setattr(faults, name, max(getattr(faults, name), value))
-
-    return apply
-
-
-def _lone_leaders(faults: Faults) -> None:
-    faults.isolate_rate, faults.heal_rate, faults.leisure = 0.05, 0.0, 30
-    faults.cut_rate = faults.crash_rate = faults.power_failure_rate = 0.0
-
-
-def _late_votes(faults: Faults) -> None:
-    faults.links.duplicate, faults.links.late, faults.links.loss = 0.5, 0.2, 0.2
-    faults.links.late_us = 4_000_000
-    faults.crash_rate = faults.power_failure_rate = 0.0
-    faults.pause_rate, faults.cut_rate, faults.heal_rate = 0.01, 0.03, 0.1
-
-
-def _empty_disks(faults: Faults) -> None:
-    faults.wipe_rate, faults.crash_rate, faults.restart_rate = 0.05, 0.02, 0.2
-    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
-
-
-def _many_snapshots(faults: Faults) -> None:
-    faults.tiny, faults.wipe_rate, faults.crash_rate = True, 0.03, 0.01
-    faults.links.duplicate, faults.links.late = 0.4, 0.1
-    faults.movers, faults.managers, faults.receives_max, faults.leisure = 2, 0, 0, 1
-    faults.power_failure_rate = faults.cut_rate = faults.isolate_rate = faults.full_rate = 0.0
-
-
-def _restless_managers(faults: Faults) -> None:
-    faults.managers, faults.leisure = 2, 1
-    faults.stop_rate, faults.crash_rate, faults.restart_rate = 0.03, 0.03, 0.5
-    faults.power_failure_rate = faults.cut_rate = faults.pause_rate = 0.0
-
-
-def _late_frames(faults: Faults) -> None:
-    faults.links.late, faults.links.late_us = 0.2, 3_000_000
-    faults.crash_rate, faults.restart_rate = 0.03, 0.5
-
-
-def _fifo(faults: Faults) -> None:
-    faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
-
-
-def _dead_letters(faults: Faults) -> None:
-    faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
-
-
-def _consumers(faults: Faults) -> None:
-    faults.consumers, faults.leisure = 4, 30
-
-
-def _moves(faults: Faults) -> None:
-    faults.movers, faults.leisure = 2, 1
-    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
-
-
 class Planted(NamedTuple):
     number: str
     rule: str
@@ -528,36 +468,36 @@ PLANTED = [
     Planted("B2", "R6", commits_older_epochs),
     Planted("B3", "R1", votes_before_durable),
     Planted("B4", "R10", votes_for_anyone),
-    Planted("B5", "R15", counts_learners_for_commits, _moves),
-    Planted("B5v", "R15", counts_learners_for_votes, _moves),
-    Planted("B6", "R12", trusts_an_empty_disk, _empty_disks),
-    Planted("B6a", "R4", takes_older_incarnations, _late_frames),
-    Planted("B7", "R15", changes_before_own_commit, _moves),
-    Planted("B8", "R8", no_check_quorum, _lone_leaders, 12_000),
-    Planted("B9", "R12", counts_suspect_votes, _empty_disks),
-    Planted("B10", "R5", no_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
-    Planted("B11", "R5", no_directory_fsync, _more_faults(crash_rate=0.01, power_share=0.5)),
-    Planted("B12", "R21", retries_fsync, _more_faults(eio_rate=0.01, crash_rate=0.01, power_share=0.5)),
-    Planted("B13", "R20", corruption_is_the_end, _more_faults(rot_rate=0.5, crash_rate=0.02)),
-    Planted("B14", "R23", drops_what_it_does_not_know, _more_faults(managers=2, crash_rate=0.01)),
+    Planted("B5", "R15", counts_learners_for_commits, provocations.moves),
+    Planted("B5v", "R15", counts_learners_for_votes, provocations.moves),
+    Planted("B6", "R12", trusts_an_empty_disk, provocations.empty_disks),
+    Planted("B6a", "R4", takes_older_incarnations, provocations.late_frames),
+    Planted("B7", "R15", changes_before_own_commit, provocations.moves),
+    Planted("B8", "R8", no_check_quorum, provocations.lone_leaders, 12_000),
+    Planted("B9", "R12", counts_suspect_votes, provocations.empty_disks),
+    Planted("B10", "R5", no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
+    Planted("B11", "R5", no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
+    Planted("B12", "R21", retries_fsync, provocations.more_faults(eio_rate=0.01, crash_rate=0.01, power_share=0.5)),
+    Planted("B13", "R20", corruption_is_the_end, provocations.more_faults(rot_rate=0.5, crash_rate=0.02)),
+    Planted("B14", "R23", drops_what_it_does_not_know, provocations.more_faults(managers=2, crash_rate=0.01)),
     Planted("B15", "R14", obeys_old_leaders),
     Planted("B16", "R9", serves_when_elected),
     Planted("B17", "R13", no_epoch_start),
-    Planted("B18", "R28", answers_repeats_before_commit, _fifo),
-    Planted("B19", "R28", forgets_ids_in_checkpoints, _fifo),
-    Planted("B20", "R28", remembers_ids_before_commit, _fifo),
-    Planted("B21", "R14", counts_late_votes, _late_votes),
-    Planted("B22", "R31", planted_groups.takes_commits_of_zombies, _consumers),
-    Planted("B23", "R30", dead_letters_twice, _dead_letters),
-    Planted("B24", "R18", snapshots_roll_back, _many_snapshots),
-    Planted("B25", "R15", changes_two_at_once, _moves),
+    Planted("B18", "R28", answers_repeats_before_commit, provocations.fifo),
+    Planted("B19", "R28", forgets_ids_in_checkpoints, provocations.fifo),
+    Planted("B20", "R28", remembers_ids_before_commit, provocations.fifo),
+    Planted("B21", "R14", counts_late_votes, provocations.late_votes),
+    Planted("B22", "R31", planted_groups.takes_commits_of_zombies, provocations.consumers),
+    Planted("B23", "R30", dead_letters_twice, provocations.dead_letters),
+    Planted("B24", "R18", snapshots_roll_back, provocations.many_snapshots),
+    Planted("B25", "R15", changes_two_at_once, provocations.moves),
     Planted("B26", "R6", answers_sends_before_commit),
     Planted("B27", "R25", answers_deletes_before_commit),
     Planted("B28", "R24", flushes_what_is_not_committed),
     Planted("B29", "R22", recycles_wal_too_early),
     Planted("B30", "R1", forgets_the_vote),
-    Planted("B31", "R23", makes_what_was_deleted, _restless_managers),
-    Planted("B32", "R31", planted_groups.grants_before_fenced, _consumers),
-    Planted("B33", "R31", planted_groups.takes_without_asking, _consumers),
-    Planted("B34", "R31", planted_groups.answers_commits_before_commit, _consumers),
+    Planted("B31", "R23", makes_what_was_deleted, provocations.restless_managers),
+    Planted("B32", "R31", planted_groups.grants_before_fenced, provocations.consumers),
+    Planted("B33", "R31", planted_groups.takes_without_asking, provocations.consumers),
+    Planted("B34", "R31", planted_groups.answers_commits_before_commit, provocations.consumers),
 ]

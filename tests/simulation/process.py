@@ -25,34 +25,22 @@ from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import flushing as flushing_module
 from storage_nodes.node import node as node_module
 from storage_nodes.node import replica as replica_module
-from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
-from storage_nodes.protocol.peer_messages import RaftFrame, RaftMessage
-from tests.simulation.clockwork import SimLoop
+from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
+from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
+from tests.simulation.network import Network
 from tests.simulation.oracle import BrokenInvariant
+from tests.simulation.process_loop import ProcessLoop
 from tests.simulation.sim_disk import DiskFull, PowerLost, SimDisk, SyncFailed
+from tests.simulation.transport import SimTransport
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-WALL_START_MS = 1_700_000_000_000
 DIRECTORY = "/data"
 BOOT_US = 20_000
-
-
-class SimClock(NodeClock):
-    def __init__(self, process: SimProcess) -> None:
-        self._process = process
-
-    def mono_ms(self) -> int:
-        process = self._process
-        now_us = process.world.scheduler.now_us
-        return 1_000_000 + (now_us + now_us * process.drift_ppm // 1_000_000) // 1_000
-
-    def wall_ms(self) -> int:
-        return self.mono_ms() + WALL_START_MS + self._process.skew_ms
 
 
 class GroupWriter:
@@ -90,36 +78,12 @@ class SimCommitter(Committer):
         await self._idle.wait()
 
 
-class NodeLoop(SimLoop):
-    """The loop of a node: its connections are the network's, its executor is the disk."""
+class NodeLoop(ProcessLoop):
+    """The loop of a node: its executor is the disk."""
 
     def __init__(self, process: SimProcess) -> None:
-        super().__init__(process.world.scheduler, process)
+        super().__init__(process, process.world.scheduler)
         self.process = process
-
-    async def create_connection(  # type: ignore[override]
-        self, factory: Callable[[], Any], host: str, port: int
-    ) -> tuple[None, Any]:
-        """The transport is told to the protocol only."""
-        future = self.create_future()
-        made: list[Any] = []
-
-        def make() -> Any:
-            made.append(factory())
-            return made[0]
-
-        def answer(error: Exception | None) -> bool:
-            if future.done():
-                return False
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-            return True
-
-        self.process.world.network.dial(self.process, port, make, answer)
-        await future
-        return None, made[0]
 
     async def create_server(self, accept: Callable[[], Any], host: str, port: int, **_: object) -> Any:  # type: ignore[override]
         self.process.world.network.servers[port] = (self.process, accept)
@@ -154,14 +118,14 @@ class SimProcess:
         self.process_id = node_id
         self.random = random.Random(f"{world.seed}-node-{node_id}")
         self.disk = SimDisk(random.Random(f"{world.seed}-disk-{node_id}"))
-        self.drift_ppm = 0
-        self.skew_ms = 0
+        self.clock = MachineClock(world.scheduler)
         self.damaged = ""  # the file in which a byte changed
         self.is_up = False
         self.is_stopping = False
         self.resumed_us = 0
         self.lives = 0
         self.hears = (0, 0)  # (node, incarnation) whose messages are being read
+        self.heard = {node_id}  # nodes whose answering heartbeats came in this life, and itself
         self.confirmed_groups: list[tuple[int, int, int]] = []  # (WAL file, position, length) of the last ones
         self.loop: NodeLoop
         self.node: StorageNode | None = None
@@ -179,6 +143,8 @@ class SimProcess:
         self.loop = NodeLoop(self)  # type: ignore[abstract]
         self._jobs = {}
         self.is_stopping = False
+        self.heard = {self.process_id}
+        self.world.clock_faults.starting(self)
         if self.world.faults.crash_rate and self.random.random() < 0.05:
             self.disk.crash_after = self.random.randrange(1, 15)
         self.loop.post(lambda: self.loop.create_task(self._boot()))
@@ -296,7 +262,15 @@ class SimProcess:
             real_frame(sender, frame)
             self.hears = (0, 0)
 
+        real_heard = node.peer_heard
+
+        def peer_heard(beat: Heartbeat) -> None:
+            if beat.echo_incarnation == node.links.incarnation and beat.echo_seq:
+                self.heard.add(beat.node_id)
+            real_heard(beat)
+
         node.links.send = send  # type: ignore[method-assign]
+        node.peer_heard = peer_heard  # type: ignore[method-assign]
         node.raft_frame = raft_frame  # type: ignore[method-assign]
         await node.start()
 
@@ -316,6 +290,13 @@ class SimProcess:
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         if self.is_up:
             self.loop.post(callback, *args)
+
+    @property
+    def network(self) -> Network:
+        return self.world.network
+
+    def connected(self, here: SimTransport) -> None:
+        pass
 
     def entered(self) -> None:
         self.world.current = self
@@ -374,7 +355,7 @@ def node_in(world: World) -> Iterator[None]:
             return world.current.random.randrange
 
     replaced: list[tuple[Any, str, Any]] = [
-        (node_module, "NodeClock", lambda: SimClock(world.current)),
+        (node_module, "NodeClock", lambda: SimClock(world.current.clock)),
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
         (node_module, "Committer", SimCommitter),
         (node_module, "disk_failed", _raise),

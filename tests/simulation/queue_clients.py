@@ -29,7 +29,7 @@ from storage_nodes.protocol.records import (
     encode_body,
 )
 from tests.simulation.clients import RETRY_US, Client, Operation
-from tests.simulation.process import WALL_START_MS
+from tests.simulation.clocks import true_ms
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -60,6 +60,8 @@ class Sender(Client):
         # Decisions about the schedule come from a source of their own: runs without one stay as they were.
         self._scheduling = random.Random(f"{world.seed}-schedule-{number}")
         self._schedules = self._scheduling.random() < 0.25
+        self._largeness = random.Random(f"{world.seed}-large-{number}")
+        self._large_bytes = world.faults.large_bytes
         self._keyed = self.has_keys and world.faults.keyed
 
     def next_message(self) -> None:
@@ -84,6 +86,8 @@ class Sender(Client):
         if self._schedules and self._scheduling.random() < 0.4:
             delayed, due = True, [(HEADER_DUE, b"+%d" % self._scheduling.choice([1, 300, 2_500]))]
         filler = b"x" * self.random.randrange(self._size)
+        if self._large_bytes and self._count == 1 and self._largeness.random() < 0.4:
+            filler = b"x" * self._largeness.randrange(self._large_bytes)
         bodies = [
             encode_body(
                 b"%d/%d/%d/%d|%b" % (self.process_id, self._message, index, self._attempt, filler),
@@ -117,7 +121,7 @@ class Sender(Client):
 
     def _reschedule(self, offset: int) -> None:
         """Cancel, or give another time, what may be scheduled there, may be due, and may never have been."""
-        now_ms = WALL_START_MS + self.world.scheduler.now_us // 1_000
+        now_ms = true_ms(self.world.scheduler)
         due_ms = self._scheduling.choice([0, 0, 1, now_ms + 1_000])
         request = RescheduleRequest(self._partition, [(offset + index, due_ms) for index in range(self._count)])
         self.ask(Opcode.RESCHEDULE, request, 2_000_000, lambda _: None)

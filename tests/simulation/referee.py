@@ -25,8 +25,9 @@ from storage_nodes.protocol.messages import (
     StreamReadRequest,
 )
 from storage_nodes.protocol.records import HEADER_TAG, decode_body
+from tests.simulation import promises
+from tests.simulation.books import FifoBook, QueueBook, StreamBook, dead_source
 from tests.simulation.group_referee import OPCODES as GROUP_OPCODES
-from tests.simulation.ledger import FifoBook, QueueBook, StreamBook, dead_source
 
 if TYPE_CHECKING:
     from tests.simulation.clients import Operation
@@ -41,6 +42,7 @@ class Referee:
     def __init__(self, world: World) -> None:
         self._world = world
         self.attempts: dict[bytes, str] = {}  # body -> pending, ok, fail, unknown
+        self.single: dict[bytes, str] = {}  # the same of calls of the product's own client
         # Places are (partition, offset).
         self.promised: dict[tuple[int, int], bytes] = {}  # place -> body, acknowledged with quorum
         self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
@@ -64,6 +66,15 @@ class Referee:
     def send_ended(self, operation: Operation) -> None:
         for body in operation.request.bodies:
             self.attempts[body] = operation.outcome
+
+    def calls(self, bodies: list[bytes]) -> None:
+        """A client of the product's own is to send these. Whatever it repeats, it is one call."""
+        for body in bodies:
+            self.attempts[body] = self.single[body] = "pending"
+
+    def call_ended(self, bodies: list[bytes], outcome: str) -> None:
+        for body in bodies:
+            self.attempts[body] = self.single[body] = outcome
 
     def changes(self, request: ChangeVisibilityRequest) -> None:
         self._changed.update((request.partition, offset) for offset, _, _ in request.changes)
@@ -279,6 +290,18 @@ class Referee:
         for (partition, offset), body in self.promised.items():
             if self._bodies(partition).get(offset) != body:
                 self._world.oracle.fail("I2 acked is kept", f"partition {partition}, offset {offset}")
+
+    def check_calls(self) -> None:
+        """NO COPIES: a call of the product's client is stored once where it was acknowledged, else at most once."""
+        places: dict[bytes, list[tuple[int, int]]] = {}
+        for partition, book in self._world.oracle.books.items():
+            for offset, body in book.bodies.items():
+                if body in self.single:
+                    places.setdefault(body, []).append((partition, offset))
+        for body, outcome in self.single.items():
+            found = places.get(body, [])
+            if len(found) > 1 and promises.REPEATS_ARE_RECOGNISED:
+                self._world.oracle.fail("NO COPIES", f"{body[:40]!r} ended as {outcome}, it is stored at {found}")
 
     def _was_sent(self, body: bytes) -> bool:
         """By a client, or as the release or the dead letter of a message that a client sent: the same value and key."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import ErrorReply, Opcode, StreamReadRequest
+from tests.simulation.books import StreamBook
 from tests.simulation.clients import RETRY_US, Client, Operation
-from tests.simulation.ledger import StreamBook
 from tests.simulation.queue_clients import Sender
 
 if TYPE_CHECKING:

@@ -107,8 +107,7 @@ def describe(found: Sweep) -> Iterator[tuple[str, float, str]]:
     yield "steps, all processes", totals["steps"] / max(found.elapsed_s, 1e-9), "1/s"
     yield "steps, one core", found.steps_per_core_s, "1/s"
     yield "simulated time", totals["simulated_s"] / 3_600, "h"
-    names = ("acked", "delivered", "read", "elections", "recoveries", "flushes", "installs", "resets", "drops", "wipes")
-    for name in (*names, "stops", "duplicates", "moves", "dead_letters", "grants", "commits"):
+    for name in Outcome._fields[Outcome._fields.index("acked") :]:
         yield name, totals[name], ""
 
 

@@ -14,14 +14,24 @@ from typing import Any, NamedTuple
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
+from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
+from tests.simulation.clocks import ClockFaults
 from tests.simulation.clockwork import Scheduler
-from tests.simulation.faults import FaultInjector, Faults, describe, draw_faults, tiny_bounds
+from tests.simulation.faults import (
+    FaultInjector,
+    Faults,
+    describe,
+    draw_faults,
+    draw_times,
+    draw_transport,
+    tiny_bounds,
+)
+from tests.simulation.front_ends import FrontEnd
 from tests.simulation.group_clients import GroupMember
 from tests.simulation.group_referee import GROUPS, GroupReferee
 from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
-from tests.simulation.ledger import QueueBook
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
 from tests.simulation.move_clients import Mover
@@ -38,6 +48,8 @@ LEADERS_WITHIN_US = 10_000_000
 MOVED_WITHIN_US = 2_000_000
 DRAINED_WITHIN_US = 90_000_000
 LOOK_EVERY_US = 250_000
+# 2 s by which time may be off, the longest poll of a receiver, and its pause.
+LATE_US_MAX = 7_000_000
 # Nothing in a phase may take this many steps: then something spins.
 LIVENESS_STEPS_MAX = 400_000
 
@@ -64,6 +76,11 @@ class Outcome(NamedTuple):
     dead_letters: int
     grants: int
     commits: int
+    expired: int
+    clock_jumps: int
+    sleeps: int
+    calls: int
+    calls_acked: int
 
 
 class World:
@@ -77,6 +94,8 @@ class World:
         self.seed = str(seed)
         chance = random.Random(f"{seed}-world")
         self.faults = draw_faults(random.Random(f"{seed}-swarm"))
+        draw_times(self.faults, random.Random(f"{seed}-times"))
+        draw_transport(self.faults, random.Random(f"{seed}-transport"))
         if adjust is not None:
             adjust(self.faults)
         self.scheduler = Scheduler(self.seed)
@@ -94,18 +113,18 @@ class World:
         self.partitions: dict[int, PartitionInfo] = {}  # created, and nobody is about to drop them
         self.wipes = self.stops = 0
         self._dropped: set[int] = set()
+        self._unled_us: dict[int, int] = {}  # and when it was last seen without one leader
         self._led_us: dict[int, int] = {}  # when each partition was last seen led, after everything healed
         self.oracle = Oracle(self)
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
         self.clients: list[Client] = []
+        self.front_ends: list[FrontEnd] = []
         self.processes = {node_id: SimProcess(self, node_id, self.faults.bounds) for node_id in self.node_ids}
         self.current = self.processes[1]
         self._chance = chance
-        if self.faults.drift:
-            for process in self.processes.values():
-                process.drift_ppm = chance.randrange(-1_000, 1_000)
-                process.skew_ms = chance.randrange(-2_000, 2_000)
+        self._front_chance = random.Random(f"{seed}-front-ends")
+        self.clock_faults = ClockFaults(self)
         if trace is not None:
             trace(f"seed {seed}: {len(self.node_ids)} nodes, {describe(self.faults)}")
 
@@ -124,6 +143,7 @@ class World:
         self.oracle.check_everything()
         self.referee.check_outcomes()
         self.referee.check_promises()
+        self.referee.check_calls()
         return self._outcome()
 
     def _end(self) -> None:
@@ -131,6 +151,8 @@ class World:
         for process in self.processes.values():
             if process.is_up:
                 process.loop.end()
+        for front_end in self.front_ends:
+            front_end.end()
 
     def queue_created(self, info: PartitionInfo) -> None:
         """The queue is there: let the clients loose."""
@@ -139,6 +161,9 @@ class World:
         sender = FifoSender if self.faults.fifo else Sender
         for kind in [sender] * self._chance.choice([1, 2, 4]) + [Receiver] * self._chance.choice([1, 2, 4]):
             self._let_loose(kind, info.partition)
+        for number in range(self.faults.front_ends):
+            self.front_ends.append(FrontEnd(self, number))
+            self.scheduler.after(self._front_chance.randrange(1_000_000), self.front_ends[-1].start)
         for _ in range(self.faults.managers):
             manager = Manager(self, len(self.clients))
             self.clients.append(manager)
@@ -229,6 +254,7 @@ class World:
 
     def _heal(self) -> None:
         self.draining = True
+        self.clock_faults.heal()
         self.faults.heal()
         self.network.heal()
         for process in self.processes.values():
@@ -237,6 +263,8 @@ class World:
             if process.is_up:
                 process.loop.paused_until_us = min(process.loop.paused_until_us, self.scheduler.now_us)
             self._start_one(process)
+        for front_end in self.front_ends:
+            front_end.start()
 
     def _demand_liveness(self) -> None:
         healed_us = self.scheduler.now_us
@@ -251,6 +279,7 @@ class World:
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
                 self.check_leaders()
+                self.check_not_late(max(self._unled_us.get(self.partition, 0), healed_us))
             if self._unsettled() == "":
                 return
             if since_us > DRAINED_WITHIN_US:
@@ -274,8 +303,26 @@ class World:
                 self._led_us[partition] = now_us + LEADERS_WITHIN_US
             elif len(leaders) == 1:
                 self._led_us[partition] = now_us
+                continue
             elif now_us - self._led_us.setdefault(partition, now_us) > MOVED_WITHIN_US:
                 self.oracle.fail("L1 led by one", f"partition {partition} is led by {leaders}")
+            self._unled_us[partition] = now_us
+
+    def check_not_late(self, led_us: int) -> None:
+        """LATE: while receivers ask all the time, a message is handed out soon after its lease or delay ended.
+
+        Not where others may stand in front of it, or somebody holds the queue back.
+        """
+        book, faults = self.oracle.books.get(self.partition), self.faults
+        if type(book) is not QueueBook or faults.retry_kind or faults.pauses:
+            return
+        now_us = self.scheduler.now_us
+        for offset in book.bodies:
+            if offset not in book.gone and offset not in book.scheduled:
+                free_us = max(book.times.free_since_us(offset), led_us)
+                if now_us - free_us > LATE_US_MAX:
+                    text = f"offset {offset} is free for {(now_us - free_us) // 1_000} ms, and nobody got it"
+                    self.oracle.fail("LATE by true time", text)
 
     def _is_stopped(self, partition: int) -> bool:
         """Is a replica stopped for damage that its group could not repair? It is tried again STOPPED_RETRY_MS later,
@@ -289,6 +336,8 @@ class World:
             return "the queue is not created"
         if any(isinstance(client, Sender | Manager | Mover) and not client.is_idle for client in self.clients):
             return "a sender or manager is not done"
+        if not all(front_end.is_idle for front_end in self.front_ends):
+            return "a front end is not done"
         for partition in self.partitions:
             book = self.oracle.books.get(partition)
             left = [o for o in book.bodies if o not in book.gone] if isinstance(book, QueueBook) else []
@@ -346,6 +395,8 @@ class World:
     def _outcome(self) -> Outcome:
         oracle, scheduler = self.oracle, self.scheduler
         acked = sum(client.acked for client in self.clients if isinstance(client, Sender))
+        calls_acked = sum(front_end.acked for front_end in self.front_ends)
+        calls = sum(front_end.calls for front_end in self.front_ends)
         for process in self.processes.values():
             if process.is_up and process.node is not None:
                 for partition in self.partitions:
@@ -357,6 +408,8 @@ class World:
             self.referee.delivered, oracle.elections, oracle.recoveries, oracle.flushes, oracle.installs, oracle.resets,
             oracle.drops, self.wipes, self.stops, self.referee.read, self.referee.duplicates,
             oracle.cluster.moves_done, oracle.dead_letters, self.group_referee.grants, self.group_referee.commits,
+            sum(len(book.times.expired) for book in oracle.books.values() if isinstance(book, QueueBook)),
+            self.clock_faults.jumps, self.clock_faults.sleeps, calls, calls_acked,
         )  # fmt: skip
 
 

@@ -332,6 +332,19 @@ def test_answer_of_a_node_that_knows_nothing_yet_does_not_count() -> None:
     run([accept, accept], scenario)
 
 
+def test_nodes_stay_known_where_the_only_answer_names_none() -> None:
+    """A node that has just started may hear who leads before it knows of any node."""
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        order = list(client._links._order)
+        nodes[0].script = describing([], PartitionInfo(3, 1, [1], "t"), manager=2)  # type: ignore[assignment]
+        nodes[1].script = lambda frame: StorageError(ErrorCode.UNREACHABLE)
+        await client.describe()
+        assert client._links._order == order
+
+    run([accept, accept], scenario)
+
+
 def test_answer_of_a_node_that_is_cut_off_counts_where_nobody_else_answers() -> None:
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
         addresses = [client._links._nodes[node.node_id] for node in nodes]

@@ -1,0 +1,304 @@
+"""What committed logs mean for queues and streams: models written apart from the product's folds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from storage_nodes.log.record_batch import iterate_bodies, read_header
+from storage_nodes.machines.queue.commands import (
+    ACQUIRED,
+    DEAD_LETTERED,
+    DELETED,
+    EXPIRED,
+    FIRST_FIELD,
+    KIND,
+    LEASED,
+    PURGED,
+    RESCHEDULED,
+    TIME_MS,
+    UNPARKED,
+    VISIBILITY_CHANGED,
+    Command,
+    decode_command,
+)
+from storage_nodes.machines.queue.dedup import NOT_SEEN
+from storage_nodes.machines.stream.machine import CONTROL_STREAM_KEY
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_DEDUP,
+    HEADER_DELAY_MS,
+    HEADER_DUE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    decode_body,
+)
+from tests.simulation.group_book import GroupBook
+from tests.simulation.true_times import StreamTimes, TrueTimes
+
+_UNCOUNTED = 2**20 - 1  # to the number of a delivery that is given back without counting: one receive less, one release
+_TRIMMED, _FIRST_OF_GROUPS = 1, 3  # commands of a stream's log
+
+
+class Gone(NamedTuple):
+    end: int  # of the entry that removed the message
+    epoch: int  # of the leader that committed it
+
+
+def dead_source(body: bytes) -> tuple[int, int] | None:
+    """(partition, offset) of the message that this is a dead letter of."""
+    source = dict(decode_body(body).headers).get(HEADER_DEAD_SOURCE)
+    if source is None:
+        return None
+    told = msgspec.msgpack.decode(source, type=DeadSource)
+    return told.partition, told.offset
+
+
+class QueueBook:
+    """A standard queue by its committed log."""
+
+    def __init__(self) -> None:
+        self.times = TrueTimes()
+        self.copies: dict[tuple[int, int], int] = {}  # dead letters here: (partition, offset) -> offset of the first
+        self.duplicates: dict[int, int] = {}  # offset -> offset of the original
+        self.dead: list[int] = []  # removed as dead letters, and not looked at yet
+        self.bodies: dict[int, bytes] = {}
+        self.delivery: dict[int, int] = {}
+        self.gone: dict[int, Gone] = {}
+        self.purged: set[int] = set()
+        self.scheduled: dict[int, int] = {}  # offset -> due_ms
+        self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
+        self.releases: set[bytes] = set()
+        self.early: list[int] = []  # released before they were due, and not looked at yet
+        self._deadline_ms: dict[int, int] = {}  # when the last lease ends
+        self._last_purge_ms = -60_000
+        self._last_ms = 0  # by the log
+
+    def fold(self, batch: bytes, epoch: int) -> None:
+        header = read_header(batch)
+        if not header.is_control:
+            self._last_ms = max(self._last_ms, header.timestamp_ms)
+            for offset, body in iterate_bodies(batch):
+                self.bodies[offset] = body
+                self._note_source(offset, body, Gone(header.end_offset, epoch))
+                headers = dict(decode_body(body).headers)
+                self.times.sent(offset, int(headers.get(HEADER_DELAY_MS, 0)))
+                if HEADER_DELAY_MS in headers:
+                    self.delivery[offset] = 0
+                self._note_schedule(offset, body, headers, header.timestamp_ms, Gone(header.end_offset, epoch))
+            return
+        gone = Gone(header.end_offset, epoch)
+        for _, body in iterate_bodies(batch):
+            command = decode_command(body)
+            if command is not None:
+                self._last_ms = max(self._last_ms, command[TIME_MS])
+                self._fold(command, gone)
+
+    def _note_schedule(self, offset: int, body: bytes, headers: dict[bytes, bytes], time_ms: int, gone: Gone) -> None:
+        """A release takes the place of what is scheduled, for that time, or is nothing."""
+        if HEADER_DUE in headers:
+            due = headers[HEADER_DUE]
+            due_ms = int(due) + (time_ms if due.startswith(b"+") else 0)
+            if due_ms > time_ms and offset not in self.gone and not self._is_repeated(headers):
+                self.scheduled[offset] = due_ms
+                self.times.scheduled(offset, int(due), not due.startswith(b"+"))
+        elif HEADER_RELEASED in headers:
+            origin, due_ms = map(int, headers[HEADER_RELEASED].split(b"/"))
+            if decode_body(self.bodies[origin])[:2] == decode_body(body)[:2]:
+                self.releases.add(body)
+            if self.scheduled.get(origin) != due_ms:
+                self.gone[offset] = gone
+                return
+            del self.scheduled[origin]
+            self.gone[origin] = gone
+            self.origin[offset] = origin
+            self.times.released(origin)
+            if self._last_ms < due_ms:
+                self.early.append(offset)
+
+    def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
+        return False
+
+    def _note_source(self, offset: int, body: bytes, gone: Gone) -> None:
+        """A second copy of a dead letter is none, however it is named."""
+        source = dead_source(body)
+        if source is not None and self.copies.setdefault(source, offset) != offset:
+            self.duplicates[offset] = self.copies[source]
+            self.gone[offset] = gone
+
+    def _fold(self, command: Command, gone: Gone) -> None:
+        kind = command[KIND]
+        if kind == DEAD_LETTERED:
+            for offset in command[FIRST_FIELD]:
+                if self.gone.setdefault(offset, gone) is gone:
+                    self.dead.append(self.origin.get(offset, offset))
+        elif kind == ACQUIRED:
+            for _time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+                left_ms = deadline_ms - command[TIME_MS]
+                for at in range(0, len(fresh), 3):
+                    for offset in range(fresh[at], fresh[at + 1] + 1):
+                        self.delivery[offset], self._deadline_ms[offset] = 1, deadline_ms
+                        self.times.leased(offset, left_ms)
+                for offset in again:
+                    self.delivery[offset] = self.delivery.get(offset, 0) + 1
+                    self._deadline_ms[offset] = deadline_ms
+                    self.times.leased(offset, left_ms)
+        elif kind == VISIBILITY_CHANGED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 3):
+                self._change(flat[at], flat[at + 1], flat[at + 2], command[TIME_MS])
+        elif kind == DELETED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 2):
+                offset, delivery = flat[at], flat[at + 1]
+                # A receipt is old only if the log knows a later delivery; a newer one outlived its lease's leader.
+                if offset in self.bodies and delivery >= max(self.delivery.get(offset, 0), 1):
+                    self.gone.setdefault(offset, gone)
+        elif kind == EXPIRED:
+            flat = command[FIRST_FIELD + 1]
+            ranges = (range(flat[at], flat[at + 1] + 1) for at in range(0, len(flat), 2))
+            for offset in (*command[FIRST_FIELD + 2], *(o for r in ranges for o in r)):
+                if self.gone.setdefault(offset, gone) is gone:
+                    self.times.expires(offset)
+        elif kind == RESCHEDULED:
+            flat = command[FIRST_FIELD]
+            for at in range(0, len(flat), 2):
+                offset, due_ms = flat[at], flat[at + 1]
+                if offset in self.scheduled and due_ms:
+                    self.scheduled[offset] = due_ms
+                    self.times.scheduled(offset, due_ms, True)
+                elif self.scheduled.pop(offset, None) is not None:
+                    self.gone[offset] = gone
+        elif kind == PURGED and command[3] - self._last_purge_ms >= 60_000:
+            self._last_purge_ms = command[3]
+            self.scheduled.clear()
+            for offset in self.bodies:
+                if offset not in self.gone:
+                    self.gone[offset] = gone
+                    self.purged.add(offset)
+
+    def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
+        """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
+        if not self._holds(offset, delivery, now_ms):
+            return
+        if visibility_ms < -1:
+            self.delivery[offset] += _UNCOUNTED
+            visibility_ms = -2 - visibility_ms
+        self._deadline_ms[offset] = now_ms + max(visibility_ms, 0)
+        self.times.freed_in(offset, max(visibility_ms, 0))
+
+    def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
+        return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
+
+
+class FifoBook(QueueBook):
+    """A FIFO queue by its committed log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[bytes, list[int]] = {}  # its messages, in order, without the duplicates
+        self.group_of: dict[int, bytes] = {}
+        self._originals: dict[bytes, tuple[int, int]] = {}  # id -> (offset, time by the log) of its first message
+        self.parks = False  # a group is held once a message of it became a dead letter
+        self.parked: set[bytes] = set()
+        self.leased_though_parked: list[tuple[bytes, int]] = []
+
+    def fold(self, batch: bytes, epoch: int) -> None:
+        super().fold(batch, epoch)
+        header = read_header(batch)
+        for offset, body in () if header.is_control else iterate_bodies(batch):
+            if offset in self.duplicates:
+                continue
+            headers = dict(decode_body(body).headers)
+            original = self._original(headers[HEADER_DEDUP]) if HEADER_DEDUP in headers else offset
+            if original not in (NOT_SEEN, offset):
+                self.duplicates[offset] = original
+                self.gone[offset] = Gone(header.end_offset, epoch)
+                self.times.repeats(original)
+                continue
+            if HEADER_DEDUP in headers:
+                self._remember(headers[HEADER_DEDUP], offset)
+            if offset not in self.scheduled and (HEADER_RELEASED not in headers or offset in self.origin):
+                self.groups.setdefault(headers[HEADER_GROUP], []).append(offset)
+                self.group_of[offset] = headers[HEADER_GROUP]
+
+    def _is_repeated(self, headers: dict[bytes, bytes]) -> bool:
+        return self._original(headers[HEADER_DEDUP]) != NOT_SEEN
+
+    def _original(self, dedup_id: bytes) -> int:
+        offset, time_ms = self._originals.get(dedup_id, (NOT_SEEN, 0))
+        return offset if time_ms > self._last_ms - self.times.window_ms else NOT_SEEN
+
+    def _remember(self, dedup_id: bytes, offset: int) -> None:
+        earlier = self._originals.get(dedup_id)
+        if earlier is not None:
+            self.times.forgets(earlier[0])
+        self._originals[dedup_id] = offset, self._last_ms
+
+    def waits_before(self, offset: int) -> list[int]:
+        """Messages of the same group that must be gone before this one is handed out."""
+        return [other for other in self.groups[self.group_of[offset]] if other < offset and other not in self.gone]
+
+    def _fold(self, command: Command, gone: Gone) -> None:
+        kind, now_ms, flat = command[KIND], command[TIME_MS], command[FIRST_FIELD] if len(command) > FIRST_FIELD else []
+        if kind == LEASED:
+            for _time_ms, deadline_ms, _attempt, is_renewal, parts in flat:
+                for at in range(0, len(parts), 3):
+                    if parts[at] in self.parked and not is_renewal:
+                        self.leased_though_parked.append((parts[at], gone.end))
+                    self._lease(parts[at + 1], parts[at + 2][::2], deadline_ms, is_renewal, deadline_ms - now_ms)
+        elif kind == DELETED:
+            for at in range(0, len(flat), 2):
+                if self._holds(flat[at], flat[at + 1], now_ms):
+                    self.gone.setdefault(flat[at], gone)
+        elif kind == UNPARKED:
+            self.parked = self.parked.difference(flat) if flat else set()
+        else:
+            purged_ms = self._last_purge_ms
+            super()._fold(command, gone)
+            if self.parks and kind == DEAD_LETTERED:
+                self.parked.update(self.group_of[offset] for offset in flat if self.gone[offset] is gone)
+            if self._last_purge_ms != purged_ms:
+                self.parked.clear()
+
+    def _lease(self, again: list[int], fresh: list[int], deadline_ms: int, is_renewal: bool, left_ms: int) -> None:
+        for offset in again:
+            if offset not in self.gone:
+                self.times.leased(offset, left_ms, is_renewal)
+                self.delivery[offset] = self.delivery.get(offset, 0) + (not is_renewal)
+                self._deadline_ms[offset] = deadline_ms
+        for offset in fresh:
+            if offset not in self.gone and offset not in self.delivery:
+                self.times.leased(offset, left_ms)
+                self.delivery[offset] = 1
+                self._deadline_ms[offset] = deadline_ms
+
+
+class StreamBook:
+    """A stream by its committed log."""
+
+    def __init__(self) -> None:
+        self.bodies: dict[int, bytes] = {}
+        self.data: list[bytes] = []  # its batches, without those of its own commands
+        self.log_start = 0
+        self.groups = GroupBook()
+        self.times = StreamTimes()
+
+    def fold(self, batch: bytes, _epoch: int) -> None:
+        header = read_header(batch)
+        if not header.is_control:
+            self.data.append(batch)
+            self.times.appended(header.end_offset)
+            self.bodies.update(iterate_bodies(batch))
+            return
+        for _, body in iterate_bodies(batch):
+            record = decode_body(body)
+            if record.key == CONTROL_STREAM_KEY:
+                kind, _time_ms, *fields = msgspec.msgpack.decode(record.value)
+                if kind == _TRIMMED:
+                    self.log_start = max(self.log_start, fields[0])
+                    self.times.trimmed(self.log_start)
+                elif kind >= _FIRST_OF_GROUPS:
+                    self.groups.fold(kind, fields[0], fields[1:], header.base_offset, header.end_offset)

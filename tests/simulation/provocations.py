@@ -1,0 +1,67 @@
+"""The faults that a planted bug answers wrongly: without them there is nothing to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.simulation.faults import Faults
+
+
+def more_faults(**least: float) -> Callable[[Faults], None]:
+    def apply(faults: Faults) -> None:
+        for name, value in least.items():
+            setattr(faults, name, max(getattr(faults, name), value))
+
+    return apply
+
+
+def lone_leaders(faults: Faults) -> None:
+    faults.isolate_rate, faults.heal_rate, faults.leisure = 0.05, 0.0, 30
+    faults.cut_rate = faults.crash_rate = faults.power_failure_rate = 0.0
+
+
+def late_votes(faults: Faults) -> None:
+    faults.links.duplicate, faults.links.late, faults.links.loss = 0.5, 0.2, 0.2
+    faults.links.late_us = 4_000_000
+    faults.crash_rate = faults.power_failure_rate = 0.0
+    faults.pause_rate, faults.cut_rate, faults.heal_rate = 0.01, 0.03, 0.1
+
+
+def empty_disks(faults: Faults) -> None:
+    faults.wipe_rate, faults.crash_rate, faults.restart_rate = 0.05, 0.02, 0.2
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
+
+
+def many_snapshots(faults: Faults) -> None:
+    faults.tiny, faults.wipe_rate, faults.crash_rate = True, 0.03, 0.01
+    faults.links.duplicate, faults.links.late = 0.4, 0.1
+    faults.movers, faults.managers, faults.receives_max, faults.leisure = 2, 0, 0, 1
+    faults.power_failure_rate = faults.cut_rate = faults.isolate_rate = faults.full_rate = 0.0
+
+
+def restless_managers(faults: Faults) -> None:
+    faults.managers, faults.leisure = 2, 1
+    faults.stop_rate, faults.crash_rate, faults.restart_rate = 0.03, 0.03, 0.5
+    faults.power_failure_rate = faults.cut_rate = faults.pause_rate = 0.0
+
+
+def late_frames(faults: Faults) -> None:
+    faults.links.late, faults.links.late_us = 0.2, 3_000_000
+    faults.crash_rate, faults.restart_rate = 0.03, 0.5
+
+
+def fifo(faults: Faults) -> None:
+    faults.fifo, faults.isolate_rate, faults.heal_rate = True, 0.02, 0.05
+
+
+def dead_letters(faults: Faults) -> None:
+    faults.receives_max, faults.isolate_rate, faults.heal_rate = 1, 0.02, 0.05
+
+
+def consumers(faults: Faults) -> None:
+    faults.consumers, faults.leisure = 4, 30
+
+
+def moves(faults: Faults) -> None:
+    faults.movers, faults.leisure = 2, 1
+    faults.isolate_rate, faults.heal_rate = 0.02, 0.05
