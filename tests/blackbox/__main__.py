@@ -16,12 +16,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.blackbox import bursts, clocks, http_target, report, trials
+from tests.blackbox import away, bad_input, bursts, clocks, http_target, report, trials
 from tests.blackbox.checkers import check_queue, check_stream
 from tests.blackbox.history import load
 from tests.blackbox.scenarios import SCENARIOS, Outcome, run_scenario
 
-TRIALS: dict[str, trials.Trial] = {**clocks.TRIALS, **bursts.TRIALS}
+TRIALS: dict[str, trials.Trial] = {**clocks.TRIALS, **bursts.TRIALS, **away.TRIALS, **bad_input.TRIALS}
 SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]
 
@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", nargs="?", default="matrix", choices=names)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--list", action="store_true", help="what there is, and what cannot run here")
-    parser.add_argument("--seconds", type=float, help=f"how long faults go on, each ({SECONDS_USUAL:.0f}; trials: their own)")
+    parser.add_argument("--seconds", type=float, help="how long faults go on, each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", type=Path, help="write the history to this file")
     parser.add_argument("--json", type=Path, help="add the result of every trial to this file, a line each")

@@ -1,9 +1,9 @@
 """Trials of sends that a cluster cannot take at once: large messages while nodes are away, slow commits, a held disk.
 
-    large-kill     200 single sends of 1 MiB at once, each once, and the leader is killed among them
-    large-stall    the same, and two of three nodes stand still for 4 s
-    slow-commits   every sync of every node takes 5 s, for a minute, under sends and receives
-    memory         100 queues are sent messages of 256 KiB while no disk syncs for 2 s
+large-kill     200 single sends of 1 MiB at once, each once, and the leader is killed among them
+large-stall    the same, and two of three nodes stand still for 4 s
+slow-commits   every sync of every node takes 5 s, for a minute, under sends and receives
+memory         100 queues are sent messages of 256 KiB while no disk syncs for 2 s
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def noted(value: tuple[str, int], answer: Answer) -> Sent:
     return Sent(f"{value[0]}:{value[1]}", answer.status, answer.seconds, answer.headers.get("retry-after", ""))
 
 
-async def receive(endpoint: Endpoint, queue: str, wait_s: int = 1, most: int = 10) -> tuple[list[Given], list[str]] | None:
+async def receive(
+    endpoint: Endpoint, queue: str, wait_s: int = 1, most: int = 10
+) -> tuple[list[Given], list[str]] | None:
     """What one receive gave, and its receipts; None where it was refused."""
     ask = {"max_messages": most, "wait_seconds": wait_s, "visibility_seconds": LEASE_S}
     answer = await endpoint.post(f"/v1/queues/{queue}/messages/receive", ask, timeout_s=CALL_TIMEOUT_S)

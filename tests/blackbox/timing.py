@@ -15,6 +15,7 @@ while nobody was answered, while an acquire of unknown outcome may have leased i
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -126,7 +127,7 @@ def _early(value: Value, from_s: float, deliveries: Sequence[Delivery]) -> list[
 
 def _leases_cut(value: Value, deliveries: Sequence[Delivery], lease_s: float) -> list[str]:
     found = []
-    for earlier, later in zip(deliveries, deliveries[1:], strict=False):
+    for earlier, later in itertools.pairwise(deliveries):
         if earlier.epoch == later.epoch and later.end_s < earlier.begin_s + lease_s:
             found.append(f"{_text(value)}: again after {later.end_s - earlier.begin_s:.1f} s")
     return found

@@ -1,4 +1,4 @@
-"""Trials: one command, one result as JSON, one table row. A trial does a harm of its own kind and judges by its own rules.
+"""Trials: one command, one result as JSON, one table row. Each does one kind of harm and judges by rules of its own.
 
 Scenarios (`scenarios.py`) repeat one fault under one load and judge one history; trials are for promises that need a
 load, a clock or servers of their own.
