@@ -6,6 +6,8 @@
     clock-nap     the leader stands still, and its clock is eight hours further when it goes on; then it is mended
     clock-sleep   all nodes stand still and the world, the checkers too, is eight hours older when they go on
     clock         all of these, drawn anew every cycle
+    clock-1970    one node starts for the first time in its life with a clock that says so; or 2100 (clock-2100): it
+                  starts, says that its clock is off, harms nobody, and is as good as any other once that is mended
 
 A mended clock is noticed without a restart: at the end every node leads or follows as any other, and holds the same.
 """
@@ -43,6 +45,10 @@ STANDSTILL_S = 0.5
 MENDED_S = 4.0
 LONG_DELAY_S = 3600.0
 LONG_DELAYED = 5
+FIRST_WRONG = 1
+YEAR_2100_S = 4_102_444_800.0
+# A log line that says that a clock is off names the clock, and how far off it is or that it is off.
+WORD, ABOUT = "clock", "off"
 BODY_BYTES = 120
 SEND_PAUSE_S = 0.05
 # Empty answers a run must have for its silence to mean something.
@@ -128,7 +134,6 @@ async def nap(clocks: ClockBench) -> None:
     bench.cluster.pause(victim)
     await asyncio.sleep(NAP_S)
     clocks.wrong_by(victim, SLEEP_S)
-    clocks.harm.nodes[victim].slept(clocks.harm.nodes[victim].slept_s + SLEEP_S)
     bench.cluster.resume(victim)
     await asyncio.sleep(HARM_S)
     await clocks.mended(victim, "clock after a nap")
@@ -158,13 +163,40 @@ async def sleep(clocks: ClockBench) -> None:
     return None
 
 
+async def born_wrong(clocks: ClockBench) -> None:
+    """The node was wrong since its first start: it must have said so. It starts once more while it is wrong, then it is
+    mended, starts again, and is not locked out by what it was before."""
+    bench = clocks.bench
+    victim = FIRST_WRONG
+    name = "clock wrong at first start"
+    await asyncio.sleep(HARM_S)
+    if not any(WORD in line and ABOUT in line for line in bench.cluster.log_of(victim).lower().splitlines()):
+        bench.findings.append(f"node {victim} does not say in its log that its clock is off")
+    await _restarted(bench, victim)
+    leader = await bench.leader(bench.load.queue)
+    if leader != victim:
+        await _restarted(bench, leader)
+    await clocks.mended(victim, name)
+    await _restarted(bench, victim)
+    await bench.caught_up()
+
+
+async def _restarted(bench: Bench, node: int) -> None:
+    bench.fault("restart", [], f"node {node}")
+    bench.cluster.kill(node)
+    bench.cluster.start(node)
+    await bench.recovered()
+    bench.healed("restart")
+
+
 async def any_of_them(clocks: ClockBench) -> None:
     cycle = clocks.bench.rng.choice((boot, boot, jump, drift, nap, sleep))
     clocks.bench.notes[cycle.__name__] += 1
     await cycle(clocks)
 
 
-async def run_cycles(cycle: Cycle, ask: Ask, result: Result) -> None:
+async def run_cycles(cycle: Cycle, ask: Ask, result: Result, born_s: float | None = None) -> None:
+    """`born_s`: what one node's clock says at its first start, since the epoch."""
     world = World()
     recorder = Recorder(ask.history, world.now_s)
     cluster = NodeCluster()
@@ -174,12 +206,14 @@ async def run_cycles(cycle: Cycle, ask: Ask, result: Result) -> None:
     bench = Bench(cluster, recorder, rng, BODY_BYTES, SEND_PAUSE_S)
     load = ClockLoad(recorder, rng, world.wall_s)
     try:
+        if born_s is not None:
+            harm.nodes[FIRST_WRONG].wall(born_s - world.wall_s())
         await bench.start()
         await load.start(bench.patient, await bench.one_attempt("timed"))
         await bench.recovered()
         clocks = ClockBench(bench, load, harm, world)
         end = time.monotonic() + ask.seconds
-        while not bench.cycles or time.monotonic() < end:
+        while not bench.cycles or (time.monotonic() < end and born_s is None):
             await cycle(clocks)
             bench.cycles += 1
         await load.stop()
@@ -232,9 +266,9 @@ def judge(bench: Bench, load: ClockLoad, result: Result) -> None:
         result.failure = f"only {answers} empty answers: too few to prove anything"
 
 
-def _trial(cycle: Cycle) -> Trial:
+def _trial(cycle: Cycle, born_s: float | None = None) -> Trial:
     async def run(ask: Ask, result: Result) -> None:
-        await run_cycles(cycle, ask, result)
+        await run_cycles(cycle, ask, result, born_s)
 
     return Trial(run, seconds=60.0)
 
@@ -246,4 +280,6 @@ TRIALS: dict[str, Trial] = {
     "clock-nap": _trial(nap),
     "clock-sleep": _trial(sleep),
     "clock": _trial(any_of_them),
+    "clock-1970": _trial(born_wrong, 86_400.0),
+    "clock-2100": _trial(born_wrong, YEAR_2100_S),
 }

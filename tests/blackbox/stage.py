@@ -112,8 +112,13 @@ class Stage:
 
     def newest_queue_leader(self) -> int:
         """Who leads the partition of the queue that was made last."""
-        rows = [row for row in self.installation.status()["partitions"] if row["tag"].startswith("queue:")]
-        return int(max(rows, key=lambda row: row["partition"])["leader"])
+        end = time.monotonic() + READY_TIMEOUT_S
+        while True:
+            rows = [row for row in self.installation.status()["partitions"] if row["tag"].startswith("queue:")]
+            if rows and (leader := max(rows, key=lambda row: row["partition"])["leader"]):
+                return int(leader)
+            assert time.monotonic() < end, "the newest queue has no leader"
+            time.sleep(LOOK_S)
 
     def pause(self, pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)

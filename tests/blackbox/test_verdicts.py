@@ -7,6 +7,7 @@ from tests.blackbox.verdicts import (
     Given,
     Sent,
     judge_after,
+    judge_drain,
     judge_leases,
     judge_memory,
     judge_others,
@@ -38,6 +39,12 @@ def test_burst_is_flagged_for_what_went_wrong() -> None:
 def test_refused_send_that_is_stored_twice_is_flagged_too() -> None:
     found = judge_sends([Sent("a:0", 503, 12.0, "1")], [Given("a:0", 1), Given("a:0", 1)], 15.0)
     assert flagged(found) == ["not acknowledged", "stored twice"]
+
+
+def test_message_that_is_leased_to_nobody_is_not_lost_but_its_lease_is() -> None:
+    found = judge_sends([Sent("a:0", 200, 1.0), Sent("a:1", 200, 1.0)], [Given("a:0", 1)], 15.0)
+    assert flagged(judge_drain(found, given_count=1, in_flight=1)) == ["lost"]
+    assert flagged(judge_drain(found, given_count=1, in_flight=2)) == ["lease lost"]
 
 
 def test_leases_that_nobody_holds_are_flagged() -> None:

@@ -45,6 +45,16 @@ def judge_sends(sent: Sequence[Sent], given: Iterable[Given], within_s: float) -
     }
 
 
+def judge_drain(found: dict[str, list[str]], given_count: int, in_flight: int) -> dict[str, list[str]]:
+    """`judge_sends` after a drain that deletes nothing: what is in flight beyond what was handed out is leased to
+    nobody. That many messages are not lost, but a lease is."""
+    hidden = in_flight - given_count
+    if hidden <= 0:
+        return {**found, "lease lost": []}
+    text = f"{hidden} messages are leased to nobody, {min(hidden, len(found['lost']))} of them acknowledged"
+    return {**found, "lost": found["lost"][hidden:], "lease lost": [text]}
+
+
 def judge_leases(given: Iterable[Given], in_flight_at_end: int, there_at_end: int) -> dict[str, list[str]]:
     """After everything that was handed out is deleted, nothing is leased: a lease that nobody got would be."""
     again = [one for one in given if one.delivery_count > 1]
