@@ -240,7 +240,11 @@ def judge(bench: Bench, load: ClockLoad, result: Result) -> None:
         judged = check_times(events, partition, terms, SLACK_S)
         messages, answers = messages + judged.messages, answers + judged.answers
         for kind, found in judged.violations.items():
-            violations.setdefault(kind, []).extend(f"{name} {text}" for text in found)
+            late = kind == "expired-early" and name in load.still_held
+            violations.setdefault("absent" if late else kind, []).extend(f"{name} {text}" for text in found)
+        if name in load.still_held:
+            violations.setdefault("still held", []).append(load.still_held[name])
+            continue
         if terms.retention_s < LONG_RETENTION_S:
             # Given to nobody, and no empty answer before their retention was over: what became of them is not known.
             never += judged.never_delivered
