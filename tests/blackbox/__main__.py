@@ -4,6 +4,8 @@ python -m tests.blackbox --list
 python -m tests.blackbox NAME [--seconds N] [--seed S] [--history FILE]
 python -m tests.blackbox matrix --seconds N [--seed S]        every scenario for N seconds, a markdown table
 python -m tests.blackbox check FILE --queue P --stream P      judge a stored history again
+python -m tests.blackbox TRIAL [--seconds N] [--json FILE]    harm with a load and a verdict of its own (`trials.py`)
+python -m tests.blackbox trials [--seconds N]                 all of these
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.blackbox import http_target, report
+from tests.blackbox import away, bad_input, bursts, clocks, http_target, report, trials
 from tests.blackbox.checkers import check_queue, check_stream
 from tests.blackbox.history import load
 from tests.blackbox.scenarios import SCENARIOS, Outcome, run_scenario
 
+TRIALS: dict[str, trials.Trial] = {**clocks.TRIALS, **bursts.TRIALS, **away.TRIALS, **bad_input.TRIALS}
+SECONDS_USUAL = 30.0
 Run = Callable[[str, float, int, Path | None], Outcome]
 
 
@@ -27,14 +31,34 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     arguments = _parser().parse_args()
     if arguments.list:
-        for name in (*SCENARIOS, *http_target.SCENARIOS):
+        for name in (*SCENARIOS, *http_target.SCENARIOS, *TRIALS):
             missing = _missing(name)
             sys.stdout.write(f"{name}{f'   not run here: {missing}' if missing else ''}\n")
         return 0
     if arguments.name == "check":
         return _check(arguments.file, arguments.queue, arguments.stream)
+    if arguments.name == "trials" or arguments.name in TRIALS:
+        return _try_all([*TRIALS] if arguments.name == "trials" else [arguments.name], arguments)
     names = [*SCENARIOS, *http_target.SCENARIOS] if arguments.name == "matrix" else [arguments.name]
-    return _run_all(names, arguments.seconds, arguments.seed, arguments.history)
+    return _run_all(names, arguments.seconds or SECONDS_USUAL, arguments.seed, arguments.history)
+
+
+def _try_all(names: list[str], arguments: argparse.Namespace) -> int:
+    lines: list[str] = []
+    failed = 0
+    _say(*trials.header())
+    for name in names:
+        trial = TRIALS[name]
+        ask = trials.Ask(arguments.seconds or trial.seconds, arguments.seed, arguments.history)
+        result = trials.run_trial(name, trial, ask)
+        failed += not result.passed
+        _say(trials.row(result))
+        lines += trials.details(result)
+        if arguments.json:
+            with arguments.json.open("ab") as file:
+                file.write(result.as_json() + b"\n")
+    _say("", *lines)
+    return 1 if failed else 0
 
 
 def _run_all(names: list[str], seconds: float, seed: int, history: Path | None) -> int:
@@ -75,13 +99,14 @@ def _say(*lines: str) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.blackbox", description="Faults on real processes, judged.")
-    names = ["matrix", "check", *SCENARIOS, *http_target.SCENARIOS]
+    names = ["matrix", "trials", "check", *SCENARIOS, *http_target.SCENARIOS, *TRIALS]
     parser.add_argument("name", nargs="?", default="matrix", choices=names)
     parser.add_argument("file", nargs="?", type=Path)
     parser.add_argument("--list", action="store_true", help="what there is, and what cannot run here")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long faults go on (each scenario)")
+    parser.add_argument("--seconds", type=float, help="how long faults go on, each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--history", type=Path, help="write the history to this file")
+    parser.add_argument("--json", type=Path, help="add the result of every trial to this file, a line each")
     parser.add_argument("--queue", type=int, default=1, help="check: the queue's partition")
     parser.add_argument("--stream", type=int, default=2, help="check: the stream's partition")
     return parser

@@ -94,7 +94,7 @@ class Bench:
 
     async def recovered(self, since_s: float | None = None) -> None:
         """Both partitions acknowledged a write that began after now."""
-        since_s = time.monotonic() if since_s is None else since_s
+        since_s = self.recorder.now_s() if since_s is None else since_s
         for partition, operation in ((self.load.queue, SEND), (self.load.stream, APPEND)):
             end = time.monotonic() + RECOVERY_TIMEOUT_S
             while not self.acked_since(partition, operation, since_s):

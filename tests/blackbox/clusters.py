@@ -58,6 +58,7 @@ class NodeCluster(StorageCluster):
             PENSTOCK_STORAGE_NODES=format_node_list(self.addresses),
             **allocator.ENVIRONMENT,
         )
+        environment.update(self.settings)
         environment.pop("PENSTOCK_METRICS_LISTEN", None)
         command = [*self.command_prefix(node_id), sys.executable, "-m", "storage_nodes"]
         with open(self.directory / f"node-{node_id}.log", "ab") as log:

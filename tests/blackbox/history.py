@@ -16,7 +16,7 @@ Times are monotonic seconds of the one process that writes the history.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -44,17 +44,20 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Recorder:
-    """Keeps the events of a run and writes them as they come."""
+    """Keeps the events of a run and writes them as they come. `now_s` is the checkers' clock."""
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, now_s: Callable[[], float] = time.monotonic) -> None:
         self.events: list[Event] = []
+        self.now_s = now_s
         self._file: BinaryIO | None = path.open("wb") if path else None
         self._encode = msgspec.json.Encoder().encode
         self._calls = 0
 
-    def invoke(self, operation: str, client: str, partition: int, values: Sequence[Value] = ()) -> Event:
+    def invoke(
+        self, operation: str, client: str, partition: int, values: Sequence[Value] = (), note: str = ""
+    ) -> Event:
         self._calls += 1
-        return self._add(Event(time.monotonic(), INVOKE, operation, client, self._calls, partition, list(values)))
+        return self._add(Event(self.now_s(), INVOKE, operation, client, self._calls, partition, list(values), [], note))
 
     def complete(
         self,
@@ -67,7 +70,7 @@ class Recorder:
         shown = invoked.values if values is None else list(values)
         return self._add(
             Event(
-                time.monotonic(),
+                self.now_s(),
                 kind,
                 invoked.operation,
                 invoked.client,
@@ -81,7 +84,7 @@ class Recorder:
 
     def mark(self, kind: str, name: str, partitions: Sequence[int] = (), note: str = "") -> Event:
         """A fault, its end, or the end of a drain. The partitions it concerns stand in `places`."""
-        return self._add(Event(time.monotonic(), kind, name, "nemesis", 0, 0, [], list(partitions), note))
+        return self._add(Event(self.now_s(), kind, name, "nemesis", 0, 0, [], list(partitions), note))
 
     def close(self) -> None:
         if self._file is not None:

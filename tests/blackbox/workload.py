@@ -20,6 +20,7 @@ from storage_nodes.protocol.records import decode_body
 from tests.blackbox.checkers import ACQUIRE, APPEND, DELETE, READ, SEND
 from tests.blackbox.history import FAIL, OK, UNKNOWN, Event, Recorder, Value
 from tests.blackbox.payload import body_of, value_of
+from tests.blackbox.timing import EPOCH_WORD
 
 BATCH_MAX = 5
 RETRY_PAUSE_S = 0.02
@@ -145,12 +146,14 @@ class Load:
         """One acquire and the delete of most of it; False where it was refused."""
         invoked = self.recorder.invoke(ACQUIRE, name, self.queue)
         try:
-            messages = (await client.acquire(self.queue, ACQUIRE_MAX, VISIBILITY_MS, WAIT_MS)).messages
+            reply = await client.acquire(self.queue, ACQUIRE_MAX, VISIBILITY_MS, WAIT_MS)
         except StorageError as error:
             self.recorder.complete(invoked, class_of(error), note=str(error))
             return False
+        messages = reply.messages
         values = [value_of(decode_body(message.body).value) for message in messages]
-        self.recorder.complete(invoked, OK, values, [message.offset for message in messages])
+        places = [message.offset for message in messages]
+        self.recorder.complete(invoked, OK, values, places, f"{EPOCH_WORD} {reply.epoch}")
         chosen = self._chosen(len(messages)) if self._writing else list(range(len(messages)))
         if not chosen:
             return True

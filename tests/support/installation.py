@@ -48,7 +48,8 @@ class RunningInstallation:
     ) -> subprocess.CompletedProcess[bytes]:
         environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         environment = {name: value for name, value in environment.items() if not name.startswith("PENSTOCK_")}
-        environment |= self._settings | {"PENSTOCK_DATA_DIR": str(self.data), "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join(filter(None, [str(ROOT), self._settings.get("PYTHONPATH", "")]))
+        environment |= self._settings | {"PENSTOCK_DATA_DIR": str(self.data), "PYTHONPATH": path}
         answer = subprocess.run(
             [*COMMAND, *arguments], input=input_bytes, capture_output=True, env=environment, timeout=UP_TIMEOUT_S
         )
