@@ -153,6 +153,8 @@ METADATA_LOAD_ROWS = 250
 METADATA_LOAD_MS_MAX = 30_000
 # The log of changes is read so often although nothing was announced: finds a database that has fallen silent.
 METADATA_POLL_MS = 5_000
+# Absences that are asked for within this time are confirmed together, by one look at the log.
+METADATA_CONFIRM_MS = 5
 # Records that have changed are read again by so many at a time; the other connections are for those who ask.
 METADATA_REFRESHERS = 2
 # What the full copy may hold; beyond, the least recently used records leave, and are read from PostgreSQL when asked

@@ -71,6 +71,8 @@ class MetadataLookups:
         self._position: Position | None = None
         # Versions that were told, and that the next look at the log of changes may find again.
         self._told: set[int] = set()
+        self._looking = asyncio.Lock()
+        self._next_look: asyncio.Task[None] | None = None
         self._due: asyncio.Queue[tuple[RecordKind, str]] = asyncio.Queue()
         self._refreshers: list[asyncio.Task[None]] = []
         self._reachable = False
@@ -92,9 +94,11 @@ class MetadataLookups:
         ]
 
     async def close(self) -> None:
-        for task in (*self._refreshers, *self._flights.values()):
+        looks = () if self._next_look is None else (self._next_look,)
+        tasks = (*self._refreshers, *self._flights.values(), *looks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._refreshers, *self._flights.values(), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # --- lookups ---
 
@@ -105,10 +109,17 @@ class MetadataLookups:
         """
         if fresh and self._reachable:
             return MISS
-        return self._holdings[kind].get(key)
+        held = self._holdings[kind].get(key)
+        # An absence is looked into first: the record may have been made a moment ago, and its announcement be on the
+        # way, while its owner uses it already.
+        return MISS if held is None and self.live else held
 
     async def read(self, kind: RecordKind, key: str, fresh: bool) -> bytes | None:
-        """The encoded reply from the database. Raises StoreUnavailable."""
+        """The encoded reply from the database, or an absence that it confirms. Raises StoreUnavailable."""
+        if not fresh and self._holdings[kind].get(key) is None:
+            await self._confirm()
+            if self._holdings[kind].get(key) is None:
+                return None
         if not self._reachable:
             raise StoreUnavailable("PostgreSQL is away, and this record is not held here")
         if fresh:
@@ -121,6 +132,26 @@ class MetadataLookups:
             self._flights[(kind, key)] = flight
             flight.add_done_callback(lambda done: self._land((kind, key), done))
         return await asyncio.shield(flight)
+
+    async def _confirm(self) -> None:
+        """Returns when a look at the log of changes that began after this call is over. All who wait share the look:
+        names that do not exist cost PostgreSQL next to nothing, however many are asked for."""
+        if self._next_look is None:
+            self._next_look = asyncio.create_task(self._look_next(), name="metadata-look")
+        await asyncio.shield(self._next_look)
+
+    async def _look_next(self) -> None:
+        await asyncio.sleep(limits.METADATA_CONFIRM_MS / 1000)
+        async with self._looking:
+            self._next_look = None
+            if self._position is None or not self.live:
+                return
+            try:
+                missed = await self._store.missed(self._position, limits.METADATA_READ_MS_MAX)
+            except StoreUnavailable:
+                return  # away, or about to be found so: then the copy knows
+            if missed is not None:
+                self._apply(missed)
 
     def outdated(self, kind: RecordKind, keys: list[str], versions: list[int]) -> list[str]:
         """Those of somebody's records that are not what they were."""
@@ -181,11 +212,12 @@ class MetadataLookups:
         was_live = self.live
         self._reachable = True
         ms_max = limits.METADATA_READ_MS_MAX if was_live else limits.METADATA_LOAD_MS_MAX
-        missed = None if self._position is None else await self._store.missed(self._position, ms_max)
-        if missed is None:
-            await self._load()
-        else:
-            self._apply(missed)
+        async with self._looking:
+            missed = None if self._position is None else await self._store.missed(self._position, ms_max)
+            if missed is None:
+                await self._load()
+            else:
+                self._apply(missed)
         if not was_live or missed is None:
             self.live, self._lost_at_ms = True, 0
             self._ask_for_due()
