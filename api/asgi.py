@@ -1,10 +1,39 @@
-"""The control plane as an ASGI application."""
+"""The control plane as an ASGI application: Django, and beside it
+
+    GET /internal/alive    for the front ends (frontend/control_watch.py): 200, or 503 while PostgreSQL does not answer
+
+The latter is answered on the event loop: Django's threads may all hang in a database that has fallen silent.
+"""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
+from api.database_probe import DatabaseProbe
+from api.queues.readiness import connection_parameters
+from frontend.http import Receive, Scope, Send, answer
+from frontend.readiness import ALIVE_PATH
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
-application = get_asgi_application()
+_django = get_asgi_application()
+_TEXT = ((b"content-type", b"text/plain"),)
+_probe: list[DatabaseProbe] = []  # made with the first question
+
+
+async def application(scope: Scope, receive: Receive, send: Send) -> Any:
+    if scope["type"] == "http" and scope["path"] == ALIVE_PATH:
+        await _serve_alive(send)
+        return None
+    return await _django(scope, receive, send)
+
+
+async def _serve_alive(send: Send) -> None:
+    if not _probe:
+        _probe.append(DatabaseProbe(connection_parameters()))
+    if await _probe[0].answers():
+        await answer(send, 200, _TEXT, b"ok\n")
+    else:
+        await answer(send, 503, _TEXT, b"the database does not answer\n")

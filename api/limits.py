@@ -133,13 +133,44 @@ CRON_RETRY_MS = 5_000
 DATABASE_POOL_MIN = 1
 DATABASE_POOL_MAX = 12
 DATABASE_CONNECT_TIMEOUT_S = 5
+# A call waits this long for a connection while the others are busy. While the database is away nobody waits so long:
+# the front end hears of it from the probe below.
+DATABASE_POOL_WAIT_MS_MAX = 5_000
+# The pool gives a connection up after this long instead of trying again at ever longer intervals: the next call that
+# needs one starts a new attempt, so the control plane is back with the database.
+DATABASE_RECONNECT_S_MAX = 1
+# Whether the database answers is asked at most this often, and it has so long for the answer.
+DATABASE_PROBE_MS_MIN = 250
+DATABASE_PROBE_MS_MAX = 600
 DATABASE_WAIT_S_MAX = 60
 HINT_TIMEOUT_MS = 1_000
 # After a hint could not be sent none is tried for this long; the reconcile tick makes up for it.
 HINT_PAUSE_MS = 1_000
-METADATA_POOL_MIN = 1
-METADATA_POOL_MAX = 4
-METADATA_POOL_WAIT_MS_MAX = 1_500
+METADATA_CONNECTIONS_MAX = 4
+METADATA_CONNECT_MS_MAX = 2_000
+# Waiting for one of them, and the read itself.
+METADATA_READ_MS_MAX = 1_000
+# Rows of a full copy that are fetched at a time, and how long PostgreSQL may take for them.
+METADATA_LOAD_ROWS = 250
+METADATA_LOAD_MS_MAX = 30_000
+# The log of changes is read so often although nothing was announced: finds a database that has fallen silent.
+METADATA_POLL_MS = 5_000
+# Absences that are asked for within this time are confirmed together, by one look at the log.
+METADATA_CONFIRM_MS = 5
+# Records that have changed are read again by so many at a time; the other connections are for those who ask.
+METADATA_REFRESHERS = 2
+# What the full copy may hold; beyond, the least recently used records leave, and are read from PostgreSQL when asked
+# for. A queue takes about 1.1 KB here (docs/decisions/0016-metadata-without-postgresql.md).
+QUEUES_HELD_BYTES_MAX = 768 * 1024 * 1024
+KEYS_HELD_BYTES_MAX = 192 * 1024 * 1024
+ACCOUNTS_HELD_BYTES_MAX = 64 * 1024 * 1024
+# What a record costs beside its own bytes: its name, and its places in tables.
+HELD_ROW_OVERHEAD_BYTES = 300
+# A front end that comes back is told what it missed while that is among the last so many changes, and compares all
+# that it holds otherwise.
+CHANGES_REMEMBERED_MAX = 10_000
+# As far back the service itself can catch up; it loads everything anew otherwise.
+FEED_CHANGES_KEPT_MAX = 100_000
 METADATA_CLIENTS_MAX = 1_024
 METADATA_CLIENT_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 METADATA_LOOKUPS_PER_CLIENT_MAX = 256
@@ -154,6 +185,9 @@ assert MOVE_BATCH_MESSAGES_MAX <= REMOVES_PER_CALL_MAX
 assert MOVE_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
 assert MOVE_BATCH_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one batch must fit one frame"
 assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
+assert METADATA_REFRESHERS < METADATA_CONNECTIONS_MAX
+assert CHANGES_REMEMBERED_MAX <= FEED_CHANGES_KEPT_MAX
+assert DATABASE_PROBE_MS_MIN + DATABASE_PROBE_MS_MAX < 1_000, "control calls are refused within a second"
 assert QUEUE_READY_POLL_MS < QUEUE_READY_WAIT_MS_MAX
 assert PAGE_SIZE_DEFAULT <= PAGE_SIZE_MAX
 assert CRON_INTERVAL_S * 1000 < CRON_AHEAD_MS < CRON_LATE_MS_MAX, "a tick is handed over before it is due"

@@ -14,6 +14,7 @@ from rest_framework.views import exception_handler
 
 from api.accounts.actions import AccountError
 from api.limits import REQUEST_BYTES_MAX
+from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues.attributes import QueueProblem
 
 CONTENT_TYPE = "application/problem+json"
@@ -36,6 +37,8 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
         return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message)
     if isinstance(error, AccountError):
         return problem(400, "invalid-request", str(error))
+    if isinstance(error, DATABASE_AWAY):
+        return problem(503, "service-unavailable", DATABASE_AWAY_TEXT)
     plain = exception_handler(error, context)
     if plain is None:
         return None

@@ -89,7 +89,8 @@ def build_plane(config: FrontendConfig, storage: StorageClient, metadata: Metada
         keyring=Keyring.from_directory(directory),
         pepper=read_key_file(directory, PEPPER_KEY_FILE),
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
-        trust_metadata=lambda: metadata.connected,
+        metadata_serves=lambda: metadata.serves,
+        metadata_troubles=metadata.troubles,
     )
 
 

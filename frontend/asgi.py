@@ -1,10 +1,10 @@
 """The ASGI application: one router for both protocols, bare callables for HTTP, a Channels consumer for websockets.
 
-    POST /  and  /<12 digits>/<queue>        SQS
-    /v1/queues/<name>/messages...            REST data API
-    /v1/...  /console...  /static/...        passed on to the control plane
-    /healthz  /readyz  /version              operators
-    websocket /v1/queues/<name>/subscribe    push
+POST /  and  /<12 digits>/<queue>        SQS
+/v1/queues/<name>/messages...            REST data API
+/v1/...  /console...  /static/...        passed on to the control plane
+/healthz  /readyz  /version              operators
+websocket /v1/queues/<name>/subscribe    push
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from django.urls import re_path
 from frontend import VERSION
 from frontend.http import Receive, Request, Scope, Send, answer
 from frontend.push.consumer import SubscribeConsumer
+from frontend.readiness import readiness
 from frontend.rest.serve import serve_rest
 from frontend.sqs.protocol import serve_sqs
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
 _TEXT = ((b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"))
+_JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 _SUBSCRIBE = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/subscribe$"
 
 
@@ -59,15 +61,12 @@ _OPERATORS = frozenset((b"/healthz", b"/readyz", b"/version"))
 async def _serve_operators(plane: Plane, path: bytes, send: Send) -> None:
     if path == b"/version":
         await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
-    elif path == b"/readyz" and not is_ready(plane):
-        await answer(send, 503, _TEXT, b"not ready\n")
+    elif path == b"/readyz":
+        # A stopping front end is taken out of use; all else that is missing is told, and costs no message.
+        said = readiness(plane.metadata_serves() and not plane.stopping.is_set(), plane.troubles())
+        await answer(send, said.status, _JSON, said.body)
     else:
         await answer(send, 200, _TEXT, b"ok\n")
-
-
-def is_ready(plane: Plane) -> bool:
-    """Ready = keys and queues can be looked up, and the process is not about to stop."""
-    return plane.metadata_is_up() and not plane.stopping.is_set()
 
 
 def _closing_unrouted(sockets: Application) -> Application:

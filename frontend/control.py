@@ -1,8 +1,9 @@
 """Calls to the control plane: SQS management actions, and paths that are passed on as they are.
 
 Every call vouches for its caller with a principal header and a MAC over the request. What a client sends under these
-names is stripped: only this process may say who is asking. Behind a bulkhead and a circuit breaker, so that a slow
-control plane costs the message path nothing. Responses are streamed through; nothing of an upstream failure is shown.
+names is stripped: only this process may say who is asking. Behind a bulkhead and a watch (`control_watch.py`), so that
+a control plane that is slow or cannot work costs the message path nothing, and its own callers no long wait. Responses
+are streamed through; nothing of an upstream failure is shown.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ import httpx2
 import msgspec
 
 from frontend.authn.principal import Principal
+from frontend.control_watch import ControlWatch
 from frontend.errors import KINDS, Refusal, unavailable
 from frontend.http import Request, Send
 from frontend.limits import (
     CONTROL_CALLS_IN_FLIGHT_MAX,
     CONTROL_CONNECT_S,
-    CONTROL_COOL_DOWN_S,
-    CONTROL_FAILURES_MAX,
     CONTROL_KEEP_ALIVE_S,
     CONTROL_STREAMS_MAX,
     CONTROL_TIMEOUT_S,
 )
-from frontend.routing.bulkhead import Bulkhead, CircuitBreaker
+from frontend.readiness import Trouble
+from frontend.routing.bulkhead import Bulkhead
 
 PRINCIPAL_HEADER = b"x-penstock-principal"
 MAC_HEADER = b"x-penstock-principal-mac"
@@ -76,8 +77,7 @@ class ControlPlane:
         self._now_s = now_s
         self._calls = Bulkhead("control plane", CONTROL_CALLS_IN_FLIGHT_MAX)
         self._streams = Bulkhead("control plane stream", CONTROL_STREAMS_MAX)
-        self._breaker = CircuitBreaker(CONTROL_FAILURES_MAX, CONTROL_COOL_DOWN_S)
-        connections_max = CONTROL_CALLS_IN_FLIGHT_MAX + CONTROL_STREAMS_MAX
+        connections_max = CONTROL_CALLS_IN_FLIGHT_MAX + CONTROL_STREAMS_MAX + 1  # one for the watch
         self._http = httpx2.AsyncClient(
             base_url=f"http://{address}",
             transport=transport,
@@ -90,8 +90,13 @@ class ControlPlane:
             follow_redirects=False,
             trust_env=False,
         )
+        self._watch = ControlWatch(self._http)
+
+    def troubles(self) -> list[Trouble]:
+        return self._watch.troubles()
 
     async def close(self) -> None:
+        await self._watch.close()
         await self._http.aclose()
 
     async def sqs(
@@ -110,10 +115,10 @@ class ControlPlane:
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)
         headers.append((b"content-type", b"application/json"))
-        with self._calls:
+        with self._watch, self._calls:
             response = await self._send(self._http.build_request("POST", path, headers=headers, content=body))
             try:
-                content = await response.aread()
+                content = await self._watch.unless_away(response.aread())
             except httpx2.HTTPError:
                 raise unavailable("The control plane does not answer.") from None
             finally:
@@ -135,7 +140,7 @@ class ControlPlane:
             headers += self._vouch(request.method, target, principal, request.request_id, request.body)
         url = self._http.base_url.copy_with(raw_path=target)
         with self._calls:
-            response = await self._send(
+            response = await self._watched(
                 self._http.build_request(request.method, url, headers=headers, content=request.body)
             )
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -144,20 +149,19 @@ class ControlPlane:
         with self._streams:
             return await _relay(response, send)
 
+    async def _watched(self, call: httpx2.Request) -> httpx2.Response:
+        with self._watch:
+            return await self._send(call)
+
     async def _send(self, call: httpx2.Request) -> httpx2.Response:
-        now_s = self._now_s()
-        if not self._breaker.allows(now_s):
-            raise unavailable("The control plane does not answer.", self._breaker.retry_after_s(now_s))
+        """Within the watch."""
         try:
-            response = await self._http.send(call, stream=True)
+            response = await self._watch.unless_away(self._http.send(call, stream=True))
         except httpx2.HTTPError:
-            self._breaker.failed(self._now_s())
+            self._watch.suspect()
             raise unavailable("The control plane does not answer.") from None
-        except BaseException:
-            # Cancelled: says nothing about the control plane, but a probe must not stay out for ever.
-            self._breaker.failed(self._now_s())
-            raise
-        self._breaker.succeeded()
+        if response.status_code == 503:
+            self._watch.suspect()
         return response
 
     def _vouch(

@@ -16,6 +16,7 @@ from frontend.limits import DESK_CALLS_MAX, POLLS_PARKED_MAX, SOCKETS_MAX, STORA
 from frontend.limits.gcra import RateTree
 from frontend.metadata.interface import MetadataService
 from frontend.metering.meters import Meters
+from frontend.readiness import Trouble
 from frontend.routing.bulkhead import Bulkhead
 from frontend.routing.queues import Address, QueueViews
 from frontend.routing.storage import Storage
@@ -40,7 +41,8 @@ class Plane:
         receipt_key: bytes,
         rates: RateTree | None = None,
         now_s: Callable[[], float] = time.time,
-        trust_metadata: Callable[[], bool] = lambda: True,
+        metadata_serves: Callable[[], bool] = lambda: True,
+        metadata_troubles: Callable[[], list[Trouble]] = list,
     ) -> None:
         self.region = region
         self.storage = storage
@@ -54,7 +56,8 @@ class Plane:
         self.rates = rates if rates is not None else RateTree()
         self.meters = Meters()
         self.now_s = now_s
-        self.metadata_is_up = trust_metadata
+        self.metadata_serves = metadata_serves
+        self._metadata_troubles = metadata_troubles
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
         self.desk_calls = Bulkhead("message desk", DESK_CALLS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
@@ -63,6 +66,11 @@ class Plane:
         self.creations: dict[Address, asyncio.Task[None]] = {}  # of queues that are made by sends to them
         self.stopping = asyncio.Event()
         self._add_gauges()
+
+    def troubles(self) -> list[Trouble]:
+        """What this front end needs and does not have."""
+        stopping = [Trouble("front end", "It is about to stop.", int(self.now_s() * 1000))]
+        return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
 
     def drain(self) -> None:
         """The process is about to stop: parked polls answer empty, sockets close, new ones are refused."""

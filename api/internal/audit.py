@@ -21,6 +21,7 @@ from api.audit.actions import record
 from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import Principal, PrincipalError
 from api.internal.sqs import json_answer, problem_answer
+from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues import selectors
 from frontend.desk.noting import FAILED
 from frontend.limits import BATCH_ENTRIES_MAX, DESK_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
@@ -81,7 +82,11 @@ async def note_action(request: HttpRequest) -> HttpResponse:
         return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
     if entry is None:
         return problem_answer(400, "InvalidParameterValueException", "There is no such action.")
-    if not await sync_to_async(_write)(principal, entry):
+    try:
+        written = await sync_to_async(_write)(principal, entry)
+    except DATABASE_AWAY:
+        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    if not written:
         return problem_answer(400, "QueueDoesNotExist", "The specified queue does not exist.")
     return json_answer(200, {})
 

@@ -15,6 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from api import limits
 from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import Principal, PrincipalError
+from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.pages import make_page_token, parse_page_token
 from api.queues import actions, moves, selectors
 from api.queues import attributes as rules
@@ -54,6 +55,8 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         return problem_answer(400, "InvalidParameterValueException", "The request does not parse.")
     except QueueProblem as problem:
         return problem_answer(_STATUS.get(problem.code, 400), problem.code, problem.message)
+    except DATABASE_AWAY:
+        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
 
 
 async def _create_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:

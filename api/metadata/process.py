@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
-from api.metadata.listener import listen_forever
+from api.metadata.listener import follow_forever
 from api.metadata.server import MetadataServer
 from api.metadata.service import MetadataLookups
 from api.metadata.store import MetadataStore
@@ -40,11 +40,9 @@ class MetadataProcess:
 
     async def start(self) -> None:
         settings = self._settings
-        await self._store.open()
         lookups = self.lookups
-        self._listener = asyncio.create_task(
-            listen_forever(settings.database_url, lookups.feed_live, lookups.changed, lookups.feed_lost)
-        )
+        lookups.start()
+        self._listener = asyncio.create_task(follow_forever(settings.database_url, lookups), name="metadata-feed")
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             lambda: MetadataServer(lookups, settings.cluster_id, self._connections), settings.host, settings.port
@@ -65,7 +63,13 @@ class MetadataProcess:
             self._listener.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._listener
-        await self._store.close()
+        await self._store.drop_connections()
+        await self.lookups.close()
 
     async def healthy(self) -> tuple[bool, str]:
-        return (True, "ok") if self.lookups.live else (False, "the change feed from PostgreSQL is interrupted")
+        """A copy answers, also while PostgreSQL is away."""
+        if self.lookups.live:
+            return True, "ok"
+        if self.lookups.loaded:
+            return True, "degraded: PostgreSQL does not answer, records are served from the copy"
+        return False, "PostgreSQL does not answer, and there is no copy of the records yet"

@@ -12,8 +12,8 @@ import msgspec
 from api.queues.layout import records_of
 from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
 
-# By account and name. JSON comes as text: the drivers differ in what they make of it.
-QUEUE = """
+# Every queue there is. JSON comes as text: the drivers differ in what they make of it.
+QUEUES = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
@@ -27,8 +27,10 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
        SELECT array_agg(k.version ORDER BY k.id) AS versions, array_agg(k.wrapped ORDER BY k.id) AS wrapped,
               array_agg(uuid_send(k.owner_uuid) ORDER BY k.id) AS owners, array_agg(k.owner_name ORDER BY k.id) AS names
          FROM queue_borrowed_key k WHERE k.queue_id = q.id) b
- WHERE q.account_id = %s AND q.name = %s AND q.state <> 'deleted'
+ WHERE q.state <> 'deleted'
 """
+# By account and name.
+QUEUE = QUEUES + " AND q.account_id = %s AND q.name = %s"
 
 _layout = msgspec.json.Decoder(list[list[Any]]).decode
 _partitions = msgspec.json.Decoder(list[int]).decode

@@ -12,6 +12,7 @@ import structlog
 from api import limits
 from api.metadata.service import MetadataLookups, Subscriber
 from api.metadata.store import StoreUnavailable
+from frontend.metadata.interface import MISS
 from frontend.metadata.limits import (
     ACCESS_KEY_ID_CHARACTERS_MAX,
     ACCOUNT_ID_CHARACTERS_MAX,
@@ -20,16 +21,20 @@ from frontend.metadata.limits import (
     QUEUE_NAME_CHARACTERS_MAX,
 )
 from frontend.metadata.messages import (
-    HEARTBEAT,
     AccountReply,
     Change,
+    Compare,
+    CompareReply,
+    FeedState,
     GetAccount,
     GetKey,
     GetQueue,
     KeyReply,
     MetadataOpcode,
     QueueReply,
+    Subscribe,
 )
+from frontend.metadata.records import RecordKind, queue_change_key
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
@@ -38,7 +43,13 @@ _hello = msgspec.msgpack.Decoder(Hello).decode
 _get_key = msgspec.msgpack.Decoder(GetKey).decode
 _get_queue = msgspec.msgpack.Decoder(GetQueue).decode
 _get_account = msgspec.msgpack.Decoder(GetAccount).decode
-_HEARTBEAT = Change(HEARTBEAT, "", 0)
+_subscribe = msgspec.msgpack.Decoder(Subscribe).decode
+_compare = msgspec.msgpack.Decoder(Compare).decode
+_ABSENT = {
+    RecordKind.KEY: encode_message(KeyReply(None)),
+    RecordKind.QUEUE: encode_message(QueueReply(None)),
+    RecordKind.ACCOUNT: encode_message(AccountReply(None)),
+}
 _log = structlog.get_logger(__name__)
 
 
@@ -84,11 +95,17 @@ class MetadataServer(asyncio.Protocol, Subscriber):
     # --- Subscriber ---
 
     def tell(self, change: Change) -> None:
+        self._push(MetadataOpcode.SUBSCRIBE, change)
+
+    def tell_state(self, state: FeedState) -> None:
+        self._push(MetadataOpcode.FEED_STATE, state)
+
+    def _push(self, opcode: int, message: Message) -> None:
         assert self._feed_id is not None and self._transport is not None
         if self._transport.get_write_buffer_size() > limits.METADATA_CLIENT_BUFFER_BYTES_MAX:
             self.cut_off()  # it does not read: it shall notice and start over
             return
-        self._send(MetadataOpcode.SUBSCRIBE, FLAG_ANSWER, self._feed_id, change)
+        self._send(opcode, FLAG_ANSWER, self._feed_id, message)
 
     def cut_off(self) -> None:
         if self._transport is not None:
@@ -100,13 +117,21 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         if not self._greeted:
             self._greet(frame)
         elif frame.opcode == MetadataOpcode.GET_KEY:
-            self._spawn(frame, self._answer_key(frame, _get_key(frame.payload)))
+            key = _get_key(frame.payload)
+            possible = len(key.access_key_id) <= ACCESS_KEY_ID_CHARACTERS_MAX
+            self._answer(frame, RecordKind.KEY, key.access_key_id, key.fresh, possible)
         elif frame.opcode == MetadataOpcode.GET_QUEUE:
-            self._spawn(frame, self._answer_queue(frame, _get_queue(frame.payload)))
+            queue = _get_queue(frame.payload)
+            possible = len(queue.name) <= QUEUE_NAME_CHARACTERS_MAX and _is_account(queue.account_id)
+            name = queue_change_key(queue.account_id, queue.name)
+            self._answer(frame, RecordKind.QUEUE, name, queue.fresh, possible)
         elif frame.opcode == MetadataOpcode.GET_ACCOUNT:
-            self._spawn(frame, self._answer_account(frame, _get_account(frame.payload)))
+            account = _get_account(frame.payload)
+            self._answer(frame, RecordKind.ACCOUNT, account.account_id, account.fresh, _is_account(account.account_id))
         elif frame.opcode == MetadataOpcode.SUBSCRIBE:
-            self._subscribe(frame)
+            self._subscribe(frame, _subscribe(frame.payload))
+        elif frame.opcode == MetadataOpcode.COMPARE:
+            self._compare(frame, _compare(frame.payload))
         else:
             self._refuse(frame, ErrorCode.UNKNOWN_OPCODE, f"opcode {frame.opcode}")
 
@@ -122,20 +147,35 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         self._greeted = True
         self._send(Opcode.HELLO, FLAG_ANSWER, frame.correlation_id, Hello(self._cluster_id, "metadata"))
 
-    def _subscribe(self, frame: Frame) -> None:
-        if not self._lookups.live:
-            self._refuse(frame, ErrorCode.UNAVAILABLE, "the change feed is interrupted")
-        elif self._feed_id is not None:
+    def _subscribe(self, frame: Frame, asked: Subscribe) -> None:
+        if self._feed_id is not None:
             self._refuse(frame, ErrorCode.INVALID_REQUEST, "subscribed already")
-        else:
-            self._feed_id = frame.correlation_id
-            self._lookups.subscribe(self)
-            self._beat()
+            return
+        self._feed_id = frame.correlation_id
+        self._lookups.subscribe(self, asked.epoch, asked.sequence)
+        self._heartbeat = asyncio.get_running_loop().call_later(METADATA_HEARTBEAT_MS / 1000, self._beat)
 
     def _beat(self) -> None:
-        self.tell(_HEARTBEAT)
+        self.tell_state(self._lookups.state())
         loop = asyncio.get_running_loop()
         self._heartbeat = loop.call_later(METADATA_HEARTBEAT_MS / 1000, self._beat)
+
+    def _compare(self, frame: Frame, asked: Compare) -> None:
+        if not self._lookups.loaded:
+            self._refuse(frame, ErrorCode.UNAVAILABLE, "there is no copy of the records yet")
+        elif asked.kind not in _ABSENT or len(asked.keys) != len(asked.versions):
+            self._refuse(frame, ErrorCode.INVALID_REQUEST, "not a list of records")
+        else:
+            outdated = self._lookups.outdated(RecordKind(asked.kind), asked.keys, asked.versions)
+            self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, CompareReply(outdated))
+
+    def _answer(self, frame: Frame, kind: RecordKind, key: str, fresh: bool, possible: bool) -> None:
+        """At once from the copy, where it says. What is not `possible` names nothing."""
+        held = self._lookups.held(kind, key, fresh) if possible and key.isprintable() else None
+        if held is MISS:
+            self._spawn(frame, self._answer_read(frame, kind, key, fresh))
+        else:
+            self._reply(frame, held or _ABSENT[kind])
 
     def _spawn(self, frame: Frame, answer: Coroutine[None, None, None]) -> None:
         if len(self._tasks) >= limits.METADATA_LOOKUPS_PER_CLIENT_MAX:
@@ -155,21 +195,8 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             _log.exception("lookup_failed", opcode=frame.opcode)
             self._refuse(frame, ErrorCode.INTERNAL, "")
 
-    async def _answer_key(self, frame: Frame, asked: GetKey) -> None:
-        known = len(asked.access_key_id) <= ACCESS_KEY_ID_CHARACTERS_MAX and asked.access_key_id.isprintable()
-        record = await self._lookups.key(asked.access_key_id, asked.fresh) if known else None
-        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, KeyReply(record))
-
-    async def _answer_queue(self, frame: Frame, asked: GetQueue) -> None:
-        known = len(asked.name) <= QUEUE_NAME_CHARACTERS_MAX and asked.name.isprintable()
-        known = known and len(asked.account_id) <= ACCOUNT_ID_CHARACTERS_MAX and asked.account_id.isprintable()
-        record = await self._lookups.queue(asked.account_id, asked.name, asked.fresh) if known else None
-        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, QueueReply(record))
-
-    async def _answer_account(self, frame: Frame, asked: GetAccount) -> None:
-        known = len(asked.account_id) <= ACCOUNT_ID_CHARACTERS_MAX and asked.account_id.isprintable()
-        record = await self._lookups.account(asked.account_id, asked.fresh) if known else None
-        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, AccountReply(record))
+    async def _answer_read(self, frame: Frame, kind: RecordKind, key: str, fresh: bool) -> None:
+        self._reply(frame, await self._lookups.read(kind, key, fresh) or _ABSENT[kind])
 
     def _refuse(self, frame: Frame, code: ErrorCode, message: str) -> None:
         self._send(frame.opcode, FLAG_ANSWER | FLAG_ERROR, frame.correlation_id, ErrorReply(code, message))
@@ -177,3 +204,11 @@ class MetadataServer(asyncio.Protocol, Subscriber):
     def _send(self, opcode: int, flags: int, correlation_id: int, message: Message) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode_frame(opcode, flags, correlation_id, encode_message(message)))
+
+    def _reply(self, frame: Frame, encoded: bytes) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode_frame(frame.opcode, FLAG_ANSWER, frame.correlation_id, encoded))
+
+
+def _is_account(account_id: str) -> bool:
+    return len(account_id) <= ACCOUNT_ID_CHARACTERS_MAX and "/" not in account_id

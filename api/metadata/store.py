@@ -1,80 +1,236 @@
-"""The database side: one parameterised statement per kind of record. Reads only."""
+"""The database side: one parameterised statement per kind of record. Reads only.
+
+A few connections, made when they are needed and thrown away when they fail: nothing here waits for a database that is
+away, and nothing has to recover when it is back. Whether it is there is the listener's to find out (`listener.py`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from api import limits
-from api.metadata.rows import QUEUE, queue_record
-from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord
+from api.metadata.holding import Row
+from api.metadata.rows import QUEUE, QUEUES, queue_record
+from frontend.metadata.messages import AccountReply, Change, KeyReply, QueueReply
+from frontend.metadata.records import AccountRecord, KeyRecord, RecordKind, queue_change_key, split_queue_change_key
+from storage_nodes.protocol.messages import encode_message
 
-_KEY = """
+T = TypeVar("T")
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+_KEYS = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
        floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version
   FROM access_key k JOIN account a ON a.id = k.account_id
- WHERE k.access_key_id = %s
 """
-_ACCOUNT = "SELECT id, name, active, version, auto_create_queues FROM account WHERE id = %s"
+_ACCOUNTS = "SELECT id, name, active, version, auto_create_queues FROM account"
+# The source is another after a restore, and after a standby took over: what was read before says nothing about it.
+_POSITION = """
+SELECT concat_ws('/', s.system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
+                 'feed_change'::regclass::oid),
+       pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+       (SELECT min(transaction) FROM feed_change)
+  FROM pg_control_system() s
+"""
+_CHANGES = "SELECT kind, key, version, transaction FROM feed_change WHERE transaction >= %s ORDER BY version"
 
 
 class StoreUnavailable(Exception):
     """The database does not answer now."""
 
 
+class Position(NamedTuple):
+    """How far the log of changes was read: every transaction below `horizon` had ended, and was seen."""
+
+    source: str
+    horizon: int
+
+
+class Missed(NamedTuple):
+    """What came since a position: every change of it, and the new position. `again`: those that may be read twice."""
+
+    position: Position
+    changes: list[Change]
+    again: set[int]
+
+
+def _key_row(row: Sequence[Any]) -> Row:
+    return Row(row[0], row[7], encode_message(KeyReply(KeyRecord(*row))))
+
+
+def _account_row(row: Sequence[Any]) -> Row:
+    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*row))))
+
+
+def _queue_row(row: Sequence[Any]) -> Row:
+    record = queue_record(row)
+    return Row(queue_change_key(record.account_id, record.name), record.version, encode_message(QueueReply(record)))
+
+
+_ROW_OF: dict[RecordKind, Callable[[Sequence[Any]], Row]] = {
+    RecordKind.KEY: _key_row,
+    RecordKind.ACCOUNT: _account_row,
+    RecordKind.QUEUE: _queue_row,
+}
+_ALL: dict[RecordKind, str] = {RecordKind.ACCOUNT: _ACCOUNTS, RecordKind.KEY: _KEYS, RecordKind.QUEUE: QUEUES}
+_ONE: dict[RecordKind, str] = {
+    RecordKind.ACCOUNT: _ACCOUNTS + " WHERE id = %s",
+    RecordKind.KEY: _KEYS + " WHERE k.access_key_id = %s",
+    RecordKind.QUEUE: QUEUE,
+}
+
+
 class MetadataStore:
-    """A small pool of connections. Every call may raise StoreUnavailable."""
+    """Every call may raise StoreUnavailable."""
 
     def __init__(self, database_url: str) -> None:
-        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[tuple[Any, ...]]] = AsyncConnectionPool(
-            database_url,
-            min_size=limits.METADATA_POOL_MIN,
-            max_size=limits.METADATA_POOL_MAX,
-            open=False,
-            timeout=limits.METADATA_POOL_WAIT_MS_MAX / 1000,
-            num_workers=1,
-            kwargs={"autocommit": True, "application_name": "penstock-metadata", **limits.LISTEN_KEEPALIVES},
-        )
+        self._database_url = database_url
+        self._places = asyncio.Semaphore(limits.METADATA_CONNECTIONS_MAX)
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._reads: set[asyncio.Task[Any]] = set()
 
-    async def open(self) -> None:
-        """Does not wait for the database."""
-        await self._pool.open()
+    async def row(self, kind: RecordKind, key: str) -> Row | None:
+        """The record as it is in the database now, None where there is none."""
+        parameters = split_queue_change_key(key) if kind == RecordKind.QUEUE else (key,)
+        found = await self._within(self._one(_ONE[kind], parameters), limits.METADATA_READ_MS_MAX)
+        return None if found is None else _ROW_OF[kind](found)
 
-    async def close(self) -> None:
-        await self._pool.close()
+    async def missed(self, since: Position, ms_max: int) -> Missed | None:
+        """None: the log of changes does not say all that came since. Load then."""
+        return await self._within(self._missed(since), ms_max)
 
-    async def key(self, access_key_id: str) -> KeyRecord | None:
-        row = await self._one(_KEY, (access_key_id,))
-        return None if row is None else KeyRecord(*row)
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
+        """Everything as it was at one moment."""
+        async with self._connection() as connection:
+            snapshot = Snapshot(connection, self._within)
+            await snapshot.begin()
+            try:
+                yield snapshot
+            finally:
+                # Not used again: what is half read would have to be read to its end.
+                await connection.close()
 
-    async def account(self, account_id: str) -> AccountRecord | None:
-        row = await self._one(_ACCOUNT, (account_id,))
-        return None if row is None else AccountRecord(*row)
+    async def drop_connections(self) -> None:
+        """The database is away, or was: no connection made before is worth anything."""
+        for connection in (*self._idle, *self._busy):
+            await connection.close()
+        self._idle.clear()
+        for read in list(self._reads):
+            read.cancel()
 
-    async def queue(self, account_id: str, name: str) -> QueueRecord | None:
-        row = await self._one(QUEUE, (account_id, name))
-        return None if row is None else queue_record(row)
+    async def _missed(self, since: Position) -> Missed | None:
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            now, whole_from = await _position(connection)
+            if since.source != now.source or (whole_from is not None and since.horizon < whole_from):
+                return None
+            rows = await (await connection.execute(_CHANGES, (since.horizon,))).fetchall()
+        again = {row[2] for row in rows if row[3] >= now.horizon}
+        return Missed(now, [Change(*row[:3]) for row in rows], again)
 
     async def _one(self, statement: str, parameters: tuple[str, ...]) -> tuple[Any, ...] | None:
-        # A connection that died while idle is found out by using it: the second attempt has another one.
+        # Connections that died while idle are found out by using one: the second attempt makes a new one.
         for last in (False, True):
             try:
                 async with self._connection() as connection:
-                    cursor = await connection.execute(statement, parameters)
-                    return await cursor.fetchone()
-            except psycopg.OperationalError as error:
+                    return await (await connection.execute(statement, parameters)).fetchone()
+            except psycopg.OperationalError:
                 if last:
-                    raise StoreUnavailable(type(error).__name__) from error
+                    raise
+                self._idle.clear()
         raise AssertionError("unreachable")
 
-    @asynccontextmanager
-    async def _connection(self) -> AsyncIterator[psycopg.AsyncConnection[tuple[Any, ...]]]:
+    async def _within(self, read: Awaitable[T], ms_max: int) -> T:
+        """A read that takes too long is left alone, not cancelled: psycopg would wait for the server to agree. Its
+        connection stays out until it ends, or until all connections are dropped."""
+        task: asyncio.Task[T] = asyncio.ensure_future(read)
+        self._reads.add(task)
+        task.add_done_callback(self._landed)
+        done, _ = await asyncio.wait((task,), timeout=ms_max / 1000)
+        if not done:
+            raise StoreUnavailable("PostgreSQL does not answer in time")
+        if task.cancelled():
+            raise StoreUnavailable("the connection to PostgreSQL was given up")
         try:
-            async with self._pool.connection() as connection:
+            return task.result()
+        except (psycopg.Error, OSError) as error:
+            raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}") from error
+
+    def _landed(self, task: asyncio.Task[Any]) -> None:
+        self._reads.discard(task)
+        if not task.cancelled():
+            task.exception()  # marks it as seen where nobody waits any more
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        async with self._places:
+            connection = self._usable()
+            if connection is None:
+                connection = await connect(self._database_url, "penstock-metadata")
+            self._busy.add(connection)
+            try:
                 yield connection
-        except PoolTimeout as error:
-            raise StoreUnavailable("no database connection is free") from error
+            except BaseException:
+                await connection.close()
+                raise
+            finally:
+                self._busy.discard(connection)
+                if not connection.closed:
+                    self._idle.append(connection)
+
+    def _usable(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+
+class Snapshot:
+    """A transaction that sees one state of the database."""
+
+    def __init__(self, connection: Connection, within: Callable[[Awaitable[Any], int], Awaitable[Any]]) -> None:
+        self._connection = connection
+        self._within = within
+        self.position = Position("", 0)
+
+    async def begin(self) -> None:
+        await self._within(self._begin(), limits.METADATA_LOAD_MS_MAX)
+
+    async def rows(self, kind: RecordKind) -> AsyncIterator[list[Row]]:
+        """Every record of a kind, a few at a time."""
+        cursor = self._connection.cursor(name="records")
+        await self._within(cursor.execute(_ALL[kind]), limits.METADATA_LOAD_MS_MAX)
+        row_of = _ROW_OF[kind]
+        while found := await self._within(cursor.fetchmany(limits.METADATA_LOAD_ROWS), limits.METADATA_LOAD_MS_MAX):
+            yield [row_of(row) for row in found]
+        await self._within(cursor.close(), limits.METADATA_LOAD_MS_MAX)
+
+    async def _begin(self) -> None:
+        await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.position = (await _position(self._connection))[0]
+
+
+async def _position(connection: Connection) -> tuple[Position, int | None]:
+    """Where the log of changes ends, and how far back it is whole (None: as far as it will)."""
+    row = await (await connection.execute(_POSITION)).fetchone()
+    assert row is not None
+    return Position(row[0], row[1]), row[2]
+
+
+async def connect(database_url: str, name: str) -> Connection:
+    """Raises psycopg.OperationalError, also where nobody answers in time."""
+    try:
+        async with asyncio.timeout(limits.METADATA_CONNECT_MS_MAX / 1000):
+            return await psycopg.AsyncConnection.connect(
+                database_url, autocommit=True, application_name=name, **limits.LISTEN_KEEPALIVES
+            )
+    except TimeoutError:
+        raise psycopg.OperationalError("PostgreSQL takes no connection") from None

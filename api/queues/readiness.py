@@ -72,7 +72,7 @@ class Announcements:
         backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
         while not self._stopping.is_set():
             try:
-                with psycopg.connect(**_connection_parameters(), autocommit=True) as listening:
+                with psycopg.connect(**connection_parameters(), autocommit=True) as listening:
                     listening.execute(f"LISTEN {CHANNEL}")
                     backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
                     self._wake_as_announced(listening)
@@ -96,7 +96,8 @@ class Announcements:
 _DJANGO_ONLY = ("cursor_factory", "context", "prepare_threshold", "pool")
 
 
-def _connection_parameters() -> dict[str, Any]:
+def connection_parameters() -> dict[str, Any]:
+    """Of Django's database, for a connection beside its pool."""
     given = connection.get_connection_params()
     return {name: value for name, value in given.items() if name not in _DJANGO_ONLY} | limits.LISTEN_KEEPALIVES
 

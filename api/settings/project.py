@@ -46,8 +46,16 @@ DATABASES: dict[str, dict[str, Any]] = {
         "PORT": _database.port,
         # Requests run on short-lived threads under ASGI, so connections persist in a pool and not per thread.
         "CONN_MAX_AGE": 0,
+        # One round trip per request, so that connections that died with a restart of PostgreSQL fail no call.
+        "CONN_HEALTH_CHECKS": True,
         "OPTIONS": {
-            "pool": {"min_size": limits.DATABASE_POOL_MIN, "max_size": limits.DATABASE_POOL_MAX, "num_workers": 1},
+            "pool": {
+                "min_size": limits.DATABASE_POOL_MIN,
+                "max_size": limits.DATABASE_POOL_MAX,
+                "num_workers": 1,
+                "timeout": limits.DATABASE_POOL_WAIT_MS_MAX / 1000,
+                "reconnect_timeout": limits.DATABASE_RECONNECT_S_MAX,
+            },
             "connect_timeout": limits.DATABASE_CONNECT_TIMEOUT_S,
             "application_name": "penstock",
             **_database.options,

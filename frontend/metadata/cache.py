@@ -10,7 +10,7 @@ has version v). The order in which they arrive is not ours to choose, so:
     change while a lookup is under way, and
         the answer is "does not exist"          refused: an absence has no version to compare
     another lookup stored a newer record        as a change to that record's version
-    drop (the feed was interrupted)             every entry and every lookup under way is void
+    drop (nobody can say what has changed)      every entry and every lookup under way is void
 
 A refused fill is repeated by the caller. Pure: the clock is a parameter, steps can be taken in any order by a test.
 Bounded: the oldest entry leaves when the cache is full.
@@ -106,8 +106,12 @@ class VersionedCache(Generic[K, R]):
         self._absent_until_ms.pop(key, None)
         self._raise_floor(key, version)
 
+    def versions(self) -> list[tuple[K, int]]:
+        """What is held, to be compared."""
+        return [(key, record.version) for key, record in self._entries.items()]
+
     def drop(self) -> None:
-        """Changes may have been missed: forget everything."""
+        """Changes were missed, and for too long nobody could be asked which: forget everything."""
         self._entries.clear()
         self._absent_until_ms.clear()
         for fills in self._fills.values():

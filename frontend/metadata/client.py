@@ -1,8 +1,10 @@
 """The front end's client of the metadata service: cached lookups, kept true by the change feed.
 
-    connected       cache answers; misses ask the service, one lookup per key at a time
+    connected       cache answers; misses ask the service, one lookup per key at a time. The service may have lost
+                    PostgreSQL: then nothing changes, and cache and service answer without a deadline
     disconnected    cache answers up to METADATA_STALENESS_MS_MAX, then it is dropped; misses are refused
-    reconnected     changes were missed: the cache is dropped
+    reconnected     the service tells what was missed, or this client asks which of its records are out of date. The
+                    deadline runs on until that is done, unless the service has no copy because PostgreSQL is away
 
 The `cached_*` calls never wait and look at no clock but the negative entries'; the staleness bound is a timer, so
 a hit costs one dictionary lookup.
@@ -15,16 +17,19 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Literal, TypeVar, cast
 
 from frontend.metadata.cache import Versioned, VersionedCache
-from frontend.metadata.connection import ConnectionLost, MetadataConnection, open_connection
+from frontend.metadata.connection import ConnectionLost, MetadataConnection, Pushed, open_connection
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.limits import (
     ACCOUNTS_CACHED_MAX,
     KEYS_CACHED_MAX,
     METADATA_BACKOFF_MS_MAX,
     METADATA_BACKOFF_MS_MIN,
+    METADATA_COMPARE_JITTER_MS,
+    METADATA_COMPARE_RECORDS_MAX,
     METADATA_CONNECT_TIMEOUT_MS,
     METADATA_FILL_ATTEMPTS_MAX,
     METADATA_RECONNECT_WAIT_MS,
@@ -34,14 +39,27 @@ from frontend.metadata.limits import (
 from frontend.metadata.messages import (
     AccountReply,
     Change,
+    Compare,
+    CompareReply,
+    FeedState,
     GetAccount,
     GetKey,
     GetQueue,
     KeyReply,
     MetadataOpcode,
     QueueReply,
+    Subscribe,
 )
-from frontend.metadata.records import AccountRecord, KeyRecord, QueueRecord, RecordKind, split_queue_change_key
+from frontend.metadata.records import (
+    AccountRecord,
+    KeyRecord,
+    QueueRecord,
+    RecordKind,
+    queue_change_key,
+    split_queue_change_key,
+)
+from frontend.metadata.shares import Shares
+from frontend.readiness import Trouble
 
 K = TypeVar("K", bound=Hashable)
 R = TypeVar("R", bound=Versioned)
@@ -68,15 +86,41 @@ class MetadataClient:
         self._queues: VersionedCache[tuple[str, str], QueueRecord] = VersionedCache(QUEUES_CACHED_MAX)
         self._accounts: VersionedCache[str, AccountRecord] = VersionedCache(ACCOUNTS_CACHED_MAX)
         self._flights: dict[tuple[str, Hashable], asyncio.Task[object]] = {}
+        self._shares = Shares()
         self._connection: MetadataConnection | None = None
         self._connected = asyncio.Event()
+        # How far the feed was heard: everything up to the change of this number, in an epoch of the service ("" where
+        # something may have been missed); and what the service said last on this connection.
+        self._epoch = ""
+        self._sequence = 0
+        self._state: FeedState | None = None
+        self._comparison: asyncio.Task[None] | None = None
         self._lost_at_ms = 0
+        self._lost_since_ms = _unix_ms()
         self._stale_timer: asyncio.TimerHandle | None = None
         self._runner: asyncio.Task[None] | None = None
 
     @property
     def connected(self) -> bool:
         return self._connection is not None
+
+    @property
+    def serves(self) -> bool:
+        """Can any message be sent or received with what is known here, or with what can be asked?"""
+        state = self._state
+        if self._connection is not None and state is not None and (state.loaded or not state.database_lost_at_ms):
+            return True
+        return len(self._keys) > 0
+
+    def troubles(self) -> list[Trouble]:
+        """What is not as it should be, and since when."""
+        if self._connection is None:
+            return [Trouble("metadata service", "It is not reachable.", self._lost_since_ms)]
+        lost_at_ms = 0 if self._state is None else self._state.database_lost_at_ms
+        if not lost_at_ms:
+            return []
+        reason = "PostgreSQL does not answer the metadata service: nothing can be changed."
+        return [Trouble("PostgreSQL", reason, lost_at_ms)]
 
     async def start(self) -> None:
         """Connects in the background; waits a moment for the first connection."""
@@ -90,6 +134,8 @@ class MetadataClient:
     async def close(self) -> None:
         if self._stale_timer is not None:
             self._stale_timer.cancel()
+        if self._comparison is not None:
+            self._comparison.cancel()
         if self._runner is None:
             return
         self._runner.cancel()
@@ -106,22 +152,30 @@ class MetadataClient:
         return self._queues.get((account_id, name), _now_ms())
 
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
-        return await self._get(RecordKind.KEY, self._keys, access_key_id, lambda: self._ask_key(access_key_id))
+        # Whose key it is, if anybody's, is not known yet: all key look-ups have one share together.
+        return await self._get(RecordKind.KEY, self._keys, access_key_id, "", lambda: self._ask_key(access_key_id))
 
     async def get_queue(self, account_id: str, name: str) -> QueueRecord | None:
         key = (account_id, name)
-        return await self._get(RecordKind.QUEUE, self._queues, key, lambda: self._ask_queue(key, fresh=False))
+        ask = partial(self._ask_queue, key, fresh=False)
+        return await self._get(RecordKind.QUEUE, self._queues, key, account_id, ask)
 
     async def get_account(self, account_id: str) -> AccountRecord | None:
-        return await self._get(RecordKind.ACCOUNT, self._accounts, account_id, lambda: self._ask_account(account_id))
+        ask = partial(self._ask_account, account_id)
+        return await self._get(RecordKind.ACCOUNT, self._accounts, account_id, account_id, ask)
 
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database says now, past every cache; use after a change that was just answered."""
         key = (account_id, name)
-        return await self._fill(self._queues, key, lambda: self._ask_queue(key, fresh=True))
+        return await self._fill(self._queues, key, account_id, partial(self._ask_queue, key, fresh=True))
 
     async def _get(
-        self, kind: RecordKind, cache: VersionedCache[K, R], key: K, ask: Callable[[], Awaitable[R | None]]
+        self,
+        kind: RecordKind,
+        cache: VersionedCache[K, R],
+        key: K,
+        share: str,
+        ask: Callable[[], Awaitable[R | None]],
     ) -> R | None:
         record = cache.get(key, _now_ms())
         if record is not MISS:
@@ -130,7 +184,7 @@ class MetadataClient:
         flight = self._flights.get(flight_key)
         if flight is None:
             # A task of its own: whoever gave up waiting must not take the answer away from the others.
-            flight = asyncio.create_task(self._fill(cache, key, ask), name="metadata-lookup")
+            flight = asyncio.create_task(self._fill(cache, key, share, ask), name="metadata-lookup")
             self._flights[flight_key] = flight
             flight.add_done_callback(lambda done: self._land(flight_key, done))
         return cast("R | None", await asyncio.shield(flight))
@@ -140,7 +194,15 @@ class MetadataClient:
         if not flight.cancelled():
             flight.exception()  # marks it as seen where every waiter has left
 
-    async def _fill(self, cache: VersionedCache[K, R], key: K, ask: Callable[[], Awaitable[R | None]]) -> R | None:
+    async def _fill(
+        self, cache: VersionedCache[K, R], key: K, share: str, ask: Callable[[], Awaitable[R | None]]
+    ) -> R | None:
+        async with self._shares.turn(share):
+            return await self._fill_in_turn(cache, key, ask)
+
+    async def _fill_in_turn(
+        self, cache: VersionedCache[K, R], key: K, ask: Callable[[], Awaitable[R | None]]
+    ) -> R | None:
         for _ in range(METADATA_FILL_ATTEMPTS_MAX):
             await self._wait_connected()
             fill = cache.begin(key)
@@ -193,8 +255,10 @@ class MetadataClient:
         backoff_ms = METADATA_BACKOFF_MS_MIN
         host, port = self._address
         while True:
+            self._state = None
             try:
-                connection = await open_connection(host, port, self._cluster_id, self._name, self._changed)
+                heard = Subscribe(self._epoch, self._sequence)
+                connection = await open_connection(host, port, self._cluster_id, self._name, heard, self._hear)
             except (MetadataUnavailable, OSError):
                 await asyncio.sleep(random.uniform(0.5, 1.0) * backoff_ms / 1000)
                 backoff_ms = min(backoff_ms * 2, METADATA_BACKOFF_MS_MAX)
@@ -208,20 +272,76 @@ class MetadataClient:
                 self._detach()
 
     def _attach(self, connection: MetadataConnection) -> None:
-        if self._stale_timer is not None:
-            self._stale_timer.cancel()
-            self._stale_timer = None
-        self._drop_caches()
         self._connection = connection
         self._connected.set()
+        if self._state is not None:
+            self._follow(self._state)
 
     def _detach(self) -> None:
         self._connection = None
         self._connected.clear()
-        self._lost_at_ms = _now_ms()
-        self._stale_timer = asyncio.get_running_loop().call_later(self._staleness_ms / 1000, self._drop_caches)
+        self._lost_at_ms, self._lost_since_ms = _now_ms(), _unix_ms()
+        if self._comparison is not None:
+            self._comparison.cancel()
+        if self._stale_timer is None:  # else it runs since an earlier loss, after which nothing was made good
+            loop = asyncio.get_running_loop()
+            self._stale_timer = loop.call_later(self._staleness_ms / 1000, self._drop_caches)
+
+    def _hear(self, pushed: Pushed) -> None:
+        self._sequence = pushed.sequence
+        if isinstance(pushed, Change):
+            self._changed(pushed)
+            return
+        self._state = pushed
+        if pushed.missed or pushed.epoch != self._epoch:
+            self._epoch = ""
+        if self._connection is not None:
+            self._follow(pushed)
+
+    def _follow(self, state: FeedState) -> None:
+        """How long may the cache be used, and what has to be done for that?"""
+        if self._epoch == state.epoch:
+            self._trust_caches()
+        elif state.loaded:
+            if self._comparison is None or self._comparison.done():
+                self._comparison = asyncio.create_task(self._compare(state.epoch), name="metadata-comparison")
+        elif state.database_lost_at_ms:
+            self._trust_caches()  # it cannot say what was missed; while PostgreSQL is away nothing more is
+
+    def _trust_caches(self) -> None:
+        if self._stale_timer is not None:
+            self._stale_timer.cancel()
+            self._stale_timer = None
+
+    async def _compare(self, epoch: str) -> None:
+        """Asks which of the records held here are out of date, and forgets those. A failure is made good at the next
+        heartbeat."""
+        queues = [(queue_change_key(*key), version) for key, version in self._queues.versions()]
+        held = [(RecordKind.KEY, self._keys.versions()), (RecordKind.ACCOUNT, self._accounts.versions())]
+        held.append((RecordKind.QUEUE, queues))
+        if any(records for _, records in held):
+            await asyncio.sleep(random.uniform(0, METADATA_COMPARE_JITTER_MS) / 1000)
+        try:
+            for kind, records in held:
+                for start in range(0, len(records), METADATA_COMPARE_RECORDS_MAX):
+                    await self._compare_some(kind, records[start : start + METADATA_COMPARE_RECORDS_MAX])
+        except MetadataUnavailable:
+            return
+        if self._state is not None and self._state.epoch == epoch:
+            self._epoch = epoch
+            self._trust_caches()
+
+    async def _compare_some(self, kind: RecordKind, records: list[tuple[str, int]]) -> None:
+        asked = Compare(kind.value, [key for key, _ in records], [version for _, version in records])
+        reply = await self._live().ask(MetadataOpcode.COMPARE, asked)
+        assert isinstance(reply, CompareReply)
+        versions = dict(records)
+        for key in reply.outdated:
+            self._changed(Change(kind.value, key, versions[key] + 1))
 
     def _drop_caches(self) -> None:
+        self._stale_timer = None
+        self._epoch = ""
         self._keys.drop()
         self._queues.drop()
         self._accounts.drop()
@@ -237,3 +357,7 @@ class MetadataClient:
 
 def _now_ms() -> int:
     return int(time.monotonic() * 1000)
+
+
+def _unix_ms() -> int:
+    return int(time.time() * 1000)

@@ -18,8 +18,18 @@ from frontend.metadata.limits import (
     METADATA_REQUEST_TIMEOUT_MS,
     METADATA_REQUESTS_IN_FLIGHT_MAX,
     METADATA_SILENCE_MS_MAX,
+    METADATA_UNANSWERED_MAX,
 )
-from frontend.metadata.messages import HEARTBEAT, AccountReply, Change, KeyReply, MetadataOpcode, QueueReply, Subscribe
+from frontend.metadata.messages import (
+    AccountReply,
+    Change,
+    CompareReply,
+    FeedState,
+    KeyReply,
+    MetadataOpcode,
+    QueueReply,
+    Subscribe,
+)
 from storage_nodes.limits import CORRELATION_ID_MAX
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
@@ -29,14 +39,17 @@ class ConnectionLost(MetadataUnavailable):
     """The lookup may be repeated on the next connection."""
 
 
-Reply = Hello | KeyReply | QueueReply | AccountReply | Change
+Reply = Hello | KeyReply | QueueReply | AccountReply | CompareReply | Change | FeedState
+Pushed = Change | FeedState
 
 _DECODE: dict[int, Callable[[bytes], Reply]] = {
     Opcode.HELLO: msgspec.msgpack.Decoder(Hello).decode,
     MetadataOpcode.GET_KEY: msgspec.msgpack.Decoder(KeyReply).decode,
     MetadataOpcode.GET_QUEUE: msgspec.msgpack.Decoder(QueueReply).decode,
     MetadataOpcode.GET_ACCOUNT: msgspec.msgpack.Decoder(AccountReply).decode,
+    MetadataOpcode.COMPARE: msgspec.msgpack.Decoder(CompareReply).decode,
     MetadataOpcode.SUBSCRIBE: msgspec.msgpack.Decoder(Change).decode,
+    MetadataOpcode.FEED_STATE: msgspec.msgpack.Decoder(FeedState).decode,
 }
 _decode_error = msgspec.msgpack.Decoder(ErrorReply).decode
 
@@ -44,13 +57,14 @@ _decode_error = msgspec.msgpack.Decoder(ErrorReply).decode
 class MetadataConnection(asyncio.Protocol):
     """Made by `open_connection`, which returns it subscribed."""
 
-    def __init__(self, on_change: Callable[[Change], None]) -> None:
+    def __init__(self, on_push: Callable[[Pushed], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._on_change = on_change
+        self._on_push = on_push
         self._decoder = FrameDecoder(METADATA_FRAME_BYTES_MAX)
         self._pending: dict[int, asyncio.Future[Reply]] = {}
         self._last_id = 0
         self._heard_at_s = self._loop.time()
+        self._unanswered = 0  # look-ups since anything was heard
         self._watch: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -61,6 +75,9 @@ class MetadataConnection(asyncio.Protocol):
             raise ConnectionLost("the connection to the metadata service is closed")
         if len(self._pending) >= METADATA_REQUESTS_IN_FLIGHT_MAX:
             raise MetadataUnavailable("too many metadata lookups are under way")
+        if self._unanswered >= METADATA_UNANSWERED_MAX:
+            # A circuit breaker that needs no probe: whatever is heard closes it, silence ends the connection.
+            raise MetadataUnavailable("the metadata service does not answer")
         correlation_id = self._next_id()
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._pending[correlation_id] = future
@@ -69,6 +86,7 @@ class MetadataConnection(asyncio.Protocol):
             async with asyncio.timeout(METADATA_REQUEST_TIMEOUT_MS / 1000):
                 return await future
         except TimeoutError:
+            self._unanswered += 1
             raise MetadataUnavailable("the metadata service did not answer in time") from None
         finally:
             self._pending.pop(correlation_id, None)
@@ -92,6 +110,7 @@ class MetadataConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at_s = self._loop.time()
+        self._unanswered = 0
         try:
             for frame in self._decoder.feed(data):
                 self._handle(frame)
@@ -120,8 +139,8 @@ class MetadataConnection(asyncio.Protocol):
         reply = decode(frame.payload)
         if future is not None and not future.done():
             future.set_result(reply)
-        if isinstance(reply, Change) and reply.kind != HEARTBEAT:
-            self._on_change(reply)
+        if isinstance(reply, Pushed):
+            self._on_push(reply)
 
     def _next_id(self) -> int:
         self._last_id = self._last_id % CORRELATION_ID_MAX + 1
@@ -129,18 +148,21 @@ class MetadataConnection(asyncio.Protocol):
 
 
 async def open_connection(
-    host: str, port: int, cluster_id: str, name: str, on_change: Callable[[Change], None]
+    host: str, port: int, cluster_id: str, name: str, heard: Subscribe, on_push: Callable[[Pushed], None]
 ) -> MetadataConnection:
-    """A connection whose feed is confirmed. Raises MetadataUnavailable or OSError."""
+    """A connection whose feed is confirmed; `heard` says where an earlier one ended.
+
+    Raises MetadataUnavailable or OSError.
+    """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(METADATA_CONNECT_TIMEOUT_MS / 1000):
-            _, connection = await loop.create_connection(lambda: MetadataConnection(on_change), host, port)
+            _, connection = await loop.create_connection(lambda: MetadataConnection(on_push), host, port)
     except TimeoutError:
         raise MetadataUnavailable("the metadata service does not take connections") from None
     try:
         await connection.ask(Opcode.HELLO, Hello(cluster_id, name))
-        await connection.ask(MetadataOpcode.SUBSCRIBE, Subscribe())
+        await connection.ask(MetadataOpcode.SUBSCRIBE, heard)
     except BaseException:
         connection.close()
         raise

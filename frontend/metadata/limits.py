@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-# With the service down, cached entries are served this long; also the bound on how late a key revocation may act.
+# With the service unreachable, while PostgreSQL may be changing, cached entries are served this long; also the bound on
+# how late a key revocation may act then. A service that is there but has lost PostgreSQL sets no such bound: nothing
+# can have changed.
 METADATA_STALENESS_MS_MAX = 300_000
 # A known absence is believed this long even without news from the feed: a queue that another front end has just
 # created is then found after at most this time, and a caller who probes absent names costs one lookup per period.
@@ -19,6 +21,15 @@ METADATA_BACKOFF_MS_MAX = 2_000
 # Fills repeated because a change of the same key was heard meanwhile.
 METADATA_FILL_ATTEMPTS_MAX = 5
 METADATA_REQUESTS_IN_FLIGHT_MAX = 4_096
+# Look-ups of one account under way at a time; the others of the account wait. All key look-ups together have the
+# share of one account each: whose they are is known only afterwards.
+METADATA_SHARE_MAX = 64
+# So many look-ups in a row without an answer, and nothing else heard: the next ones are refused at once until the
+# service says something.
+METADATA_UNANSWERED_MAX = 3
+# Records compared per question after changes were missed; front ends that are told so together begin within this time.
+METADATA_COMPARE_RECORDS_MAX = 500
+METADATA_COMPARE_JITTER_MS = 1_000
 METADATA_FRAME_BYTES_MAX = 256 * 1024
 METADATA_RETRY_AFTER_S = 2
 
@@ -34,4 +45,6 @@ ACCOUNT_ID_CHARACTERS_MAX = 12
 QUEUE_NAME_CHARACTERS_MAX = 80
 
 assert METADATA_HEARTBEAT_MS * 2 < METADATA_SILENCE_MS_MAX < METADATA_STALENESS_MS_MAX
+assert METADATA_SHARE_MAX < METADATA_REQUESTS_IN_FLIGHT_MAX
+assert METADATA_COMPARE_RECORDS_MAX * 128 < METADATA_FRAME_BYTES_MAX
 assert METADATA_BACKOFF_MS_MIN <= METADATA_BACKOFF_MS_MAX

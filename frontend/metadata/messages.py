@@ -1,7 +1,11 @@
 """Messages between front end and metadata service: frames of `storage_nodes.protocol`, opcodes 60 to 79.
 
 A connection opens with HELLO (the storage plane's own), asks with the opcodes here, and may subscribe once. Every
-answer and every pushed change carries the correlation id of its request. `fresh` asks past the service's cache.
+answer and everything pushed carries the correlation id of its request. `fresh` asks past the service's copy.
+
+Whoever subscribes says what it heard last: the service's epoch and the number of the last change in it. What it missed
+is then told again; where the service cannot tell (another epoch, or too many changes), the subscriber asks with COMPARE
+which of the records that it holds are out of date. So nobody drops a cache.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ class MetadataOpcode(enum.IntEnum):
     GET_QUEUE = 61
     SUBSCRIBE = 62
     GET_ACCOUNT = 63
+    FEED_STATE = 64
+    COMPARE = 65
 
 
 class GetKey(Message, frozen=True):
@@ -48,16 +54,46 @@ class AccountReply(Message, frozen=True):
 
 
 class Subscribe(Message, frozen=True):
-    pass
-
-
-# Kind of a Change that says only "still here"; the first one confirms the subscription.
-HEARTBEAT = "heartbeat"
+    epoch: str = ""
+    sequence: int = 0
 
 
 class Change(Message, frozen=True):
-    """Something of this kind and key has this version now. Whoever holds an older version forgets it."""
+    """Something of this kind and key has this version now. Whoever holds an older version forgets it.
+
+    `sequence` numbers the changes of one epoch of the service, without gaps.
+    """
 
     kind: str
     key: str
     version: int
+    sequence: int = 0
+
+
+class FeedState(Message, frozen=True):
+    """Pushed at the start, when something changes, and as a heartbeat.
+
+    missed         at the start: changes were missed that the service cannot tell; compare
+    loaded         the service holds a copy of the records: it can answer COMPARE
+    database_lost_at_ms   since when PostgreSQL does not answer the service (Unix time), 0 while it does
+    """
+
+    epoch: str
+    sequence: int
+    missed: bool
+    loaded: bool
+    database_lost_at_ms: int
+
+
+class Compare(Message, frozen=True):
+    """Records of one kind as the asker holds them; keys as in the change feed."""
+
+    kind: str
+    keys: list[str]
+    versions: list[int]
+
+
+class CompareReply(Message, frozen=True):
+    """Those of the keys whose records have changed or are gone."""
+
+    outdated: list[str]

@@ -26,7 +26,7 @@ from api.secrets import keyring, pepper
 from frontend.authn.tokens import bearer_token_matches
 from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
 from frontend.metadata.connection import open_connection
-from frontend.metadata.messages import Change
+from frontend.metadata.messages import Change, FeedState, Subscribe
 from tests.support.control_plane import CLUSTER_ID, Caller, new_caller
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,12 +64,13 @@ async def client(process: MetadataProcess) -> AsyncIterator[MetadataClient]:
 class Ear(Subscriber):
     def __init__(self) -> None:
         self.heard: list[Change] = []
+        self.states: list[FeedState] = []
 
     def tell(self, change: Change) -> None:
         self.heard.append(change)
 
-    def cut_off(self) -> None:
-        pass
+    def tell_state(self, state: FeedState) -> None:
+        self.states.append(state)
 
 
 async def until(reached: Callable[[], bool]) -> None:
@@ -148,9 +149,7 @@ async def test_change_reaches_the_front_end_without_asking(client: MetadataClien
     assert after.version > before.version
 
 
-async def test_deleted_key_and_switched_off_account_reach_the_front_end(
-    client: MetadataClient, caller: Caller
-) -> None:
+async def test_deleted_key_and_switched_off_account_reach_the_front_end(client: MetadataClient, caller: Caller) -> None:
     assert (await client.get_key(caller.access_key_id)) is not None
     await sync_to_async(accounts.set_account_active)(OPERATOR, caller.account_id, False)
     await until(lambda: client.cached_key(caller.access_key_id) is MISS)
@@ -163,9 +162,7 @@ async def test_deleted_key_and_switched_off_account_reach_the_front_end(
     assert await client.get_key(caller.access_key_id) is None
 
 
-async def test_refresh_sees_a_new_queue_although_its_absence_was_cached(
-    client: MetadataClient, caller: Caller
-) -> None:
+async def test_refresh_sees_a_new_queue_although_its_absence_was_cached(client: MetadataClient, caller: Caller) -> None:
     assert await client.get_queue(caller.account_id, "orders") is None
     await sync_to_async(queues.create_queue)(OPERATOR, caller.account_id, "orders", {}, {})
     assert await client.refresh_queue(caller.account_id, "orders") is not None
@@ -175,7 +172,7 @@ async def test_rolled_back_change_is_not_announced(
     client: MetadataClient, process: MetadataProcess, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ear = Ear()
-    process.lookups.subscribe(ear)
+    process.lookups.subscribe(ear, "", 0)
 
     def failing() -> None:
         monkeypatch.setattr(queues, "record", lambda *args, **more: 1 / 0)
@@ -203,28 +200,6 @@ async def test_queue_of_another_account_is_absent(client: MetadataClient, caller
     assert await client.get_queue(other.account_id, "orders") is None
 
 
-async def test_lost_listen_connection_cuts_front_ends_off_until_it_is_back(
-    client: MetadataClient, process: MetadataProcess, caller: Caller, database_url: str
-) -> None:
-    """Changes were missed: nobody may go on believing what he holds."""
-    assert await client.get_key(caller.access_key_id) is not None
-
-    def kill_listener() -> None:
-        with psycopg.connect(database_url, autocommit=True) as admin:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
-                " AND datname = current_database()",
-                ("penstock-metadata-listen",),
-            )
-
-    first = client._connection
-    await sync_to_async(kill_listener)()
-    await until(lambda: client._connection is not first and client.connected)
-    assert client.cached_key(caller.access_key_id) is MISS
-    assert process.lookups.live
-    assert await client.get_key(caller.access_key_id) is not None
-
-
 async def test_dead_pooled_connection_is_replaced(client: MetadataClient, caller: Caller, database_url: str) -> None:
     assert await client.get_key(caller.access_key_id) is not None
 
@@ -241,16 +216,4 @@ async def test_dead_pooled_connection_is_replaced(client: MetadataClient, caller
 
 async def test_client_of_another_installation_is_refused(process: MetadataProcess) -> None:
     with pytest.raises(MetadataUnavailable, match="another installation"):
-        await open_connection("127.0.0.1", process.port, "pk-other", "x", lambda change: None)
-
-
-async def test_subscription_while_the_database_is_away_is_refused() -> None:
-    nowhere = MetadataSettings("postgresql://u@/d?host=/nonexistent", CLUSTER_ID, "127.0.0.1", 0, "", None)
-    process = MetadataProcess(nowhere)
-    await process.start()
-    try:
-        assert (await process.healthy())[0] is False
-        with pytest.raises(MetadataUnavailable, match="feed is interrupted"):
-            await open_connection("127.0.0.1", process.port, CLUSTER_ID, "x", lambda change: None)
-    finally:
-        await process.close()
+        await open_connection("127.0.0.1", process.port, "pk-other", "x", Subscribe(), lambda pushed: None)

@@ -22,6 +22,7 @@ from frontend.crypto.keyring import Keyring
 from frontend.limits.gcra import RateTree
 from frontend.metadata.records import KeyRecord
 from frontend.plane import Plane
+from frontend.readiness import ALIVE_PATH
 from storage_nodes.protocol.messages import QueueConfig
 from tests.support.fake_storage import FakeMetadata, FakeStorage, queue_record
 
@@ -71,6 +72,7 @@ class Installation:
         self.metadata = FakeMetadata()
         self.audit: list[dict[str, Any]] = []
         self.control_calls: list[httpx2.Request] = []
+        self.control_alive = 200
         self.control_answer: Callable[[httpx2.Request], httpx2.Response] = self._control
         self.key = self.add_key(ACCOUNT)
         self.other_key = self.add_key(OTHER_ACCOUNT)
@@ -185,6 +187,8 @@ class Installation:
     # --- control plane ---
 
     def _answer_control(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == ALIVE_PATH:
+            return httpx2.Response(self.control_alive)
         self.control_calls.append(request)
         answer = self.control_answer(request)
         # As from a network: not read yet.

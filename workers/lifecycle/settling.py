@@ -8,6 +8,7 @@ from typing import Protocol
 
 import structlog
 
+from api.changes import trim_changes
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
 from api.queues import lifecycle, moving
@@ -45,6 +46,7 @@ def settle(queue_id: int, storage: StorageRunner) -> int | None:
 
 
 def reconcile() -> int:
-    """Sends the hints of all rows that stand still. How many went out."""
+    """Sends the hints of all rows that stand still, and trims the log of changes. How many hints went out."""
+    trim_changes()
     overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
     return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)

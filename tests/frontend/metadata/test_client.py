@@ -10,7 +10,19 @@ import msgspec
 import pytest
 
 from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
-from frontend.metadata.messages import HEARTBEAT, Change, GetKey, GetQueue, KeyReply, MetadataOpcode, QueueReply
+from frontend.metadata.limits import METADATA_SHARE_MAX, METADATA_UNANSWERED_MAX
+from frontend.metadata.messages import (
+    Change,
+    Compare,
+    CompareReply,
+    FeedState,
+    GetKey,
+    GetQueue,
+    KeyReply,
+    MetadataOpcode,
+    QueueReply,
+    Subscribe,
+)
 from frontend.metadata.records import DataKey, KeyRecord, QueueRecord, queue_change_key
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Opcode, encode_message
@@ -34,6 +46,9 @@ class Service:
         self.asked: asyncio.Queue[Frame] = asyncio.Queue()
         self.connections = 0
         self.accepts = True
+        # What is said of the feed to a new subscriber, and what the last one had heard.
+        self.feed = FeedState("epoch", 0, False, True, 0)
+        self.heard = Subscribe()
         self._writer: asyncio.StreamWriter | None = None
         self._feed_id = 0
         self._server: asyncio.Server | None = None
@@ -61,7 +76,13 @@ class Service:
         self._writer.write(encode_frame(opcode, flags, correlation_id, encode_message(message)))
 
     def change(self, kind: str, key: str, version: int) -> None:
-        self.send(MetadataOpcode.SUBSCRIBE, self._feed_id, Change(kind, key, version))
+        self.feed = msgspec.structs.replace(self.feed, sequence=self.feed.sequence + 1)
+        self.send(MetadataOpcode.SUBSCRIBE, self._feed_id, Change(kind, key, version, self.feed.sequence))
+
+    def say(self, **changes: Any) -> None:
+        """The state of the feed, changed so."""
+        self.feed = msgspec.structs.replace(self.feed, **changes)
+        self.send(MetadataOpcode.FEED_STATE, self._feed_id, self.feed)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if not self.accepts:
@@ -80,7 +101,8 @@ class Service:
             self.send(Opcode.HELLO, frame.correlation_id, Hello("pk", "metadata"))
         elif frame.opcode == MetadataOpcode.SUBSCRIBE:
             self._feed_id = frame.correlation_id
-            self.change(HEARTBEAT, "", 0)
+            self.heard = msgspec.msgpack.decode(frame.payload, type=Subscribe)
+            self.say()
         else:
             self.asked.put_nowait(frame)
 
@@ -180,38 +202,159 @@ async def fill_key(service: Service, client: MetadataClient) -> None:
     assert await lookup == key_record(1)
 
 
-async def test_cache_is_served_while_the_service_is_down_and_dropped_when_it_is_back(
-    service: Service, client: MetadataClient
-) -> None:
-    await fill_key(service, client)
+async def lose_service(service: Service, client: MetadataClient) -> None:
     service.accepts = False
     service.cut()
     await until(lambda: not client.connected)
-    assert client.cached_key("AKPS") == key_record(1)
-    assert await client.get_key("AKPS") == key_record(1)
+
+
+async def come_back(service: Service, client: MetadataClient) -> None:
     service.accepts = True
     await until(lambda: client.connected)
-    assert client.cached_key("AKPS") is MISS, "changes were missed"
+
+
+async def test_cache_outlives_a_lost_connection_and_hears_what_it_missed(
+    service: Service, client: MetadataClient
+) -> None:
+    service.change("queue", "a/b", 3)
+    await fill_key(service, client)
+    await lose_service(service, client)
+    assert client.cached_key("AKPS") == key_record(1)
+    assert await client.get_key("AKPS") == key_record(1)
+    assert [one.part for one in client.troubles()] == ["metadata service"]
+    await come_back(service, client)
+    assert service.heard == Subscribe("epoch", 1), "it says what it heard last"
+    assert client.cached_key("AKPS") == key_record(1)
+    assert client._stale_timer is None and client.troubles() == []
+    service.change("key", "AKPS", 2)
+    await until(lambda: client.cached_key("AKPS") is MISS)
     assert service.connections == 2
+
+
+@pytest.mark.parametrize("back", [{"epoch": "another"}, {"missed": True}])
+async def test_what_is_held_is_compared_where_nobody_can_tell_what_was_missed(
+    service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch, back: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("frontend.metadata.client.METADATA_COMPARE_JITTER_MS", 0)
+    await fill_key(service, client)
+    lookup = asyncio.create_task(client.get_queue(ACCOUNT, "orders"))
+    frame = await service.next_asked()
+    service.send(frame.opcode, frame.correlation_id, QueueReply(queue_record(4)))
+    await lookup
+    await lose_service(service, client)
+    service.feed = msgspec.structs.replace(service.feed, **back)
+    await come_back(service, client)
+    for kind, keys, version, outdated in (
+        ("key", ["AKPS"], 1, ["AKPS"]),
+        ("queue", [queue_change_key(ACCOUNT, "orders")], 4, []),
+    ):
+        frame = await service.next_asked()
+        assert msgspec.msgpack.decode(frame.payload, type=Compare) == Compare(kind, keys, [version])
+        assert client._stale_timer is not None, "the deadline runs until all is compared"
+        service.send(frame.opcode, frame.correlation_id, CompareReply(outdated))
+    await until(lambda: client._stale_timer is None)
+    assert client.cached_key("AKPS") is MISS
+    assert client.cached_queue(ACCOUNT, "orders") == queue_record(4)
+    await lose_service(service, client)
+    await come_back(service, client)
+    assert service.heard == Subscribe(service.feed.epoch, service.feed.sequence)
+
+
+async def test_comparison_that_was_cut_short_is_begun_again(
+    service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontend.metadata.client.METADATA_COMPARE_JITTER_MS", 0)
+    await fill_key(service, client)
+    service.say(epoch="another", sequence=900)
+    await service.next_asked()
+    await lose_service(service, client)
+    assert client.cached_key("AKPS") == key_record(1)
+    await come_back(service, client)
+    assert service.heard.epoch == "", "nothing of the new epoch counts before all was compared"
+    assert (await service.next_asked()).opcode == MetadataOpcode.COMPARE
+
+
+async def test_no_deadline_while_a_service_without_a_copy_waits_for_postgresql(service: Service) -> None:
+    """It was started while PostgreSQL is away: nothing can have changed."""
+    client = MetadataClient("127.0.0.1", service.port, "pk", staleness_ms=150)
+    await client.start()
+    assert client.serves
+    await fill_key(service, client)
+    await lose_service(service, client)
+    service.feed = FeedState("another", 0, True, False, 1_700_000_000_000)
+    await come_back(service, client)
+    assert client._stale_timer is None
+    assert client.cached_key("AKPS") == key_record(1)
+    assert client.serves
+    assert [(one.part, one.since_ms) for one in client.troubles()] == [("PostgreSQL", 1_700_000_000_000)]
+    await client.close()
+
+
+async def test_front_end_that_knows_nothing_and_can_ask_nobody_serves_nothing(service: Service) -> None:
+    service.feed = FeedState("epoch", 0, True, False, 1)
+    client = MetadataClient("127.0.0.1", service.port, "pk")
+    await client.start()
+    assert not client.serves
+    service.say(loaded=True)
+    await until(lambda: client.serves)
+    await client.close()
 
 
 async def test_cache_is_dropped_after_the_staleness_limit(service: Service) -> None:
     client = MetadataClient("127.0.0.1", service.port, "pk", staleness_ms=0)
     await client.start()
     await fill_key(service, client)
-    service.accepts = False
-    service.cut()
+    await lose_service(service, client)
     await until(lambda: client.cached_key("AKPS") is MISS)
+    assert not client.serves
     await client.close()
+
+
+async def test_cold_lookups_are_refused_at_once_when_several_had_no_answer(
+    service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill_key(service, client)
+    monkeypatch.setattr("frontend.metadata.connection.METADATA_REQUEST_TIMEOUT_MS", 1)
+    for number in range(METADATA_UNANSWERED_MAX):
+        with pytest.raises(MetadataUnavailable, match="in time"):
+            await client.get_key(f"AKPS{number}")
+        await service.next_asked()
+    with pytest.raises(MetadataUnavailable, match="does not answer"):
+        await client.get_key("AKPS9")
+    assert service.asked.empty()
+    assert await client.get_key("AKPS") == key_record(1), "a warm name is not asked for"
+    monkeypatch.undo()
+    service.say()  # anything that is heard
+    connection = client._connection
+    assert connection is not None
+    await until(lambda: connection._unanswered == 0)
+    await fill_queue(service, client)
+
+
+async def fill_queue(service: Service, client: MetadataClient) -> None:
+    lookup = asyncio.create_task(client.get_queue(ACCOUNT, "orders"))
+    frame = await service.next_asked()
+    service.send(frame.opcode, frame.correlation_id, QueueReply(queue_record(4)))
+    assert await lookup == queue_record(4)
+
+
+async def test_lookups_of_one_account_leave_room_for_those_of_others(service: Service, client: MetadataClient) -> None:
+    mine = [asyncio.create_task(client.get_queue("9" * 12, f"q{n}")) for n in range(METADATA_SHARE_MAX + 1)]
+    for _ in range(METADATA_SHARE_MAX):
+        await service.next_asked()
+    await asyncio.sleep(0)
+    assert service.asked.empty(), "the last one waits for its turn"
+    await fill_queue(service, client)
+    for task in (*mine, *client._flights.values()):
+        task.cancel()
+    await until(lambda: len(client._shares) == 0)
 
 
 async def test_lookup_is_refused_while_the_service_is_down(
     service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("frontend.metadata.client.METADATA_RECONNECT_WAIT_MS", 0)
-    service.accepts = False
-    service.cut()
-    await until(lambda: not client.connected)
+    await lose_service(service, client)
     with pytest.raises(MetadataUnavailable) as caught:
         await client.get_key("AKPS")
     assert caught.value.retry_after_s > 0

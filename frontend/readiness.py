@@ -1,0 +1,40 @@
+"""What `/readyz` says: can this front end serve messages, and what is missing while it does?
+
+    200 ready         everything it needs is there
+    200 degraded      messages are served; each reason names a part and since when
+    503 unavailable   no message can be sent or received through this front end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
+
+# Where front ends ask the control plane whether it and its database are there: 200, or 503 without PostgreSQL.
+ALIVE_PATH = "/internal/alive"
+
+
+class Trouble(NamedTuple):
+    """Something that a front end needs and does not have; `since_ms` is Unix time."""
+
+    part: str
+    reason: str
+    since_ms: int
+
+
+class Readiness(NamedTuple):
+    status: int
+    body: bytes
+
+
+def readiness(serves: bool, troubles: Sequence[Trouble]) -> Readiness:
+    word = "unavailable" if not serves else "degraded" if troubles else "ready"
+    reasons = [{"part": one.part, "reason": one.reason, "since": _iso(one.since_ms)} for one in troubles]
+    return Readiness(200 if serves else 503, msgspec.json.encode({"status": word, "reasons": reasons}))
+
+
+def _iso(unix_ms: int) -> str:
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
