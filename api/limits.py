@@ -133,8 +133,10 @@ DATABASE_POOL_MAX = 12
 DATABASE_CONNECT_TIMEOUT_S = 5
 DATABASE_WAIT_S_MAX = 60
 HINT_TIMEOUT_MS = 1_000
-# After a hint could not be sent none is tried for this long; the reconcile tick makes up for it.
-HINT_PAUSE_MS = 1_000
+HINTS_WAITING_MAX = 1_000
+# After a hint could not be sent none is tried for this long, longer each time; the workers look for themselves.
+HINT_PAUSE_MS_MIN = 500
+HINT_PAUSE_MS_MAX = 5_000
 METADATA_POOL_MIN = 1
 METADATA_POOL_MAX = 4
 METADATA_POOL_WAIT_MS_MAX = 1_500
