@@ -76,8 +76,7 @@ def _start_worker(**_: object) -> None:
     import django
 
     django.setup()
-    from api.observability import always_healthy, serve_operators_port_in_thread
-    from api.settings.environment import environment, split_listen
+    from api.settings.environment import environment
     from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
@@ -86,14 +85,21 @@ def _start_worker(**_: object) -> None:
 
     storage()
     start_watcher()
-    listen = environment().metrics_listen
-    if listen:
-        serve_operators_port_in_thread(*split_listen(listen), always_healthy)
+    _serve_operators_port(environment().metrics_listen)
 
 
 @beat_init.connect
 def _start_schedule(**_: object) -> None:
     os.environ.setdefault("PENSTOCK_PROCESS", "schedule")
+    _serve_operators_port(os.environ.get("PENSTOCK_METRICS_LISTEN", ""))
+
+
+def _serve_operators_port(listen: str) -> None:
+    from api.observability import always_healthy, serve_operators_port_in_thread
+
+    if listen:
+        host, _, port = listen.rpartition(":")
+        serve_operators_port_in_thread(host.strip("[]"), int(port), always_healthy)
 
 
 @worker_shutdown.connect
