@@ -144,8 +144,10 @@ DATABASE_PROBE_MS_MIN = 250
 DATABASE_PROBE_MS_MAX = 600
 DATABASE_WAIT_S_MAX = 60
 HINT_TIMEOUT_MS = 1_000
-# After a hint could not be sent none is tried for this long; the reconcile tick makes up for it.
-HINT_PAUSE_MS = 1_000
+HINTS_WAITING_MAX = 1_000
+# After a hint could not be sent none is tried for this long, longer each time; the workers look for themselves.
+HINT_PAUSE_MS_MIN = 500
+HINT_PAUSE_MS_MAX = 5_000
 METADATA_CONNECTIONS_MAX = 4
 METADATA_CONNECT_MS_MAX = 2_000
 # Waiting for one of them, and the read itself.

@@ -35,6 +35,7 @@ class ChildSpec:
     number: int = 1
     address: tuple[str, int] | None = None
     http_path: str | None = None  # asked on `address` for readiness and health; None = a TCP connection is enough
+    probe: probes.Probe | None = None  # asked instead
     environment: dict[str, str] = field(default_factory=dict)
     identity: Identity | None = None
     stop_signal: str = "SIGTERM"
@@ -82,10 +83,15 @@ class Child:
         self._stop_asked = asyncio.Event()
         self._deaths_before_ready = 0
         self._was_ready = False
+        self._crashes = 0  # short lives, one after the other
+        self._born_s = 0.0
+        self.last_end = ""  # how its last life ended
+        self.not_up_since: float | None = None
 
     def start(self) -> None:
         if not self.wanted:
             self.wanted = True
+            self._crashes = self._deaths_before_ready = 0
             self._stop_asked.clear()
             self._keeper = asyncio.create_task(self._keep_alive())
 
@@ -100,22 +106,42 @@ class Child:
     async def ready(self, deadline_s: float) -> None:
         """Return once the process serves; raise StartFailed with the end of its log when it will not."""
         end = time.monotonic() + deadline_s
-        while not (self.pid is not None and await probes.serves(self.spec.address, self.spec.http_path)):
-            if self._deaths_before_ready >= limits.START_ATTEMPTS_MAX:
-                raise StartFailed(f"{self.spec.name} died {self._deaths_before_ready} times while starting")
+        while not (self.pid is not None and await self._serves() and self._is_steady()):
+            deaths = max(self._deaths_before_ready, self._crashes)
+            if deaths >= limits.START_ATTEMPTS_MAX:
+                raise StartFailed(f"{self.spec.name} died {deaths} times while starting ({self.last_end})")
             if time.monotonic() > end:
                 raise StartFailed(f"{self.spec.name} did not serve within {deadline_s:.0f} s")
             await asyncio.sleep(limits.READY_PROBE_INTERVAL_S)
         self._was_ready = True
 
     async def health(self) -> str:
+        """healthy; stopped (asked for); starting, unhealthy (it lives and does not answer), restarting, failing (it
+        dies again and again as soon as it is started)."""
+        health = await self._look()
+        if health in ("healthy", "stopped"):
+            self.not_up_since = None
+        elif self.not_up_since is None:
+            self.not_up_since = time.time()
+        return health
+
+    async def _look(self) -> str:
         if not self.wanted:
             return "stopped"
+        if self._crashes >= limits.FAILING_CRASHES and not self._is_steady():
+            return "failing"
         if self.pid is None:
             return "restarting"
-        if await probes.serves(self.spec.address, self.spec.http_path):
+        if await self._serves():
             return "healthy"
         return "unhealthy" if self._was_ready else "starting"
+
+    async def _serves(self) -> bool:
+        return await probes.serves(self.spec.address, self.spec.http_path, self.spec.probe)
+
+    def _is_steady(self) -> bool:
+        """It does not crash again and again: a process that does may answer in between."""
+        return self._crashes < 2 or (self.pid is not None and time.monotonic() - self._born_s >= limits.CRASH_LIFE_S)
 
     def respecify(self, spec: ChildSpec, environment: dict[str, str]) -> None:
         """From its next start on it gets these settings."""
@@ -133,19 +159,23 @@ class Child:
     async def _keep_alive(self) -> None:
         backoff = Backoff()
         while self.wanted:
-            born = time.monotonic()
+            born = self._born_s = time.monotonic()
             try:
                 process = self._spawn()
             except OSError as error:
-                append_line(self.log_path, f"could not be started: {error}")
+                self.last_end = f"could not be started: {error}"
+                append_line(self.log_path, self.last_end)
             else:
                 await self._until_exit(process)
             if not self.wanted:
                 return
+            lived_s = time.monotonic() - born
+            self._crashes = self._crashes + 1 if lived_s < limits.CRASH_LIFE_S else 0
             self._deaths_before_ready += not self._was_ready
             self.restarts += 1
+            self.not_up_since = self.not_up_since or time.time()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._stop_asked.wait(), backoff.after_death(time.monotonic() - born))
+                await asyncio.wait_for(self._stop_asked.wait(), backoff.after_death(lived_s))
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         spec = self.spec
@@ -186,7 +216,8 @@ class Child:
         status = process.wait()
         self.pid = None
         if self.wanted:
-            append_line(self.log_path, f"ended with {describe_exit(status)}; will be started again")
+            self.last_end = f"ended with {describe_exit(status)}"
+            append_line(self.log_path, f"{self.last_end}; will be started again")
 
 
 async def wait_exit(pid: int) -> None:

@@ -223,7 +223,7 @@ def write_private_once(path: Path, text: str) -> None:
 def internal_roles(node_ids: list[int]) -> list[str]:
     """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
     nodes = [name for node_id in node_ids for name in node_port_names(node_id)]
-    metrics = [f"{name}-metrics" for name in ("metadata", "control", "frontend", "worker")]
+    metrics = [f"{name}-metrics" for name in ("metadata", "control", "frontend", "worker", "schedule")]
     return [*nodes, *metrics, "metadata", "control", "postgres", "valkey"]
 
 

@@ -20,6 +20,10 @@ MIGRATE_DEADLINE_S = 180.0
 DEMO_KEY_DEADLINE_S = 60.0
 # After this many deaths before it was ever ready, `up` gives up and shows the log.
 START_ATTEMPTS_MAX = 4
+# A life shorter than this is a crash. So many crashes in a row, and the process is said to fail, even in the moment in
+# which it happens to answer; one that has lived longer is well again.
+CRASH_LIFE_S = 5.0
+FAILING_CRASHES = 3
 
 # --- stopping -----------------------------------------------------------------------------------------------
 STOP_DEADLINE_S = 15.0
@@ -31,6 +35,11 @@ LEFTOVER_TERM_S = 5.0
 LOG_FILE_BYTES_MAX = 16 * 1024 * 1024
 LOG_CHECK_INTERVAL_S = 15.0
 LOG_TAIL_LINES = 15
+# Read from the end of a log for its last lines, and shown of one line.
+LOG_TAIL_BYTES = 64 * 1024
+LOG_LINE_CHARACTERS_MAX = 600
+# Shown by `status` and `doctor` for a process that is not up.
+LAST_WORDS_LINES = 6
 
 # --- control socket -----------------------------------------------------------------------------------------
 CONTROL_LINE_BYTES_MAX = 1024 * 1024
@@ -61,6 +70,7 @@ SEND_ATTEMPTS_MAX = 5
 RECEIVE_IDLE_S = 3.0
 
 assert RESTART_DELAY_S_MIN < RESTART_DELAY_S_MAX < RESTART_RESET_S, "a crash loop must never look like recovery"
+assert FAILING_CRASHES < START_ATTEMPTS_MAX and CRASH_LIFE_S < RESTART_RESET_S
 assert READY_DEADLINE_S < RECOVERY_DEADLINE_S
 assert STOP_DEADLINE_S < DOWN_DEADLINE_S
 assert 1024 < INTERNAL_PORT_MIN < INTERNAL_PORT_MAX < 32_768

@@ -67,15 +67,27 @@ def prepare_postgres(installation: Installation, state: State) -> ChildSpec:
     """Make the cluster if there is none, clear what a killed server left, and say how to run it. Blocks for initdb."""
     directory = postgres_directory(installation)
     identity = server_identity()
-    version_file = directory / "PG_VERSION"
-    made = version_file.exists()
-    found = find_postgres(int(version_file.read_text()) if made else None)
+    major = major_of(directory)
+    found = find_postgres(major)
     make_reachable(found.path / "postgres", identity)
     own_directory(directory, identity)
-    if not made:
+    if major is None:
         initialise(found, directory, identity, installation.secret("postgres.password"))
     clear_stale_lock(directory)
     return server_spec(found, directory, identity, state.ports["postgres"])
+
+
+def major_of(directory: Path) -> int | None:
+    """The major version that wrote this directory; None where there is none. Raises CommandError."""
+    try:
+        return int((directory / "PG_VERSION").read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        raise CommandError(
+            f"{directory / 'PG_VERSION'} does not say which PostgreSQL wrote this directory: it is damaged. "
+            "Restore the directory from a backup."
+        ) from None
 
 
 def initialise(found: Found, directory: Path, identity: Identity | None, password: str) -> None:

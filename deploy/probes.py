@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 
 from deploy import limits
 
 Address = tuple[str, int]
+# Another way to ask, for servers that take connections before they can serve.
+Probe = Callable[[], Awaitable[bool]]
 
 
-async def serves(address: Address | None, http_path: str | None) -> bool:
+async def serves(address: Address | None, http_path: str | None, probe: Probe | None = None) -> bool:
     """Ask once. A process without an address serves by being alive, which the caller knows."""
     if address is None:
         return True
     try:
-        return await asyncio.wait_for(_ask(address, http_path), limits.READY_PROBE_TIMEOUT_S)
+        asking = _ask(address, http_path) if probe is None else probe()
+        return await asyncio.wait_for(asking, limits.READY_PROBE_TIMEOUT_S)
     except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError):
         return False
+
+
+async def answers_ping(address: Address, password: str) -> bool:
+    """Whether a Valkey has read its files: it takes connections (and logins) while it still reads them."""
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(f"AUTH {password}\r\nPING\r\n".encode())
+        return [await reader.readline(), await reader.readline()] == [b"+OK\r\n", b"+PONG\r\n"]
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
 
 
 async def _ask(address: Address, http_path: str | None) -> bool:

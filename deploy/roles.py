@@ -102,8 +102,14 @@ def worker_spec(state: State) -> ChildSpec:
     )
 
 
-def schedule_spec() -> ChildSpec:
-    return ChildSpec(role="schedule", command=[PYTHON, "-m", "celery", "-A", "workers", "beat", "-l", "warning"])
+def schedule_spec(state: State) -> ChildSpec:
+    return ChildSpec(
+        role="schedule",
+        command=[PYTHON, "-m", "celery", "-A", "workers", "beat", "-l", "warning"],
+        address=(LOOPBACK, state.ports["schedule-metrics"]),
+        http_path="/healthz",
+        environment={"PENSTOCK_METRICS_LISTEN": metrics(state, "schedule")},
+    )
 
 
 def metrics(state: State, name: str) -> str:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import IO, Any
 
-from deploy import control, limits, management, output, postgres, roles, valkey
+from deploy import control, last_words, limits, management, output, postgres, roles, valkey
 from deploy.child import Child, ChildSpec, StartFailed
 from deploy.demo import ensure_demo_key
 from deploy.errors import CommandError
@@ -113,7 +113,16 @@ class Supervisor:
         except ExceptionGroup as failures:
             raise first_failure(failures) from None
         # Last, so that its start does not compete with what the endpoint waits for.
-        await self._start("schedule", [roles.schedule_spec()])
+        try:
+            await self._start("schedule", [roles.schedule_spec(self.state)])
+            await self._check_whole()
+        except StartFailed as failure:
+            raise CommandError(str(failure)) from None
+
+    async def _check_whole(self) -> None:
+        """Everything that was started serves now: a process may have died after it had been ready."""
+        for child in self.children:
+            await self._until_ready(child, limits.READY_DEADLINE_S)
 
     async def _after(self, earlier: list[asyncio.Task[None]], step: Callable[[], Awaitable[None]]) -> None:
         for task in earlier:
@@ -123,7 +132,10 @@ class Supervisor:
     async def _start_broker(self) -> None:
         if not os.environ.get("CELERY_BROKER_URL"):
             spec = await asyncio.to_thread(valkey.prepare_valkey, self.installation, self.state)
-            await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
+            try:
+                await self._start("Valkey", [spec], limits.RECOVERY_DEADLINE_S)
+            except StartFailed as failure:
+                raise StartFailed(f"{failure}\n{valkey.way_out(self.installation)}") from None
 
     async def _start_nodes(self) -> None:
         specs = roles.storage_node_specs(self.installation, self.state)
@@ -133,7 +145,7 @@ class Supervisor:
         if not os.environ.get("DATABASE_URL"):
             spec = await asyncio.to_thread(postgres.prepare_postgres, self.installation, self.state)
             await self._start("PostgreSQL", [spec], limits.RECOVERY_DEADLINE_S)
-            await self._create_database()
+            await self._create_database(self.children_of("postgres")[0])
 
     async def _migrate(self) -> None:
         if await asyncio.to_thread(management.migrate, self.installation, self.state):
@@ -154,7 +166,7 @@ class Supervisor:
     async def _ensure_demo_key(self) -> None:
         self.demo_key = await asyncio.to_thread(ensure_demo_key, self.installation, self.state)
 
-    async def _create_database(self) -> None:
+    async def _create_database(self, server: Child) -> None:
         """The port is open a moment before logins are taken: ask until they are."""
         import psycopg
 
@@ -165,8 +177,9 @@ class Supervisor:
                 await asyncio.to_thread(postgres.create_database, url)
                 return
             except psycopg.OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise StartFailed(f"PostgreSQL takes no logins: {error}") from None
+                if time.monotonic() > deadline or await server.health() == "failing":
+                    told = f"PostgreSQL takes no logins: {error}. {self._end_of_log(server)}"
+                    raise StartFailed(told) from None
                 await asyncio.sleep(limits.READY_PROBE_INTERVAL_S)
 
     async def _start(self, title: str, specs: list[ChildSpec], deadline_s: float = limits.READY_DEADLINE_S) -> None:
@@ -175,11 +188,24 @@ class Supervisor:
         for child in children:
             child.start()
         for child in children:
-            try:
-                await child.ready(deadline_s)
-            except StartFailed as failure:
-                raise StartFailed(f"{failure}. The end of {child.log_path}:\n{log_tail(child)}") from None
+            await self._until_ready(child, deadline_s)
         self._report(title)
+
+    async def _until_ready(self, child: Child, deadline_s: float) -> None:
+        try:
+            await child.ready(deadline_s)
+        except StartFailed as failure:
+            raise StartFailed(f"{failure}. {self._end_of_log(child)}") from None
+
+    def _end_of_log(self, child: Child) -> str:
+        words = self._last_words(child, limits.LOG_TAIL_LINES) or ["(empty)"]
+        return "\n".join([f"The end of {child.log_path}:", *(f"    {line}" for line in words)])
+
+    def _last_words(self, child: Child, lines_max: int) -> list[str]:
+        return last_words.last_words(child.log_path, last_words.secrets_in(self.installation.secrets), lines_max)
+
+    def children_of(self, role: str) -> list[Child]:
+        return [child for child in self.children if child.spec.role == role]
 
     def _report(self, title: str) -> None:
         self._say(f"  {title} ready {time.monotonic() - self._began:.1f} s")
@@ -216,13 +242,23 @@ class Supervisor:
             "supervisor_pid": os.getpid(),
             "processes": [
                 self._describe_itself(),
-                *(describe(child, health) for child, health in zip(self.children, healths, strict=True)),
+                *(self._describe(child, health) for child, health in zip(self.children, healths, strict=True)),
             ],
         }
 
     def _describe_itself(self) -> dict[str, Any]:
         own = {"role": "supervisor", "id": 1, "pid": os.getpid(), "address": None}
-        return {**own, "health": "healthy", "restarts": 0, "started_at": self._started_at}
+        return {**own, "health": "healthy", "restarts": 0, "started_at": self._started_at, "not_up": None}
+
+    def _describe(self, child: Child, health: str) -> dict[str, Any]:
+        """One that should be up and is not comes with its last words."""
+        not_up = None
+        if health not in ("healthy", "stopped"):
+            words = self._last_words(child, limits.LAST_WORDS_LINES)
+            not_up = {
+                "since": child.not_up_since, "last_end": child.last_end, "log": str(child.log_path), "last_words": words,
+            }  # fmt: skip
+        return {**describe(child, health), "not_up": not_up}
 
     async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:
         child = self._node(number)
@@ -277,8 +313,7 @@ class Supervisor:
             child.respecify(spec, self._environment)
 
     def _node(self, number: object) -> Child | None:
-        nodes = (child for child in self.children if child.spec.role == "storage-node")
-        return next((child for child in nodes if child.spec.number == number), None)
+        return next((child for child in self.children_of("storage-node") if child.spec.number == number), None)
 
     async def _bring_up(self, child: Child) -> dict[str, Any] | None:
         """None, or what to answer instead."""
@@ -286,7 +321,7 @@ class Supervisor:
         try:
             await child.ready(limits.CONTROL_TIMEOUT_S)
         except StartFailed as failure:
-            return {"error": f"{failure}. The end of {child.log_path}:\n{log_tail(child)}"}
+            return {"error": f"{failure}. {self._end_of_log(child)}"}
         return None
 
     async def _bound_logs(self) -> None:
@@ -328,11 +363,3 @@ def first_failure(failures: ExceptionGroup[Exception]) -> Exception:
         if isinstance(failure, CommandError):
             return failure
     return failures
-
-
-def log_tail(child: Child) -> str:
-    try:
-        lines = child.log_path.read_text(errors="replace").splitlines()
-    except FileNotFoundError:
-        return "    (empty)"
-    return "\n".join(f"    {line}" for line in lines[-limits.LOG_TAIL_LINES :])

@@ -1,13 +1,28 @@
-"""The embedded Valkey: Celery's broker, with its log on disk so that hints survive a crash."""
+"""The embedded Valkey: Celery's broker, with its log on disk so that hints survive a crash.
+
+Beside its files stands what wrote them (WRITER_FILE), so that no other family or older version is set to read them.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from deploy.binaries import find_valkey, make_reachable, own_directory, server_identity
+from deploy import probes
+from deploy.binaries import (
+    FoundBroker,
+    Version,
+    find_valkey,
+    make_reachable,
+    own_directory,
+    parse_version,
+    server_identity,
+)
 from deploy.child import ChildSpec
+from deploy.errors import CommandError
 from deploy.installation import LOOPBACK, Installation, State
+
+WRITER_FILE = "written-by"
 
 # hz 1: one housekeeping round a second instead of ten. A broker has no keys that must expire on the millisecond.
 CONFIGURATION = """\
@@ -35,18 +50,49 @@ def valkey_directory(installation: Installation) -> Path:
     return installation.data / "valkey"
 
 
+def way_out(installation: Installation) -> str:
+    """What to do where its files cannot be read."""
+    return (
+        f"If no server reads its files, move {valkey_directory(installation)} away and start again: it holds hints "
+        "only. What there is to do stands in the database, and nothing is lost."
+    )
+
+
+def writer_of(installation: Installation) -> Version | None:
+    """What wrote the files; None where there are none yet."""
+    try:
+        return parse_version((valkey_directory(installation) / WRITER_FILE).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def choose_valkey(installation: Installation) -> FoundBroker:
+    """The program for the files that are there. Raises CommandError, which says what to do."""
+    files = writer_of(installation)
+    try:
+        return find_valkey(files)
+    except CommandError as error:
+        raise error if files is None else CommandError(f"{error} {way_out(installation)}") from None
+
+
+def note_writer(installation: Installation, version: Version) -> None:
+    (valkey_directory(installation) / WRITER_FILE).write_text(f"{version}\n")
+
+
 def prepare_valkey(installation: Installation, state: State) -> ChildSpec:
     """Write the configuration (the password must not stand in a command line) and say how to run the server."""
-    found = find_valkey()
+    found = choose_valkey(installation)
     identity = server_identity()
     directory = valkey_directory(installation)
     own_directory(directory, identity)
+    note_writer(installation, found.version)
     make_reachable(found.path, identity)
     file = directory / "valkey.conf"
+    address, password = (LOOPBACK, state.ports["valkey"]), installation.secret("valkey.password")
     text = CONFIGURATION.format(
         host=LOOPBACK,
         port=state.ports["valkey"],
-        password=installation.secret("valkey.password"),
+        password=password,
         directory=directory,
     )
     file.unlink(missing_ok=True)
@@ -57,7 +103,8 @@ def prepare_valkey(installation: Installation, state: State) -> ChildSpec:
     return ChildSpec(
         role="valkey",
         command=[str(found.path), str(file)],
-        address=(LOOPBACK, state.ports["valkey"]),
+        address=address,
+        probe=lambda: probes.answers_ping(address, password),
         identity=identity,
         cwd=str(directory),
     )

@@ -17,7 +17,9 @@ LIFECYCLE_QUEUE = "lifecycle"
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
     broker_url=os.environ.get("CELERY_BROKER_URL", "redis://127.0.0.1:6379/0"),
+    # For ever: rows carry the work meanwhile (workers/watcher.py), and the broker may be away for hours.
     broker_connection_retry_on_startup=True,
+    broker_connection_max_retries=None,
     broker_transport_options={
         "visibility_timeout": limits.BROKER_VISIBILITY_S,
         "unacked_restore_interval": limits.BROKER_RESTORE_INTERVAL_S,
@@ -74,27 +76,37 @@ def _start_worker(**_: object) -> None:
     import django
 
     django.setup()
-    from api.observability import always_healthy, serve_operators_port_in_thread
-    from api.settings.environment import environment, split_listen
+    from api.settings.environment import environment
     from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
     from workers.storage import storage
+    from workers.watcher import start_watcher
 
     storage()
-    listen = environment().metrics_listen
-    if listen:
-        serve_operators_port_in_thread(*split_listen(listen), always_healthy)
+    start_watcher()
+    _serve_operators_port(environment().metrics_listen)
 
 
 @beat_init.connect
 def _start_schedule(**_: object) -> None:
     os.environ.setdefault("PENSTOCK_PROCESS", "schedule")
+    _serve_operators_port(os.environ.get("PENSTOCK_METRICS_LISTEN", ""))
+
+
+def _serve_operators_port(listen: str) -> None:
+    from api.observability import always_healthy, serve_operators_port_in_thread
+
+    if listen:
+        host, _, port = listen.rpartition(":")
+        serve_operators_port_in_thread(host.strip("[]"), int(port), always_healthy)
 
 
 @worker_shutdown.connect
 @worker_process_shutdown.connect
 def _stop_worker(**_: object) -> None:
     from workers.storage import close_storage
+    from workers.watcher import stop_watcher
 
+    stop_watcher()
     close_storage()

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from api.limits import CRON_CLAIM_LEASE_MS, LIFECYCLE_STEP_MS_MAX, MOVE_SLICE_MS, MOVE_VISIBILITY_MS
+from api.limits import (
+    CRON_AHEAD_MS,
+    CRON_CLAIM_LEASE_MS,
+    DATABASE_POOL_MAX,
+    LIFECYCLE_STEP_MS_MAX,
+    MOVE_SLICE_MS,
+    MOVE_VISIBILITY_MS,
+    QUEUE_READY_WAIT_MS_MAX,
+)
 
 WORKER_THREADS = 4
 # A hint whose worker died is given to another one after this long; kombu looks every RESTORE_INTERVAL_S.
@@ -13,11 +21,26 @@ BROKER_SOCKET_TIMEOUT_S = 5
 SCHEDULE_LOCK_RETRY_S = 5
 # The advisory lock that makes one schedule of many: any number will do, as long as it is the only one.
 SCHEDULE_LOCK_KEY = 0x70656E73
-RETRY_HINT_S_MAX = 15
 STORAGE_STOP_S_MAX = 5
 
 assert BROKER_VISIBILITY_S * 1000 > LIFECYCLE_STEP_MS_MAX, "a hint under work must not be given twice"
 
+# --- work without the broker (workers/watcher.py) -----------------------------------------------------------
+LIFECYCLE_THREADS = 4
+MOVE_THREADS = 2
+# Rows of one kind that a worker has taken on, under work or waiting for a thread.
+LANE_ROWS_MAX = 64
+# A row with a wish is left to the hint that the broker carries for this long.
+WATCH_GRACE_MS = 150
+# Between two looks where nothing was announced; give or take a quarter, so that workers do not look together.
+WATCH_INTERVAL_MS = 3_000
+WATCH_RETRY_S_MAX = 5.0
+
+assert WATCH_INTERVAL_MS * 1.25 < CRON_AHEAD_MS, "a tick is handed over before it is due"
+assert 2 * WATCH_INTERVAL_MS < QUEUE_READY_WAIT_MS_MAX, "CreateQueue waits for a look that nothing announced"
+assert WORKER_THREADS + LIFECYCLE_THREADS + MOVE_THREADS + 2 <= DATABASE_POOL_MAX, "each thread has a connection"
+
+# --- moves and cron -----------------------------------------------------------------------------------------
 # One step of a move at the storage plane: a lease, a batch of sends with its deletes.
 MOVE_STEP_S_MAX = 12.0
 # A longer pause is not slept: the worker has other work, and comes back.

@@ -58,6 +58,7 @@ class LockedScheduler(Scheduler):
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         self.lock = ScheduleLock(os.environ["DATABASE_URL"])
+        self._broker_away = False
         super().__init__(*args, **kwargs)
 
     def tick(self, *args: object, **kwargs: object) -> float:
@@ -65,6 +66,19 @@ class LockedScheduler(Scheduler):
         if not self.lock.hold():
             return limits.SCHEDULE_LOCK_RETRY_S
         return min(float(super().tick(*args, **kwargs)), limits.SCHEDULE_LOCK_RETRY_S)
+
+    def apply_entry(self, entry: object, producer: object = None) -> None:
+        """A tick that the broker does not take is left out: workers look by themselves (workers/watcher.py)."""
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except Exception as error:  # whatever the broker's client raises
+            if not self._broker_away:
+                _log.warning("broker_away", error=type(error).__name__)
+            self._broker_away = True
+        else:
+            if self._broker_away:
+                _log.info("broker_back")
+            self._broker_away = False
 
     def close(self) -> None:
         self.lock.release()

@@ -12,9 +12,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_data_key_version, next_version
@@ -92,7 +91,7 @@ def set_queue_attributes(
     queue.layout = layout.after_change(rows, attributes, queue.fifo)
     queue.attributes = attributes
     queue.dead_letter_target = target_name(attributes)
-    queue.modified_at = timezone.now()
+    queue.modified_at = clock.now()
     queue.version = next_version()
     if owed:
         queue.generation += 1
@@ -140,7 +139,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     """From the commit on the queue takes and gives no messages; its partitions go in the background."""
     _lock_account(account_id)
     queue = _lock_live(account_id, name)
-    now = timezone.now()
+    now = clock.now()
     queue.state = QueueState.DELETING
     queue.deleted_at = queue.modified_at = now
     queue.generation += 1
@@ -154,7 +153,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
 
 
 def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mapping[str, str]) -> Queue:
-    now = timezone.now()
+    now = clock.now()
     queue_uuid = uuid.uuid4()
     queue = Queue.objects.create(
         account=account,
@@ -216,7 +215,7 @@ def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
 
 def _refuse_while_resting(found: Queue) -> None:
     assert found.deleted_at is not None
-    rested = timezone.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_REST_S)
+    rested = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_REST_S)
     if found.state != QueueState.DELETED or not rested:
         raise QueueProblem(
             "QueueDeletedRecently",

@@ -11,18 +11,18 @@ A wish that changes while the work is done leaves `generation` ahead of `settled
 from __future__ import annotations
 
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import LIFECYCLE, record
 from api.changes import announce, next_version
+from api.due import due_rows
 from api.hints import Hint
 from api.queues import layout
 from api.queues.attributes import redrive_of
@@ -66,7 +66,7 @@ class Fulfilled(NamedTuple):
 @transaction.atomic
 def claim_queue(queue_id: int) -> Claim | None:
     """None: nothing is owed now, or somebody is at it."""
-    now = timezone.now()
+    now = clock.now()
     owed = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("settled_generation"))
     queue = owed.filter(pk=queue_id, next_attempt_at__lte=now).first()
     if queue is None:
@@ -137,7 +137,7 @@ def settle_queue(claim: Claim, done: Fulfilled) -> bool:
     if queue is None:
         return False
     queue.claim = None
-    queue.next_attempt_at = timezone.now() + timedelta(milliseconds=done.again_ms or 0)
+    queue.next_attempt_at = clock.now() + timedelta(milliseconds=done.again_ms or 0)
     queue.failures = 0
     queue.last_error = ""
     queue.settled_generation = claim.generation
@@ -188,17 +188,22 @@ def fail_queue(claim: Claim, error: str) -> int:
     queue.claim = None
     queue.failures += 1
     queue.last_error = error[: limits.LIFECYCLE_ERROR_CHARACTERS_MAX]
-    queue.next_attempt_at = timezone.now() + timedelta(milliseconds=pause_ms)
+    queue.next_attempt_at = clock.now() + timedelta(milliseconds=pause_ms)
     queue.save(update_fields=["claim", "failures", "last_error", "next_attempt_at"])
     return pause_ms
 
 
 def overdue_hints(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[tuple[Hint, int]]:
     """Hints for rows that stand still: owed for longer than age_ms, and nobody holds them."""
-    due = timezone.now() - timedelta(milliseconds=age_ms)
+    due = clock.now() - timedelta(milliseconds=age_ms)
     rows = Queue.objects.exclude(generation=F("settled_generation")).filter(next_attempt_at__lte=due)
     found = rows.order_by("next_attempt_at").values_list("pk", "state")[: limits.RECONCILE_HINTS_MAX]
     return [(_HINTS.get(state, Hint.CONFIGURE_QUEUE), queue_id) for queue_id, state in found]
+
+
+def due_queues(age_ms: int) -> tuple[list[int], datetime | None]:
+    """(rows that have owed work for longer than age_ms and that nobody holds, when the next of the others is due)."""
+    return due_rows(Queue.objects.exclude(generation=F("settled_generation")), age_ms)
 
 
 _HINTS: dict[str, Hint] = {QueueState.CREATING: Hint.PROVISION_QUEUE, QueueState.DELETING: Hint.DELETE_QUEUE}

@@ -12,9 +12,8 @@ import uuid
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.hints import Hint, send_hint
@@ -58,7 +57,7 @@ def start_move(
         if destination.fifo != source.fifo:
             raise _invalid("Source queue and destination queue must be of the same type.")
     _refuse_too_many(account_id, source)
-    now = timezone.now()
+    now = clock.now()
     task = MessageMoveTask.objects.create(
         uuid=uuid.uuid4(),
         account_id=account_id,
@@ -93,7 +92,7 @@ def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMo
     """The task rests once the worker has seen this. Pausing one that rests changes nothing."""
     task = _running(account_id, task_uuid, "paused")
     if task.paused_at is None:
-        task.paused_at = timezone.now()
+        task.paused_at = clock.now()
         task.save(update_fields=["paused_at"])
         record(actor, account_id, "queue.move.pause", f"queue:{task.source.name}", task=str(task.uuid))
     return task
@@ -105,7 +104,7 @@ def resume_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageM
     task = _running(account_id, task_uuid, "resumed")
     if task.paused_at is None:
         return task
-    now = timezone.now()
+    now = clock.now()
     task.rested_ms += int((now - task.paused_at).total_seconds() * 1000)
     task.paused_at = None
     if task.claim is None:
@@ -128,7 +127,7 @@ def cancel_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageM
     task = _running(account_id, task_uuid, "cancelled")
     task.status = MoveStatus.CANCELLING
     if task.claim is None:
-        task.next_attempt_at = timezone.now()
+        task.next_attempt_at = clock.now()
     task.save(update_fields=["status", "next_attempt_at"])
     record(actor, account_id, "queue.move.cancel", f"queue:{task.source.name}", task=str(task.uuid))
     task_id = task.pk

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Q
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.audit.actions import LIFECYCLE, record
+from api.due import due_rows
 from api.metadata.rows import QUEUE, queue_record
 from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
 from frontend.metadata.records import QueueRecord
@@ -74,7 +74,7 @@ class ScanProgress(NamedTuple):
 @transaction.atomic
 def claim_move(task_id: int) -> MoveClaim | None:
     """None: nothing is owed now, somebody is at it, or the task has just ended."""
-    now = timezone.now()
+    now = clock.now()
     rows = MessageMoveTask.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
     task = rows.filter(_WORKABLE, pk=task_id, next_attempt_at__lte=now).first()
     if task is None:
@@ -119,7 +119,7 @@ def note_progress(claim: MoveClaim, moved: int, scan: ScanProgress | None = None
         return False
     task.moved += moved
     task.failures = 0
-    task.next_attempt_at = timezone.now() + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
+    task.next_attempt_at = clock.now() + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
     changed = ["moved", "failures", "next_attempt_at"]
     if scan is not None:
         task.position = scan.position
@@ -145,7 +145,7 @@ def release_move(claim: MoveClaim, pause_ms: int, failed: bool = False) -> None:
     task = _claimed(claim)
     if task is None:
         return
-    now = timezone.now()
+    now = clock.now()
     if failed:
         task.failures += 1
         task.steady_at = _steady_after(now)
@@ -166,9 +166,14 @@ def end_move(claim: MoveClaim, status: MoveStatus, reason: str = "") -> None:
 
 def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
     """Tasks that stand still: due for longer than age_ms."""
-    due = timezone.now() - timedelta(milliseconds=age_ms)
+    due = clock.now() - timedelta(milliseconds=age_ms)
     rows = MessageMoveTask.objects.filter(_WORKABLE, next_attempt_at__lte=due)
     return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RECONCILE_HINTS_MAX])
+
+
+def due_moves(age_ms: int) -> tuple[list[int], datetime | None]:
+    """(tasks that have been due for longer than age_ms, when the next of the others is due)."""
+    return due_rows(MessageMoveTask.objects.filter(_WORKABLE), age_ms)
 
 
 def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
@@ -216,7 +221,7 @@ def _end(task: MessageMoveTask, status: MoveStatus, reason: str) -> None:
     task.status = status
     task.failure_reason = reason[: limits.MOVE_FAILURE_CHARACTERS_MAX]
     task.claim = None
-    task.ended_at = timezone.now()
+    task.ended_at = clock.now()
     task.save()
     details = {"task": str(task.uuid), "moved": task.moved, "reason": task.failure_reason}
     record(LIFECYCLE, task.account_id, f"queue.move.{status.lower()}", f"queue:{task.source.name}", **details)

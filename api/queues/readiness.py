@@ -33,6 +33,7 @@ class Announcements:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiters: dict[str, set[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+        self._listeners: list[Callable[[], None]] = []
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         # One byte here ends the thread's select.
@@ -43,10 +44,20 @@ class Announcements:
         waiter = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             self._waiters.setdefault(key, set()).add(waiter)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._listen_forever, name="announcements", daemon=True)
-                self._thread.start()
+            self._start_once()
         return waiter
+
+    def hear_all(self, heard: Callable[[], None]) -> None:
+        """From now on `heard` is called at every announcement about a queue, and whenever the connection stands anew
+        (something may have been missed). On the thread of the connection: it must return at once."""
+        with self._lock:
+            self._listeners.append(heard)
+            self._start_once()
+
+    def _start_once(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._listen_forever, name="announcements", daemon=True)
+            self._thread.start()
 
     def leave(self, key: str, waiter: tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> None:
         with self._lock:
@@ -60,6 +71,11 @@ class Announcements:
             for loop, event in self._waiters.get(key, ()):
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(event.set)
+        self._call_listeners()
+
+    def _call_listeners(self) -> None:
+        for heard in self._listeners:
+            heard()
 
     def stop(self) -> None:
         """Ends the thread and its connection; waiters then only have their own looks at the row."""
@@ -75,6 +91,7 @@ class Announcements:
                 with psycopg.connect(**connection_parameters(), autocommit=True) as listening:
                     listening.execute(f"LISTEN {CHANNEL}")
                     backoff_ms = limits.LISTEN_BACKOFF_MS_MIN
+                    self._call_listeners()
                     self._wake_as_announced(listening)
                     continue
             except (psycopg.Error, OSError) as error:

@@ -17,9 +17,8 @@ from functools import partial
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.changes import announce, next_version
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
@@ -96,7 +95,7 @@ def lend_to_new(target: Queue) -> None:
 def wake_sources(account_id: str, name: str) -> None:
     """The queue of this name is usable now, or is no longer: its sources' partitions must hear of it."""
     assert connection.in_atomic_block
-    now = timezone.now()
+    now = clock.now()
     woken = list(sources_of(account_id, name).values_list("pk", flat=True))
     # Who holds a claim looks again when it has settled: the generation is ahead then.
     Queue.objects.filter(pk__in=woken, claim__isnull=True).update(next_attempt_at=now)
@@ -137,7 +136,7 @@ def _store_keys(target: Queue, keys: Iterable[BorrowedKey]) -> bool:
 
 def _forget_keys_of_the_gone(target: Queue) -> None:
     """Of queues deleted so long ago that none of their messages is left."""
-    long_ago = timezone.now() - timedelta(days=limits.BORROWED_KEY_DAYS)
+    long_ago = clock.now() - timedelta(days=limits.BORROWED_KEY_DAYS)
     owners = Queue.objects.filter(account_id=target.account_id, state=QueueState.DELETED, deleted_at__lt=long_ago)
     target.borrowed_keys.filter(owner_uuid__in=owners.values("uuid")).delete()
 

@@ -12,9 +12,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.audit.actions import Actor, record
 from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueState
@@ -59,7 +58,7 @@ def create_schedule(actor: Actor, account_id: str, queue_name: str, wish: Wish) 
         raise QueueProblem("QueueNameExists", "The queue has a schedule of this name.")
     if others.count() >= limits.SCHEDULES_PER_QUEUE_MAX:
         raise QueueProblem("OverLimit", f"A queue has at most {limits.SCHEDULES_PER_QUEUE_MAX} schedules.")
-    now = timezone.now()
+    now = clock.now()
     schedule_uuid = uuid.uuid4()
     sealed = seal(_view_of(queue).sealing_key, b"schedule/" + schedule_uuid.hex.encode(), content)[1]
     schedule = Schedule.objects.create(
@@ -77,13 +76,13 @@ def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabl
     if schedule.enabled == enabled:
         return schedule
     schedule.enabled = enabled
-    schedule.modified_at = timezone.now()
+    schedule.modified_at = clock.now()
     schedule.claim = None
     if enabled:
         # Not before what was handed over when it was paused.
-        after = max(timezone.now(), schedule.last_tick_at or schedule.created_at)
+        after = max(clock.now(), schedule.last_tick_at or schedule.created_at)
         schedule.next_tick_at = next_tick(schedule.cron, schedule.zone, after)
-        schedule.free_at, schedule.failures, schedule.last_error = timezone.now(), 0, ""
+        schedule.free_at, schedule.failures, schedule.last_error = clock.now(), 0, ""
     schedule.save()
     _note(actor, schedule, "schedule.resume" if enabled else "schedule.pause")
     return schedule
@@ -99,7 +98,7 @@ def delete_schedule(actor: Actor, account_id: str, queue_name: str, name: str) -
 def _first_tick(cron: str, zone: str) -> tuple[str, str, datetime]:
     try:
         normal, zone = check_cron(cron), check_zone(zone)
-        return normal, zone, next_tick(normal, zone, timezone.now())
+        return normal, zone, next_tick(normal, zone, clock.now())
     except CronError as error:
         raise _invalid(str(error)) from None
 

@@ -20,9 +20,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
-from django.utils import timezone
 
-from api import limits
+from api import clock, limits
 from api.queues.models import QueueState
 from api.queues.moving import record_of
 from api.schedules.cron import CronError, next_tick
@@ -47,7 +46,7 @@ class CronClaim(NamedTuple):
 @transaction.atomic
 def claim_due(now: datetime | None = None) -> list[CronClaim]:
     """Empty when nothing is due, or others are at it."""
-    now = now or timezone.now()
+    now = now or clock.now()
     near = now + timedelta(milliseconds=limits.CRON_AHEAD_MS)
     rows = Schedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("queue__account")
     due = rows.filter(enabled=True, next_tick_at__lte=near, free_at__lte=now, queue__state=QueueState.ACTIVE)
@@ -99,7 +98,7 @@ def note_handed_over(claims: Sequence[CronClaim]) -> None:
         schedule.last_tick_at = claim.ticks[-1]
         schedule.fired += len(claim.ticks)
         schedule.missed += claim.skips
-        schedule.claim, schedule.free_at = None, timezone.now()
+        schedule.claim, schedule.free_at = None, clock.now()
         schedule.failures, schedule.last_error = 0, ""
         schedule.save()
 
@@ -113,7 +112,7 @@ def note_failed(claims: Sequence[CronClaim], reason: str) -> None:
         schedule.failures += 1
         schedule.last_error = reason[: limits.SCHEDULE_ERROR_CHARACTERS_MAX]
         schedule.claim = None
-        schedule.free_at = timezone.now() + timedelta(milliseconds=limits.CRON_RETRY_MS)
+        schedule.free_at = clock.now() + timedelta(milliseconds=limits.CRON_RETRY_MS)
         schedule.save(update_fields=["failures", "last_error", "claim", "free_at"])
 
 

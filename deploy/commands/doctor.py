@@ -10,11 +10,14 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from deploy import output
-from deploy.binaries import find_postgres, find_valkey, server_identity
-from deploy.errors import EXIT_FAILED, CommandError
+from deploy import control, output
+from deploy.binaries import find_postgres, server_identity
+from deploy.commands.status import not_up_lines
+from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.installation import LOOPBACK, Installation, is_free
 from deploy.limits import DEFAULT_PORT
+from deploy.postgres import major_of, postgres_directory
+from deploy.valkey import choose_valkey
 
 DISK_FREE_BYTES_MIN = 2 * 1024**3
 
@@ -23,13 +26,14 @@ def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     checks = [
         check("python", lambda: f"{sys.version.split()[0]} ({sys.executable})"),
-        check("database", database),
-        check("broker", broker),
+        check("database", lambda: database(installation)),
+        check("broker", lambda: broker(installation)),
         check("servers run as", lambda: f"uid {identity.uid}" if (identity := server_identity()) else "the caller"),
         check("data directory", lambda: data_directory(installation)),
         check("public port", lambda: public_port(installation)),
         check("open files", open_files),
         check("clock", clock),
+        check("processes", lambda: processes(installation)),
     ]
     if options.json:
         output.data_json([{"check": name, "ok": ok, "finding": text} for name, ok, text in checks])
@@ -45,18 +49,33 @@ def check(name: str, look: Callable[[], str]) -> tuple[str, bool, str]:
         return name, False, str(error)
 
 
-def database() -> str:
+def database(installation: Installation) -> str:
     if os.environ.get("DATABASE_URL"):
         return "outside server, named by DATABASE_URL"
-    found = find_postgres()
-    return f"embedded PostgreSQL, {found.path} ({found.why})"
+    major = major_of(postgres_directory(installation))
+    found = find_postgres(major)
+    return f"embedded PostgreSQL{'' if major is None else f' {major}, as its files are'}, {found.path} ({found.why})"
 
 
-def broker() -> str:
+def broker(installation: Installation) -> str:
     if os.environ.get("CELERY_BROKER_URL"):
         return "outside broker, named by CELERY_BROKER_URL"
-    found = find_valkey()
-    return f"embedded Valkey, {found.path} ({found.why})"
+    found = choose_valkey(installation)
+    return f"embedded {found.version}, {found.path} ({found.why})"
+
+
+def processes(installation: Installation) -> str:
+    """Those that run now; a CommandError names the ones that are not up, with their last words."""
+    try:
+        rows = control.ask(installation.run, {"command": "status"})["processes"]
+    except CommandError as error:
+        if error.exit_code == EXIT_NOT_RUNNING:
+            return "not running"
+        raise
+    lines = not_up_lines(rows)
+    if lines:
+        raise CommandError("\n".join(lines).strip())
+    return f"{len(rows)} are up"
 
 
 def data_directory(installation: Installation) -> str:

@@ -13,6 +13,7 @@ from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
+HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
 NODE_COLUMNS = ["NODE", "ZONE", "STATE", "SINCE", "REPLICAS", "LEADS", "DISK FREE", "CLOCK"]
 
 
@@ -55,6 +56,8 @@ def print_status(status: dict[str, Any]) -> None:
     for line in cluster_view.leaderless_lines(status["partitions"]) + cluster_view.clock_lines(status["nodes"]):
         output.data(output.red(line))
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
+    for line in not_up_lines(status["processes"]):
+        output.data(line)
     if status["nodes"]:
         output.data("")
         output.table(NODE_COLUMNS, cluster_view.node_rows(status))
@@ -65,6 +68,26 @@ def print_status(status: dict[str, Any]) -> None:
         output.data(f"  {line}")
     if "cluster_error" in status:
         output.say(f"penstock: the storage cluster does not answer: {status['cluster_error']}")
+
+
+def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:
+    """Each process that should be up and is not: since when, how it ended, and what it said last."""
+    lines: list[str] = []
+    for process in processes:
+        not_up = process.get("not_up")
+        if not_up is None:
+            continue
+        health = process["health"]
+        parts = [
+            f"{process['role']} {process['id']} {HEALTHS.get(health, f'is {health}')}",
+            f"{process['restarts']} restarts",
+            f"not up since {when(not_up['since'])}",
+        ]
+        if not_up["last_end"]:
+            parts.append(not_up["last_end"])
+        lines += ["", output.red(", ".join(parts)), f"  its last words, of {not_up['log']}:"]
+        lines += [f"    {line}" for line in not_up["last_words"] or ["(none)"]]
+    return lines
 
 
 def process_row(process: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from deploy import control, output
+from deploy.commands.status import not_up_lines
 from deploy.demo import ensure_demo_key, introduction
 from deploy.errors import EXIT_FAILED, CommandError
 from deploy.installation import ROOT, Installation, State
@@ -53,7 +54,10 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
         return 0
     output.say(f"already running (supervisor {status['supervisor_pid']})")
     output.data(introduction(installation, state, ensure_demo_key(installation, state), 0.0))
-    return 0
+    lines = not_up_lines(status["processes"])
+    for line in lines:
+        output.say(line)
+    return EXIT_FAILED if lines else 0
 
 
 async def supervise(installation: Installation, state: State, say: Say, began: float) -> None:

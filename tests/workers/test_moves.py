@@ -444,7 +444,7 @@ def test_task_of_more_than_its_hours_fails(
     dead_letters(scene)
     task = start(scene)
     now = timezone.now() + timedelta(minutes=1)
-    monkeypatch.setattr(timezone, "now", lambda: now)
+    monkeypatch.setattr("api.clock.now", lambda: now)
     MessageMoveTask.objects.update(started_at=now - timedelta(hours=36, seconds=over_s))
     assert run(scene, task).status == status
 

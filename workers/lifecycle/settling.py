@@ -8,12 +8,12 @@ from typing import Protocol
 
 import structlog
 
+from api import clock
 from api.changes import trim_changes
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, SETTLE_ROUNDS_MAX
 from api.queues import lifecycle, moving
 from api.queues.lifecycle import Fulfilled
-from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import Storage, fulfil
 
@@ -27,13 +27,14 @@ class StorageRunner(Protocol):
 
 
 def settle(queue_id: int, storage: StorageRunner) -> int | None:
-    """Milliseconds until it should be tried again; None when nothing is owed (or somebody else is at it)."""
+    """Milliseconds until it should be tried again (the row says so too); None when nothing is owed, or somebody else
+    is at it."""
     for _ in range(SETTLE_ROUNDS_MAX):
         claim = lifecycle.claim_queue(queue_id)
         if claim is None:
             return None
         try:
-            step = partial(fulfil, claim=claim, factor=REPLICATION_FACTOR)
+            step = partial(fulfil, claim=claim, now_ms=clock.ticking_ms())
             done = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
         except (StorageError, TimeoutError, OSError) as error:
             _log.warning("queue_not_settled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))

@@ -16,7 +16,6 @@ A FIFO queue gets other partitions in rounds, each one claim:
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
@@ -50,14 +49,11 @@ def partition_tag(queue_uuid: UUID, number: int) -> str:
     return f"queue:{queue_uuid.hex}:{number}"
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 async def fulfil(
-    storage: Storage, claim: Claim, factor: int = REPLICATION_FACTOR, now_ms: Callable[[], int] = wall_ms
+    storage: Storage, claim: Claim, now_ms: Callable[[], int], factor: int = REPLICATION_FACTOR
 ) -> Fulfilled:
-    """Does what the claimed wish asks for, or the next round of it. Raises StorageError."""
+    """Does what the claimed wish asks for, or the next round of it. `now_ms`: the time as rows have it
+    (api/clock.py), since other workers go on from the times that are noted here. Raises StorageError."""
     made = await _create(storage, claim, factor)
     if claim.state == QueueState.DELETING:
         await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])

@@ -5,25 +5,22 @@ Imports of Django's models stay inside the functions: the schedule's process loa
 
 from __future__ import annotations
 
-from celery import Task
-
 from workers.application import app
-from workers.limits import RETRY_HINT_S_MAX
 
 
-@app.task(name="workers.lifecycle.provision_queue", bind=True)
-def provision_queue(self: Task, queue_id: int) -> None:
-    _settle(self, queue_id)
+@app.task(name="workers.lifecycle.provision_queue")
+def provision_queue(queue_id: int) -> None:
+    _settle(queue_id)
 
 
-@app.task(name="workers.lifecycle.configure_queue", bind=True)
-def configure_queue(self: Task, queue_id: int) -> None:
-    _settle(self, queue_id)
+@app.task(name="workers.lifecycle.configure_queue")
+def configure_queue(queue_id: int) -> None:
+    _settle(queue_id)
 
 
-@app.task(name="workers.lifecycle.delete_queue", bind=True)
-def delete_queue(self: Task, queue_id: int) -> None:
-    _settle(self, queue_id)
+@app.task(name="workers.lifecycle.delete_queue")
+def delete_queue(queue_id: int) -> None:
+    _settle(queue_id)
 
 
 @app.task(name="workers.lifecycle.reconcile")
@@ -38,16 +35,16 @@ def reconcile() -> None:
         close_old_connections()
 
 
-def _settle(task: Task, queue_id: int) -> None:
+def _settle(queue_id: int) -> None:
     from django.db import close_old_connections
 
     from workers.lifecycle.settling import settle
     from workers.storage import storage
+    from workers.watcher import wake_watcher
 
     try:
-        retry_ms = settle(queue_id, storage())
+        settle(queue_id, storage())
     finally:
         close_old_connections()
-    if retry_ms is not None and retry_ms <= RETRY_HINT_S_MAX * 1000:
-        # Longer pauses are left to the reconcile tick.
-        task.apply_async((queue_id,), countdown=retry_ms / 1000 + 0.05)
+        # The next step or attempt, if there is one, stands in the row.
+        wake_watcher()

@@ -1,0 +1,28 @@
+"""The time that stands in rows: the clock of the database, one for all processes.
+
+Claims, retries and ticks of schedules compare times that different processes wrote. A process whose own clock is wrong
+would take work that is not due, or put it off for days; so none of them asks its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+from django.db import connection
+
+
+def now() -> datetime:
+    """The time of this moment, not of the transaction's begin. Costs a round trip to the database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        read: datetime = cursor.fetchone()[0]
+    return read
+
+
+def ticking_ms() -> Callable[[], int]:
+    """The time in milliseconds for a while: read here once, advanced by the monotonic clock. May be asked anywhere."""
+    began_ms = round(now().timestamp() * 1000)
+    began_s = time.monotonic()
+    return lambda: began_ms + int((time.monotonic() - began_s) * 1000)
