@@ -10,9 +10,10 @@ The leader looks a send up before it appends it, in this table and in what it ap
 itself, so the log never holds a number twice.
 
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing
-is known, and a send from there is refused, for it may be a repeat. Numbers may come out of order, and an unknown
-producer may begin with any. Time is that of the log, less its jumps: a leader whose clock is ahead must not make its
-replicas forget. A part of the rows is dropped at a time, so a batch costs O(1), whatever is remembered.
+is known, and a send from there is refused, for it may be a repeat. Numbers may come out of order and leave gaps (sends
+that were given up), and an unknown producer may begin with any. Time is that of the log, less its jumps: a leader whose
+clock is ahead must not make its replicas forget. A part of the rows is dropped at a time, so a batch costs O(1),
+whatever is remembered.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class SentBatch(Protocol):
 
 
 class Repeated(NamedTuple):
-    """The first `count` records of a send stand in the log: (index, offset) of each stretch; those that repeat a
+    """The first `known` records of a send stand in the log: (index, offset) of each stretch; those that repeat a
     deduplication id by (index, offset of the original)."""
 
-    count: int
+    known: int
     stretches: list[tuple[int, int]]
     timestamp_ms: int
     duplicates: list[tuple[int, int]]
@@ -178,7 +179,7 @@ class ProducerTable:
             raise StorageError(ErrorCode.FENCED, f"producer {producer_id} has a newer epoch, {producer.epoch}")
         if producer is None or epoch > producer.epoch:
             if high:
-                _check_window(first, first + count, high)
+                _check_window(first, high)
             return None
         end = first + count
         if first < producer.high:
@@ -187,7 +188,7 @@ class ProducerTable:
                 return repeated
             if first < producer.floor:
                 raise too_old(first)
-        _check_window(first, end, max(high, producer.high))
+        _check_window(first, max(high, producer.high))
         return None
 
     def has_room(self, others: int) -> bool:
@@ -221,7 +222,7 @@ class ProducerTable:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def pack(self) -> list[Any]:
-        """[time_ms, stamp_ms, flat (id, epoch, floor, last_ms, rows, duplicates)...], the producers as they are ordered.
+        """[time_ms, stamp_ms, flat (id, epoch, floor, last_ms, rows, duplicates)...], the producers in their order.
 
         Rows are flat (first less the end before, count, base offset less the end before, time less the one before),
         duplicates flat (sequence, original). Empty where there is no producer.
@@ -296,9 +297,6 @@ def too_old(sequence: int) -> StorageError:
     return StorageError(ErrorCode.SEQUENCE_TOO_OLD, f"sequence {sequence} is older than what is remembered")
 
 
-def _check_window(first: int, end: int, high: int) -> None:
+def _check_window(first: int, high: int) -> None:
     if first < high - PRODUCER_WINDOW_RECORDS:
         raise too_old(first)
-    if end > high + PRODUCER_WINDOW_RECORDS:
-        text = f"sequence {first} leaps beyond the window: the highest one is {high - 1}"
-        raise StorageError(ErrorCode.INVALID_REQUEST, text)

@@ -72,16 +72,16 @@ class Waiting:
     @property
     def own_sequence(self) -> int:
         """Of the first record that is appended here."""
-        return self.sequence if self.earlier is None else self.sequence + self.earlier.count
+        return self.sequence if self.earlier is None else self.sequence + self.earlier.known
 
     def reply(self, duplicates: list[tuple[int, int]]) -> SendReply:
         earlier = self.earlier
         if earlier is None:
             return SendReply(self.first_offset, self.timestamp_ms, duplicates)
-        own = [(earlier.count + index, original) for index, original in duplicates]
+        own = [(earlier.known + index, original) for index, original in duplicates]
         stretches = [*earlier.stretches]
-        if earlier.count < self.count:
-            stretches.append((earlier.count, self.first_offset))
+        if earlier.known < self.count:
+            stretches.append((earlier.known, self.first_offset))
         return SendReply(stretches[0][1], self.timestamp_ms, [*earlier.duplicates, *own], stretches[1:])
 
 
@@ -208,7 +208,7 @@ class Appends:
             if self._joined(token, request):
                 return False
             earlier = self._look_up(request, producers)
-            if earlier is not None and earlier.count == len(request.bodies):
+            if earlier is not None and earlier.known == len(request.bodies):
                 return self._answer_earlier(token, request, earlier)
         batch_bytes_max = check(request)
         if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
@@ -218,7 +218,7 @@ class Appends:
         waiting = Waiting(token, request, batch_bytes_max)
         if earlier is not None:
             waiting.earlier = earlier
-            waiting.bodies = request.bodies[earlier.count :]
+            waiting.bodies = request.bodies[earlier.known :]
         if is_numbered:
             self._set_out(waiting)
         self._gathered.append(waiting)
@@ -332,7 +332,7 @@ class Appends:
             token.connection.answer(token, encode_message(waiting.reply([])))
             return False
         index, offset = earlier.stretches[-1]
-        self._wait_for_all(PendingAppend(offset + earlier.count - index, [waiting], True))
+        self._wait_for_all(PendingAppend(offset + earlier.known - index, [waiting], True))
         return True
 
     def _wait_for_all(self, pending: PendingAppend) -> None:
@@ -412,8 +412,9 @@ class Appends:
         for one in pending.requests:
             duplicates: list[tuple[int, int]] = []
             if known:
-                own = range(one.first_offset, one.first_offset + one.count - (one.earlier.count if one.earlier else 0))
-                duplicates = [(offset - one.first_offset, known.pop(offset)) for offset in own if offset in known]
+                first = one.first_offset
+                own = range(first, first + one.count - (one.earlier.known if one.earlier is not None else 0))
+                duplicates = [(offset - first, known.pop(offset)) for offset in own if offset in known]
             one.is_answered = True
             answer = encode_message(one.reply(duplicates))
             for token in one.tokens:

@@ -17,10 +17,10 @@
     producers  see ../producers.py; empty where no record had one
     last_purge  [attempt, messages purged]; empty where it had none
 
-Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max before
-`sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`. Version 1
-had the first twelve of these scalars in place of the second field, and ended with `ahead` as single offsets, each less
-the one before.
+Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
+before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
+Version 1 had the first twelve of these scalars in place of the second field, and ended with `ahead` as single offsets,
+each less the one before.
 
 Equal states give equal bytes: replicas can be compared by their checkpoints.
 """
@@ -66,8 +66,8 @@ class Checkpoint(NamedTuple):
     groups: list[Any]
     config: list[Any]
     scheduled: Schedule
-    producers: list[Any] = []
-    last_purge: list[Any] = []
+    producers: list[Any]
+    last_purge: list[Any]
 
     @property
     def is_fifo(self) -> bool:
@@ -93,7 +93,7 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
         _, scalars, runs, ahead, dedup, groups, config, *later = fields
         schedule = Schedule.unpack(*later[:1])
         parts = (scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
-        return Checkpoint(*parts, *later[1:])
+        return Checkpoint(*parts, *[*later[1:], [], []][:2])
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -111,7 +111,8 @@ def _of_version_2(
     scalars: list[int], live: Live, ahead: OffsetRanges, dedup: list[Any], groups: list[Any]
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
-    return Checkpoint([*scalars[:5], *scalars[7:12], *scalars[16:]], live, ahead, dedup, groups, config, Schedule())
+    scalars = [*scalars[:5], *scalars[7:12], *scalars[16:]]
+    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [])
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -48,7 +48,7 @@ from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, enc
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
 from storage_nodes.machines.queue.configs import config_fields, config_of, shared_config
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
-from storage_nodes.machines.queue.effects import BatchFacts, Key
+from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.headers import due_time_ms, machine_headers, source_of_release
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
 from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
@@ -501,7 +501,7 @@ class QueueState:
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
         self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
-        self.last_purge = tuple(checkpoint.last_purge) or None  # type: ignore[assignment]
+        self.last_purge = tuple(checkpoint.last_purge) or None
         if self.last_purge_ms == _NEVER_PURGED:
             self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()
