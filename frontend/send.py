@@ -271,7 +271,7 @@ def number(plane: Plane, queue: QueueView, partition: int, sent: Sequence[Sent],
             raise PartitionClosed
         plane.meters.count("messages_deduplicated", len(originals))
     return [
-        _numbered(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
+        _numbered(plane, queue, partition, one, originals.get(index, reply.offset_of(index)))
         if one.draft.content.dedup_id
         else one
         for index, one in enumerate(sent)
@@ -290,7 +290,7 @@ def name_scheduled(plane: Plane, queue: QueueView, partition: int, sent: list[Se
         return sent
     originals = dict(reply.duplicates)
     return [
-        _named(plane, queue, partition, one, originals.get(index, reply.first_offset + index))
+        _named(plane, queue, partition, one, originals.get(index, reply.offset_of(index)))
         for index, one in enumerate(sent)
     ]
 
@@ -334,6 +334,8 @@ def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:
         return invalid("One or more parameters are invalid. Reason: Message is too long.")
     if code == ErrorCode.READ_ONLY:
         return unavailable("The disks of the message store are nearly full: it takes no messages until there is room.")
+    if code == ErrorCode.OVERLOADED:
+        return unavailable("The message store takes no more for the moment: its disks are behind. Try again.")
     return unavailable("The message store cannot do this at the moment. Try again.")
 
 

@@ -21,6 +21,12 @@ ACQUIRE_WAIT_MS_MAX = 20_000
 RECEIPTS_PER_CALL_MAX = 1_000
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 20_000
 CONNECTION_WRITE_BUFFER_BYTES_MAX = 64 * MIB
+# What a client hands to the operating system ahead of the node's reading; the rest waits, in order, in the client.
+CLIENT_WRITE_BUFFER_BYTES = 1 * MIB
+# How long a client connection with calls outstanding may hear nothing before it asks whether the node is there, and how
+# long it waits for any sign of it then.
+PING_AFTER_MS = 1_000
+PING_ANSWER_MS = 1_000
 
 # --- log ----------------------------------------------------------------------------------------------------
 WAL_FILE_BYTES = 64 * MIB
@@ -88,6 +94,11 @@ PROPOSALS_PENDING_MAX = 50_000
 # Bytes of appends that wait, per partition, for the disk to be free; more are refused until it is.
 PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
+# Bytes of sends in a leader's log that no majority has yet; more are refused until it has.
+UNCOMMITTED_BYTES_MAX = 32 * MIB
+# When whoever was refused for want of room may try again.
+OVERLOADED_RETRY_MS = 200
+
 # Clocks (docs/clocks.md). One that differs by more than this from those of a majority is off, until it differs by less
 # than the second number for a while. A peer's clock is what the latest of its last few heartbeats said.
 CLOCK_OFFSET_MS_MAX = 1_000
@@ -142,6 +153,22 @@ LAGGARD_MS_MAX = 600_000
 FEED_BYTES_PER_S_MIN = 16 * MIB
 FEED_SHARE = 1.5
 FEED_WINDOW_MS = 1_000
+
+# --- producers (machines/producers.py) ------------------------------------------------------------------------
+# What a partition remembers of a producer: so many sequence numbers back from its highest one, for so long by the clock
+# of the partition's log, which is longer than any call tries on. A client has no more than that window outstanding.
+PRODUCER_WINDOW_RECORDS = 65_536
+PRODUCER_MEMORY_MS = 60_000
+# A producer that was silent for so long is forgotten; so is the one that was silent longest, where there are too many.
+PRODUCER_FORGET_MS = 900_000
+PRODUCERS_PER_PARTITION_MAX = 128
+# Between two entries the clock of that memory moves by no more than this, however far the log's time jumps.
+PRODUCER_JUMP_MS_MAX = 10_000
+PRODUCER_SEQUENCE_MAX = 2**31 - 1
+# Bytes in a checkpoint, at most, of a stretch of sequence numbers.
+PRODUCER_ROW_BYTES = 12
+# Partitions a client counts sequences for; beyond, it begins anew as another producer.
+PRODUCER_PARTITIONS_MAX = 100_000
 
 # --- queue machine ------------------------------------------------------------------------------------------
 IN_FLIGHT_MESSAGES_MAX = 120_000
@@ -298,6 +325,11 @@ assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
+assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2
+assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
+assert PRODUCER_JUMP_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
+assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
+assert CLIENT_WRITE_BUFFER_BYTES < CONNECTION_WRITE_BUFFER_BYTES_MAX
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
 assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX

@@ -1,27 +1,42 @@
 """One pipelined connection from a client to a storage node.
 
 Requests are written as they come and answered in any order; frames that are asked for within one turn of the event
-loop leave in one write. When the connection is lost every waiting call fails with UNREACHABLE (if its frame was
-never written) or OUTCOME_UNKNOWN.
+loop leave in one write. What the operating system does not take yet waits here, in order (CLIENT_WRITE_BUFFER_BYTES): a
+burst of any size is slow at worst, and never a reason to close the connection.
+
+While calls are outstanding and nothing is heard for PING_AFTER_MS, the node is asked whether it is there; it answers at
+once, whatever else waits at it. Without any sign of it for PING_ANSWER_MS more, the connection is given up. A node that
+answers is waited for as long as the callers do: that its disk or a majority is slow is no reason to ask it again.
+
+When the connection is lost every waiting call fails with UNREACHABLE (if its frame was never written) or
+OUTCOME_UNKNOWN.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import cast
 
 import msgspec
 
-from storage_nodes.limits import CONNECTION_WRITE_BUFFER_BYTES_MAX, CORRELATION_ID_MAX
+from storage_nodes.limits import CLIENT_WRITE_BUFFER_BYTES, CORRELATION_ID_MAX, PING_AFTER_MS, PING_ANSWER_MS
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
 
 _error_reply = msgspec.msgpack.Decoder(ErrorReply)
 _hello = msgspec.msgpack.Decoder(Hello)
+_EMPTY = encode_message(Empty())
 
 Completion = Callable[[bytes | StorageError], None]
+
+
+PING_AFTER_S = PING_AFTER_MS / 1000
+PING_ANSWER_S = PING_ANSWER_MS / 1000
+# When our own loop is later than this with a look at the clock, what came in meanwhile is read first.
+LATE_S = 0.25
 
 
 class Connection(asyncio.Protocol):
@@ -33,7 +48,19 @@ class Connection(asyncio.Protocol):
         self._decoder = FrameDecoder()
         self._waiting: dict[int, Completion] = {}
         self._next_id = 0
-        self._out: list[bytes] = []
+        # Frames that wait to be written, by request id; those that nobody waits for have a number below zero.
+        self._unwritten: OrderedDict[int, bytes] = OrderedDict()
+        self._unwritten_bytes = 0
+        self._written_bytes = 0
+        self._next_note = 0
+        self._is_flushing = False
+        self._is_paused = False
+        # The watch, while calls are outstanding: since when nothing was heard, whether the node was asked for a sign,
+        # and what the operating system had taken of what waited at the last look (-1: nothing waited).
+        self._watch: asyncio.TimerHandle | None = None
+        self._quiet_since_s = 0.0
+        self._is_pinged = False
+        self._taken_bytes = -1
         self.closed: asyncio.Future[None] = loop.create_future()
 
     @property
@@ -45,48 +72,133 @@ class Connection(asyncio.Protocol):
         if not self.is_open:
             done(StorageError(ErrorCode.UNREACHABLE, "connection is closed"))
             return 0
-        request_id = self._next_id = (self._next_id + 1) & CORRELATION_ID_MAX
+        request_id = self._next_id = self._next_id % CORRELATION_ID_MAX + 1
         self._waiting[request_id] = done
-        self._write(encode_frame(opcode, 0, request_id, payload))
+        self._write(request_id, encode_frame(opcode, 0, request_id, payload))
+        if self._watch is None:
+            self._quiet_since_s = self._loop.time()
+            self._watch = self._loop.call_later(PING_AFTER_S, self._look, self._quiet_since_s + PING_AFTER_S)
         return request_id
 
-    def cancel(self, request_id: int) -> None:
-        """Give up a parked call; its completion is dropped, the node is told."""
-        if self._waiting.pop(request_id, None) is not None and self.is_open:
-            self._write_cancel(request_id)
+    def cancel(self, request_id: int) -> bool:
+        """Give up a call; its completion is dropped, the node is told where it heard of it. May it have?"""
+        if self._waiting.pop(request_id, None) is None:
+            return True
+        if self._drop_unwritten(request_id):
+            return False
+        self._write_cancel(request_id)
+        return True
 
     def ask_to_cancel(self, request_id: int) -> None:
         """As `cancel`, but its completion hears what becomes of it: the answer may be on its way."""
-        if request_id in self._waiting and self.is_open:
+        if request_id not in self._waiting:
+            return
+        if self._drop_unwritten(request_id):
+            self._waiting.pop(request_id)(StorageError(ErrorCode.UNREACHABLE, "given up before it was sent"))
+        else:
             self._write_cancel(request_id)
 
     def close(self) -> None:
         if self._transport is not None:
-            self._flush()
+            if self._unwritten:
+                self._transport.write(self._take(self._unwritten_bytes))
             self._transport.close()
 
-    def _write_cancel(self, request_id: int) -> None:
-        self._write(encode_frame(Opcode.CANCEL, 0, 0, encode_message(Cancel(request_id))))
+    # --- writing ----------------------------------------------------------------------------------------------
 
-    def _write(self, frame: bytes) -> None:
-        if not self._out:
+    def _write_cancel(self, request_id: int) -> None:
+        if self.is_open:
+            self._next_note -= 1
+            self._write(self._next_note, encode_frame(Opcode.CANCEL, 0, 0, encode_message(Cancel(request_id))))
+
+    def _write(self, number: int, frame: bytes) -> None:
+        self._unwritten[number] = frame
+        self._unwritten_bytes += len(frame)
+        if not self._is_flushing and not self._is_paused:
+            self._is_flushing = True
             self._loop.call_soon(self._flush)
-        self._out.append(frame)
+
+    def _drop_unwritten(self, request_id: int) -> bool:
+        frame = self._unwritten.pop(request_id, None)
+        if frame is None:
+            return False
+        self._unwritten_bytes -= len(frame)
+        return True
 
     def _flush(self) -> None:
-        out, self._out = self._out, []
-        if out and self._transport is not None and not self._transport.is_closing():
-            self._transport.write(b"".join(out))
-            if self._transport.get_write_buffer_size() > CONNECTION_WRITE_BUFFER_BYTES_MAX:
-                self._transport.abort()
+        self._is_flushing = False
+        transport = self._transport
+        while self._unwritten and not self._is_paused and transport is not None and not transport.is_closing():
+            transport.write(self._take(CLIENT_WRITE_BUFFER_BYTES))
 
-    # --- asyncio.Protocol -----------------------------------------------------------------------------------
+    def _take(self, bytes_max: int) -> bytes:
+        """The first frames, one at least, of up to so many bytes."""
+        unwritten = self._unwritten
+        if self._unwritten_bytes <= bytes_max:
+            taken = b"".join(unwritten.values())
+            unwritten.clear()
+        else:
+            frames = [unwritten.popitem(last=False)[1]]
+            size = len(frames[0])
+            while unwritten and size < bytes_max:
+                frames.append(unwritten.popitem(last=False)[1])
+                size += len(frames[-1])
+            taken = b"".join(frames)
+        self._unwritten_bytes -= len(taken)
+        self._written_bytes += len(taken)
+        return taken
+
+    # --- is the node there? -----------------------------------------------------------------------------------
+
+    def _look(self, due_s: float) -> None:
+        """A timer rings when nothing may have been heard for too long."""
+        self._watch = None
+        transport = self._transport
+        if transport is None or not self._waiting:
+            self._is_pinged = False
+            return
+        now_s = self._loop.time()
+        if self._has_moved(transport):
+            self._quiet_since_s, self._is_pinged = now_s, False
+        if self._is_pinged and now_s <= due_s + LATE_S:
+            transport.abort()
+            return
+        if now_s >= self._quiet_since_s + PING_AFTER_S:
+            self._is_pinged = True
+            # Ahead of what waits here: behind it, it would say nothing of the node.
+            ping = encode_frame(Opcode.PING, 0, 0, _EMPTY)
+            self._written_bytes += len(ping)
+            transport.write(ping)
+            due_s = now_s + PING_ANSWER_S
+        else:
+            due_s = self._quiet_since_s + PING_AFTER_S
+        self._watch = self._loop.call_at(due_s, self._look, due_s)
+
+    def _has_moved(self, transport: asyncio.Transport) -> bool:
+        """Did the node take more of what waited to be written at the last look? Only then: what the operating system
+        has room for says nothing of the node."""
+        waiting_bytes = transport.get_write_buffer_size()
+        taken_bytes = self._written_bytes - waiting_bytes
+        has_moved = 0 <= self._taken_bytes < taken_bytes
+        self._taken_bytes = taken_bytes if waiting_bytes else -1
+        return has_moved
+
+    # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._flush()
+
     def data_received(self, data: bytes) -> None:
+        self._quiet_since_s = self._loop.time()
+        self._is_pinged = False
         try:
             frames = self._decoder.feed(data)
         except FrameError:
@@ -100,17 +212,23 @@ class Connection(asyncio.Protocol):
                 continue
             if flags & FLAG_ERROR:
                 reply = _error_reply.decode(payload)
-                done(StorageError(error_code(reply.code), reply.message, reply.leader))
+                done(StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms))
             else:
                 done(payload)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._watch is not None:
+            self._watch.cancel()
         if not self.closed.done():
             self.closed.set_result(None)
         waiting, self._waiting = self._waiting, {}
-        for done in waiting.values():
-            done(StorageError(ErrorCode.OUTCOME_UNKNOWN, "connection lost before the answer"))
+        unwritten, self._unwritten = self._unwritten, OrderedDict()
+        for request_id, done in waiting.items():
+            if request_id in unwritten:
+                done(StorageError(ErrorCode.UNREACHABLE, "connection lost before the request was sent"))
+            else:
+                done(StorageError(ErrorCode.OUTCOME_UNKNOWN, "connection lost before the answer"))
 
 
 def error_code(number: int) -> ErrorCode:
@@ -124,6 +242,7 @@ def error_code(number: int) -> ErrorCode:
 async def connect(cluster_id: str, name: str, host: str, port: int, timeout_s: float) -> Connection:
     """Open a connection and greet. Raises StorageError (UNREACHABLE, or what the node refused us with)."""
     loop = asyncio.get_running_loop()
+    connection: Connection | None = None
     try:
         async with asyncio.timeout(timeout_s):
             _, connection = await loop.create_connection(lambda: Connection(loop), host, port)
@@ -140,6 +259,8 @@ async def connect(cluster_id: str, name: str, host: str, port: int, timeout_s: f
             connection.ask(Opcode.HELLO, encode_message(Hello(cluster_id, name)), answer)
             theirs = _hello.decode(await greeted)
     except (OSError, TimeoutError) as error:
+        if connection is not None:
+            connection.close()
         raise StorageError(ErrorCode.UNREACHABLE, f"{host}:{port}: {error or 'timed out'}") from error
     if theirs.cluster_id != cluster_id:
         connection.close()

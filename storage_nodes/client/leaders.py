@@ -57,10 +57,10 @@ class Call:
         self._connection = connection
         self._request_id = request_id
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
+        """May the node have heard of it?"""
         self.cancelled = True
-        if self._connection is not None:
-            self._connection.cancel(self._request_id)
+        return self._connection is not None and self._connection.cancel(self._request_id)
 
     def ask_to_cancel(self) -> None:
         """Its completion still hears the answer, if the node gives one."""

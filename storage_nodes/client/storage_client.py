@@ -4,21 +4,25 @@
                  ^                                       |
                  +---- not leader / unreachable ---------+   followed until the deadline, by the error's flags
 
-Sends to one partition that are made within one turn of the event loop share one frame, so the cost of a frame is
-paid once for all of them. A send whose outcome is unknown is tried again: at least once, never lost once answered.
+A call is tried again until its deadline, with pauses that grow. While the node it was put to is there it is waited for,
+however slow its answer is. What is tried again takes effect once: sends are numbered (`sends.py`), receives of FIFO
+queues and purges are named, and leases that are handed out to a call that was given up go back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
 from storage_nodes.client.leaders import Call, NodeLinks
-from storage_nodes.limits import APPEND_BYTES_MAX, RECORDS_PER_SEND_MAX
+from storage_nodes.client.pauses import Chance, Pauses
+from storage_nodes.client.sends import Sends, outcome_of
+from storage_nodes.limits import CORRELATION_ID_MAX, PRODUCER_MEMORY_MS
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.group_messages import (
@@ -69,7 +73,6 @@ from storage_nodes.protocol.messages import (
     ScrubReply,
     ScrubRequest,
     SendReply,
-    SendRequest,
     SetNodeStateRequest,
     StreamReadReply,
     StreamReadRequest,
@@ -78,13 +81,10 @@ from storage_nodes.protocol.messages import (
     encode_message,
 )
 
-CALL_TIMEOUT_S = 10.0
-# A node that holds an answer back longer than this (paused, cut off) is given up and the next one is asked.
-ATTEMPT_TIMEOUT_S = 2.0
+CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)
-RETRY_PAUSE_S_MIN = 0.02
-RETRY_PAUSE_S_MAX = 0.25
-
+ATTEMPT_PREFIX_BITS = 96
+assert CALL_TIMEOUT_S * 1000 < PRODUCER_MEMORY_MS // 2, "a partition remembers a send for longer than it is tried"
 
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
@@ -101,19 +101,30 @@ _partition_info = msgspec.msgpack.Decoder(PartitionInfo)
 _purge_reply = msgspec.msgpack.Decoder(PurgeReply)
 _configure_reply = msgspec.msgpack.Decoder(ConfigureReply)
 _queue_stats = msgspec.msgpack.Decoder(QueueStats)
-_send_reply = msgspec.msgpack.Decoder(SendReply)
 _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
 
 
 class StorageClient:
-    """Pool, leader table and calls. One per process and event loop; safe for any number of concurrent calls."""
+    """Pool, leader table and calls. One per process and event loop; safe for any number of concurrent calls.
+
+    All that is left to chance (its producer id, the lengths of pauses) comes from `chance`.
+    """
 
     def __init__(
-        self, cluster_id: str, nodes: Sequence[NodeAddress], name: str = "client", timeout_s: float = CALL_TIMEOUT_S
+        self,
+        cluster_id: str,
+        nodes: Sequence[NodeAddress],
+        name: str = "client",
+        timeout_s: float = CALL_TIMEOUT_S,
+        chance: Chance | None = None,
     ) -> None:
+        self._chance = chance or random.Random()
         self._links = NodeLinks(cluster_id, nodes, name)
         self._timeout_s = timeout_s
-        self._gathering: dict[tuple[int, int, bool, int], list[_Send]] = {}
+        self._sends = Sends(self._links, self._chance, timeout_s)
+        # Names of calls: a prefix of this client, and a number.
+        self._attempt_prefix = b"\0" + self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
+        self._attempts = 0
         self._handing_back: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -133,14 +144,13 @@ class StorageClient:
         """Append messages (bodies from `records.encode_body`) to a queue. All of them or an error.
 
         Bodies with headers are not plain. The reply says which of them repeat a deduplication id, and of which message.
-        With acks NONE what may have arrived is not sent again: an error then, at most once. With ALL the answer is
-        waited for as long as the call may take, since every voter must be up.
+        What is sent again is appended once. With acks NONE what may have arrived is not sent again: an error then.
         """
-        return await self._append(Opcode.SEND, partition, bodies, plain, acks)
+        return await self._sends.send(Opcode.SEND, partition, bodies, plain, acks)
 
     async def stream_append(self, partition: int, bodies: list[bytes], acks: Acks = Acks.QUORUM) -> SendReply:
         """Append records to a stream partition."""
-        return await self._append(Opcode.STREAM_APPEND, partition, bodies, True, acks)
+        return await self._sends.send(Opcode.STREAM_APPEND, partition, bodies, True, acks)
 
     async def acquire(
         self,
@@ -151,15 +161,17 @@ class StorageClient:
         attempt: bytes = b"",
         tags: Sequence[bytes] = (),
     ) -> AcquireReply:
-        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what was
-        leased in that very moment is handed back.
+        """Lease up to `max_messages`, waiting up to `wait_ms` for the first. Cancelling gives up the poll; what is
+        leased to a poll that was given up is handed back.
 
-        FIFO: with an `attempt` id, a receive whose answer was lost (by a change of the leader, too) is answered with
-        the same messages when it is tried again; without one they are locked until their visibility ends.
+        FIFO: a receive whose answer was lost (by a change of the leader, too) is answered with the same messages when
+        it is tried again; the caller may do so with an `attempt` id of its own, later calls included.
         Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
+        attempt = attempt or self._next_attempt()
         payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
-        reply = await self._call(Opcode.ACQUIRE, partition, payload, extra_s=wait_ms / 1000)
+        late = partial(self._hand_back, partition)
+        reply, _ = await self._ask(Opcode.ACQUIRE, partition, payload, wait_ms / 1000, late)
         return _acquire_reply.decode(reply)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
@@ -173,11 +185,18 @@ class StorageClient:
         """Set the lease of (offset, delivery) to `visibility_ms` from now; 0 gives the message back. `mode`: as a
         receive that failed, or one that does not count."""
         payload = encode_message(ChangeVisibilityRequest(partition, list(changes), mode))
-        return _codes(await self._call(Opcode.CHANGE_VISIBILITY, partition, payload))
+        reply, unsure = await self._ask(Opcode.CHANGE_VISIBILITY, partition, payload)
+        codes = _codes(reply)
+        if unsure and ErrorCode.NOT_IN_FLIGHT in codes:
+            # An earlier attempt ended the lease: that is what was asked for.
+            gone = (ErrorCode.NOT_IN_FLIGHT, ErrorCode.RECEIPT_STALE)
+            ends = [mode != VisibilityMode.SET or visibility_ms == 0 for _, _, visibility_ms in changes]
+            return [ErrorCode.OK if end and code in gone else code for end, code in zip(ends, codes, strict=True)]
+        return codes
 
     async def purge(self, partition: int) -> int:
         """Remove every message; answers how many. Raises PURGE_IN_PROGRESS within a minute of the last one."""
-        reply = await self._call(Opcode.PURGE, partition, encode_message(PurgeRequest(partition)))
+        reply = await self._call(Opcode.PURGE, partition, encode_message(PurgeRequest(partition, self._next_attempt())))
         return _purge_reply.decode(reply).purged
 
     async def configure(self, partition: int, config: QueueConfig) -> int:
@@ -347,71 +366,42 @@ class StorageClient:
 
     # --- how calls find their leader ------------------------------------------------------------------------
 
-    async def _append(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
-        loop = asyncio.get_running_loop()
-        deadline = 0.0
-        pause = RETRY_PAUSE_S_MIN
-        while True:
-            send = _Send(bodies, loop.create_future())
-            key = (opcode, partition, plain, acks)
-            gathering = self._gathering.get(key)
-            if gathering is None:
-                self._gathering[key] = [send]
-                loop.call_soon(self._dispatch, key)
-            else:
-                gathering.append(send)
-            try:
-                return await send.reply
-            except StorageError as error:
-                if not error.traits.retriable or (acks == Acks.NONE and error.traits.outcome_unknown):
-                    raise
-                deadline = deadline or loop.time() + self._timeout_s
-                pause = await self._follow(partition, error, deadline, pause)
-
-    def _dispatch(self, key: tuple[int, int, bool, int]) -> None:
-        opcode, partition, plain, acks = key
-        sends = self._gathering.pop(key)
-        while sends:
-            share, sends = _take_share(sends)
-            bodies = share[0].bodies if len(share) == 1 else [body for send in share for body in send.bodies]
-            payload = encode_message(SendRequest(partition, bodies, plain, acks))
-            node_id = self._links.guess(partition)
-            answer = _SendAnswer(node_id, share)
-            call = self._links.ask_node(node_id, opcode, payload, answer)
-            patience_s = self._timeout_s if acks == Acks.ALL else ATTEMPT_TIMEOUT_S
-            answer.give_up_after(asyncio.get_running_loop(), patience_s, call)
-
     async def _call(self, opcode: int, partition: int, payload: bytes, extra_s: float = 0.0) -> bytes:
+        return (await self._ask(opcode, partition, payload, extra_s))[0]
+
+    async def _ask(
+        self,
+        opcode: int,
+        partition: int,
+        payload: bytes,
+        extra_s: float = 0.0,
+        late: Callable[[bytes], None] | None = None,
+    ) -> tuple[bytes, bool]:
+        """The answer, and whether an earlier attempt may have taken effect. `late` takes an answer that comes when the
+        call was given up."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_s + extra_s
-        pause = RETRY_PAUSE_S_MIN
+        deadline_s = loop.time() + self._timeout_s + extra_s
+        pauses = Pauses(self._chance)
+        unsure = False
         while True:
-            future: asyncio.Future[bytes] = loop.create_future()
-            node_id = self._links.guess(partition)
-            answer = _Answer(node_id, future)
-            call = self._links.ask_node(node_id, opcode, payload, answer)
-            answer.give_up_after(loop, min(deadline - loop.time(), ATTEMPT_TIMEOUT_S + extra_s), call)
+            answer = _Answer(loop.create_future(), self._links.guess(partition), late)
+            answer.ask(self._links, opcode, payload, deadline_s)
             try:
-                return await future
+                return await answer.future, unsure
             except asyncio.CancelledError:
-                if opcode == Opcode.ACQUIRE:
-                    self._give_up_acquire(partition, answer, future, call)
-                else:
-                    answer.give_up(call)
+                answer.give_up()
                 raise
             except StorageError as error:
-                if not error.traits.retriable:
-                    raise
-                pause = await self._follow(partition, error, deadline, pause)
+                unsure = unsure or error.traits.outcome_unknown
+                pause_s = pauses.after(error)
+                if not error.traits.retriable or loop.time() + pause_s > deadline_s:
+                    raise outcome_of(error, unsure) from None
+                self._links.forget_leader(partition, error)
+            await asyncio.sleep(pause_s)
 
-    def _give_up_acquire(self, partition: int, answer: _Answer, future: asyncio.Future[bytes], call: Call) -> None:
-        """What was leased in this very moment is handed back: its caller is gone, and its lease would be long."""
-        hand_back = partial(self._hand_back, partition)
-        if future.cancelled():
-            answer.late = hand_back
-            call.ask_to_cancel()
-        elif future.exception() is None:
-            hand_back(future.result())
+    def _next_attempt(self) -> bytes:
+        self._attempts = self._attempts % CORRELATION_ID_MAX + 1
+        return self._attempt_prefix + self._attempts.to_bytes(4)
 
     def _hand_back(self, partition: int, payload: bytes) -> None:
         messages = _acquire_reply.decode(payload).messages
@@ -426,116 +416,62 @@ class StorageClient:
         with contextlib.suppress(StorageError):  # then the leases run out
             await self.change_visibility(partition, changes, VisibilityMode.UNCOUNTED)
 
-    async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
-        """After a retriable error: learn where to go, wait a little; raises the error when the deadline is near."""
-        loop = asyncio.get_running_loop()
-        if loop.time() + pause_s > deadline:
-            raise error
-        self._links.forget_leader(partition, error)
-        if error.code is not ErrorCode.NOT_LEADER or not error.leader:
-            await asyncio.sleep(pause_s)
-        else:
-            await asyncio.sleep(RETRY_PAUSE_S_MIN / 4)
-        return min(pause_s * 2, RETRY_PAUSE_S_MAX)
 
+class _Answer:
+    """One attempt of a call. A plain timer: cheaper than a timeout context."""
 
-class _Send:
-    """One caller's share of a send frame."""
+    __slots__ = ("_asked", "_call", "_late", "_timer", "future")
 
-    __slots__ = ("bodies", "reply")
-
-    def __init__(self, bodies: list[bytes], reply: asyncio.Future[SendReply]) -> None:
-        self.bodies = bodies
-        self.reply = reply
-
-
-class _Completion:
-    """What happens when a frame is answered, or is not in time. A plain timer: cheaper than a timeout context."""
-
-    __slots__ = ("_answered", "_asked", "_timer")
-
-    def __init__(self, asked: int) -> None:
+    def __init__(self, future: asyncio.Future[bytes], asked: int, late: Callable[[bytes], None] | None) -> None:
+        self.future = future
         self._asked = asked
-        self._answered = False
+        # Who takes an answer that comes after the call was given up.
+        self._late = late
+        self._call: Call | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def give_up_after(self, loop: asyncio.AbstractEventLoop, seconds: float, call: Call) -> None:
-        if not self._answered:
-            self._timer = loop.call_later(seconds, self.give_up, call)
+    def ask(self, links: NodeLinks, opcode: int, payload: bytes, deadline_s: float) -> None:
+        call = links.ask_node(self._asked, opcode, payload, self)
+        if not self.future.done():
+            self._call = call
+            self._timer = self.future.get_loop().call_at(deadline_s, self.give_up)
 
-    def give_up(self, call: Call) -> None:
-        call.cancel()
-        self(StorageError(ErrorCode.OUTCOME_UNKNOWN, "no answer in time"))
+    def give_up(self) -> None:
+        """The deadline is over, or the caller is gone (perhaps in the very moment of the answer)."""
+        self._stop_timer()
+        if self.future.done() and not self.future.cancelled():
+            if self._late is not None and self.future.exception() is None:
+                self._late(self.future.result())
+            return
+        if not self.future.done():
+            code = ErrorCode.OUTCOME_UNKNOWN if self._end() else ErrorCode.UNREACHABLE
+            self.future.set_exception(StorageError(code, "no answer in time"))
+        else:
+            self._end()
+
+    def _end(self) -> bool:
+        """May the node have heard of it?"""
+        assert self._call is not None, "asked, and not answered"
+        if self._late is None:
+            return self._call.cancel()
+        self._call.ask_to_cancel()
+        return True
 
     def __call__(self, result: bytes | StorageError) -> None:
-        self._answered = True
+        self._stop_timer()
+        if isinstance(result, StorageError):
+            result.asked = self._asked
+            if not self.future.done():
+                self.future.set_exception(result)
+        elif not self.future.done():
+            self.future.set_result(result)
+        elif self._late is not None:
+            self._late(result)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if isinstance(result, StorageError):
-            result.asked = self._asked
-        self.complete(result)
-
-    def complete(self, result: bytes | StorageError) -> None:
-        raise NotImplementedError
-
-
-class _SendAnswer(_Completion):
-    """Completion of a send frame: gives every caller the offset of its first record."""
-
-    __slots__ = ("_sends",)
-
-    def __init__(self, asked: int, sends: list[_Send]) -> None:
-        super().__init__(asked)
-        self._sends = sends
-
-    def complete(self, result: bytes | StorageError) -> None:
-        if isinstance(result, StorageError):
-            for send in self._sends:
-                if not send.reply.done():
-                    send.reply.set_exception(result)
-            return
-        reply = _send_reply.decode(result)
-        first = 0
-        for send in self._sends:
-            end = first + len(send.bodies)
-            duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
-            if not send.reply.done():
-                send.reply.set_result(SendReply(reply.first_offset + first, reply.timestamp_ms, duplicates))
-            first = end
-
-
-class _Answer(_Completion):
-    """Completion of a single call."""
-
-    __slots__ = ("_future", "late")
-
-    def __init__(self, asked: int, future: asyncio.Future[bytes]) -> None:
-        super().__init__(asked)
-        self._future = future
-        # Who takes an answer that comes after the caller gave up.
-        self.late: Callable[[bytes], None] | None = None
-
-    def complete(self, result: bytes | StorageError) -> None:
-        if self._future.done():
-            if self.late is not None and not isinstance(result, StorageError):
-                self.late(result)
-            return
-        if isinstance(result, StorageError):
-            self._future.set_exception(result)
-        else:
-            self._future.set_result(result)
-
-
-def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
-    """Split off the first callers whose records fit one frame."""
-    records = size = 0
-    for index, send in enumerate(sends):
-        records += len(send.bodies)
-        size += sum(map(len, send.bodies))
-        if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
-            return sends[:index], sends[index:]
-    return sends, []
 
 
 def _codes(reply: bytes) -> list[ErrorCode]:

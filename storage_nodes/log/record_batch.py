@@ -13,9 +13,9 @@
         23     4  last offset delta        records - 1
         27     8  base timestamp           ms since the Unix epoch
         35     8  max timestamp            ms; equals base timestamp here
-        43     8  producer id              -1 = none
+        43     8  producer id              -1 = none; see `storage_nodes/machines/producers.py`
         51     2  producer epoch           -1 = none
-        53     4  base sequence            -1 = none
+        53     4  base sequence            -1 = none; of the first record, the others count on from it
         57     4  record count
         61        records, each:
                     varint length of what follows, int8 attributes 0, varint timestamp delta 0,
@@ -71,6 +71,10 @@ _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 assert _HEADER.size == HEADER_BYTES
 
+# Producer id, producer epoch, sequence number of the first record.
+Producer = tuple[int, int, int]
+NO_PRODUCER: Producer = (-1, -1, -1)
+
 # Everything between a record's length and its body for the first 64 records of a batch: attributes, timestamp
 # delta, offset delta. One lookup instead of a varint a record.
 _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
@@ -88,6 +92,10 @@ class BatchHeader(NamedTuple):
     last_offset: int
     timestamp_ms: int
     record_count: int
+    # Who sent the records, and the sequence number of the first; see machines/producers.py. -1 = nobody in particular.
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
 
     @property
     def end_offset(self) -> int:
@@ -115,11 +123,12 @@ def build_batch(
     control: bool = False,
     plain: bool = False,
     configuration: bool = False,
+    producer: Producer = NO_PRODUCER,
 ) -> bytes:
     """One batch holding `bodies` at offsets base_offset, base_offset + 1, ...
 
     `timestamp_ms` is the leader's append time. `plain` promises that no body has a header, `configuration` that the
-    only one is `configuration_body`.
+    only one is `configuration_body`. `producer` is (id, epoch, sequence number of the first record).
     """
     assert bodies, "a batch holds at least one record"
     attributes = ATTRIBUTE_APPEND_TIME
@@ -130,7 +139,7 @@ def build_batch(
     if configuration:
         attributes |= ATTRIBUTE_CONFIGURATION
     count = len(bodies)
-    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, -1, -1, -1, count)]
+    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, *producer, count)]
     add = parts.append
     for delta, body in enumerate(bodies):
         lead = _LEADS[delta]
@@ -147,12 +156,12 @@ def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch that starts at `at`. Raises BatchError if it cannot be one; no checksum is verified."""
     if len(batch) - at < HEADER_BYTES:
         raise BatchError("shorter than a batch header")
-    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, _pid, _pep, _seq, count = (
+    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, *producer, count = (
         _HEADER.unpack_from(batch, at)
     )
     if magic != MAGIC or length < HEADER_BYTES - 12 or count != last_delta + 1 or count < 1 or base < 0:
         raise BatchError("not a version 2 record batch")
-    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count)
+    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count, *producer)
 
 
 def verify_batch(batch: bytes) -> BatchHeader:

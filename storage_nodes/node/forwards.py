@@ -4,6 +4,7 @@ groups fence. The node is a client of the cluster like any other, so it does not
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from storage_nodes.client import StorageClient
@@ -22,7 +23,7 @@ class Forwards:
         self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str
     ) -> None:
         self._loop = loop
-        self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S)
+        self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S, random)
         self._client: StorageClient | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 

@@ -61,6 +61,7 @@ from storage_nodes.protocol.messages import (
     ParkedGroupsReply,
     ParkedGroupsRequest,
     PurgeReply,
+    PurgeRequest,
     QueueBrowseRequest,
     QueueRemoveRequest,
     RescheduleRequest,
@@ -83,6 +84,7 @@ MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages lease
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
 _change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
+_purge_request = msgspec.msgpack.Decoder(PurgeRequest)
 _browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
 _remove_request = msgspec.msgpack.Decoder(QueueRemoveRequest)
 _parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
@@ -124,7 +126,8 @@ class QueueReplica(Replica):
         appends = self._appends
         if appends is None:
             appends = self._appends = Appends()
-        appends.take(token, payload, self._check_send)
+        if appends.take(token, payload, self.machine.state.producers, self._check_send):
+            self.progressed()
         self.propose_soon()
 
     def acquire(self, token: Token, payload: bytes) -> None:
@@ -167,8 +170,11 @@ class QueueReplica(Replica):
         self.propose_soon()
 
     def purge(self, token: Token, payload: bytes) -> None:
+        request = _purge_request.decode(payload)
         self.require_leader()
-        self._do(self.machine.purge(token, self.now_ms()))
+        if len(request.attempt) > ATTEMPT_BYTES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
+        self._do(self.machine.purge(token, self.now_ms(), request.attempt))
         self.propose_soon()
 
     def configure(self, token: Token, payload: bytes) -> None:

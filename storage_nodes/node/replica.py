@@ -22,8 +22,10 @@ from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
+    NO_PRODUCER,
     BatchError,
     BatchHeader,
+    Producer,
     build_batch,
     configuration_body,
     control_key,
@@ -329,12 +331,20 @@ class Replica:
         control: bool = False,
         plain: bool = False,
         configuration: bool = False,
+        producer: Producer = NO_PRODUCER,
     ) -> int:
         """Stage one batch of our own at the log's end; returns its end offset."""
         end = self.log.log_end
         assert timestamp_ms >= self.log.last_stamp_ms, "the stamps of a log never fall"
         batch = build_batch(
-            end, self.raft.epoch, timestamp_ms, bodies, control=control, plain=plain, configuration=configuration
+            end,
+            self.raft.epoch,
+            timestamp_ms,
+            bodies,
+            control=control,
+            plain=plain,
+            configuration=configuration,
+            producer=producer,
         )
         self.host.log.append(self.partition, batch)
         self.host.feed.pace.appended_bytes += len(batch)

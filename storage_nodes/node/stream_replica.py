@@ -72,7 +72,8 @@ class StreamReplica(Replica):
         self.require_leader()
         if self._appends is None:
             self._appends = Appends()
-        self._appends.take(token, payload)
+        if self._appends.take(token, payload, self.machine.producers):
+            self.progressed()
         self.propose_soon()
 
     def read(self, token: Token, payload: bytes) -> None:

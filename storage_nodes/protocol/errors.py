@@ -38,6 +38,7 @@ class ErrorCode(enum.IntEnum):
     GROUP_NOT_EMPTY = 24
     NOT_SCHEDULED = 25  # the message is due, was cancelled, or never was scheduled
     SCHEDULE_FULL = 26
+    SEQUENCE_TOO_OLD = 27  # of a producer: whether these records were appended is not remembered any more
 
 
 class ErrorTraits(NamedTuple):
@@ -50,6 +51,7 @@ _FINAL = ErrorTraits(False, False, False)
 _LATER = ErrorTraits(True, False, False)
 _ELSEWHERE = ErrorTraits(True, True, False)
 _UNSURE = ErrorTraits(True, True, True)
+_NEVER_KNOWN = ErrorTraits(False, False, True)
 
 TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.OK: _FINAL,
@@ -82,6 +84,7 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
     ErrorCode.FENCED: _FINAL,
     ErrorCode.GRANT_UNKNOWN: _ELSEWHERE,
     ErrorCode.GROUP_NOT_EMPTY: _FINAL,
+    ErrorCode.SEQUENCE_TOO_OLD: _NEVER_KNOWN,
 }
 assert set(TRAITS) == set(ErrorCode)
 
@@ -89,11 +92,12 @@ assert set(TRAITS) == set(ErrorCode)
 class StorageError(Exception):
     """An operating error that travels over the wire. Never raised for our own bugs: those are assertions."""
 
-    def __init__(self, code: ErrorCode, message: str = "", leader: int = 0) -> None:
+    def __init__(self, code: ErrorCode, message: str = "", leader: int = 0, retry_after_ms: int = 0) -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
         self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
+        self.retry_after_ms = retry_after_ms  # when there may be room again, where the node knows; 0 = unknown
         self.asked = 0  # whom the client asked; 0 = nobody in particular
 
     @property

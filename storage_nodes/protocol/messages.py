@@ -13,6 +13,7 @@ import msgspec
 class Opcode(enum.IntEnum):
     HELLO = 1
     CANCEL = 2
+    PING = 3  # is the node there? The connection itself answers, whatever else waits; both payloads are `Empty`
     SEND = 10
     ACQUIRE = 11
     DELETE = 12
@@ -59,6 +60,8 @@ class ErrorReply(Message, frozen=True):
     code: int
     message: str = ""
     leader: int = 0
+    # A refusal for want of room: when the node expects to have some again; 0 = nothing is known.
+    retry_after_ms: int = 0
 
 
 class Hello(Message, frozen=True):
@@ -79,12 +82,20 @@ class Cancel(Message, frozen=True):
 
 
 class SendRequest(Message, frozen=True):
-    """Append messages. `plain` promises that no record body has headers."""
+    """Append messages. `plain` promises that no record body has headers.
+
+    With a producer (0 to 2^63-1) a repeat is recognised: whatever attempt of the same (producer_id, producer_epoch,
+    sequence) comes first is appended, the others are answered as it was. `sequence` is that of the first record, the
+    others count on from it; each is used once in a partition.
+    """
 
     partition: int
     bodies: list[bytes]
     plain: bool = True
     acks: int = 2
+    producer_id: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
 
 
 # Stands in SendReply.duplicates for an original: no offset is below 0.
@@ -97,11 +108,20 @@ class SendReply(Message, frozen=True):
     `duplicates` lists those that repeat a deduplication id: (index in the request, offset of the original message).
     The original is committed by then (R28). NOT_TAKEN in the place of the offset: the partition is closed, and the
     message is nowhere.
+    `stretches` is of a request that an earlier leader appended in part before it was repeated: (index, offset), from
+    this record on they stand side by side from this offset on.
     """
 
     first_offset: int
     timestamp_ms: int
     duplicates: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
+
+    def offset_of(self, index: int) -> int:
+        for first, offset in reversed(self.stretches):
+            if index >= first:
+                return offset + index - first
+        return self.first_offset + index
 
 
 class AcquireRequest(Message, frozen=True):
@@ -166,7 +186,10 @@ class ChangeVisibilityRequest(Message, frozen=True):
 
 
 class PurgeRequest(Message, frozen=True):
+    """`attempt` names the call: tried again, it hears what its earlier attempt did."""
+
     partition: int
+    attempt: bytes = b""
 
 
 class PurgeReply(Message, frozen=True):

@@ -1,6 +1,6 @@
 """The checkpoint of a queue machine: a msgpack array, version first.
 
-    [version, scalars, runs, ahead, dedup, groups, config, scheduled]
+    [version, scalars, runs, ahead, dedup, groups, config, scheduled, producers, last_purge]
 
     scalars  [cursor, log_end, fresh_count, last_ms, last_purge_ms,
               sent, received, deleted, expired, purged, duplicates, dead_lettered]
@@ -14,11 +14,13 @@
     config   the fields of a QueueConfig, by position
     scheduled  see schedule.py: offsets, their due times, due times, their offsets, each as 8 bytes little-endian; empty
              where nothing is scheduled
+    producers  see ../producers.py; empty where no record had one
+    last_purge  [attempt, messages purged]; empty where it had none
 
-Of version 3 `scheduled` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max before
-`sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`. Version 1
-had the first twelve of these scalars in place of the second field, and ended with `ahead` as single offsets, each less
-the one before.
+Of version 3 what follows `config` may be missing. Version 2 ended with `groups`, but had retention_ms and in_flight_max
+before `sent` among the scalars, and fifo, dedup_window_ms, max_receives and dead_letter_partition after `purged`.
+Version 1 had the first twelve of these scalars in place of the second field, and ended with `ahead` as single offsets,
+each less the one before.
 
 Equal states give equal bytes: replicas can be compared by their checkpoints.
 """
@@ -64,6 +66,8 @@ class Checkpoint(NamedTuple):
     groups: list[Any]
     config: list[Any]
     scheduled: Schedule
+    producers: list[Any]
+    last_purge: list[Any]
 
     @property
     def is_fifo(self) -> bool:
@@ -71,9 +75,9 @@ class Checkpoint(NamedTuple):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    scalars, live, ahead, dedup, groups, config, scheduled = checkpoint
+    scalars, live, ahead, dedup, groups, config, scheduled, *later = checkpoint
     assert len(scalars) == SCALARS
-    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config, scheduled.pack()])
+    return _encode([VERSION, scalars, _pack_runs(live), ahead.pack(), dedup, groups, config, scheduled.pack(), *later])
 
 
 def decode_checkpoint(blob: bytes) -> Checkpoint:
@@ -84,11 +88,12 @@ def decode_checkpoint(blob: bytes) -> Checkpoint:
             return _read_version_1(fields)
         if fields and fields[0] == 2 and len(fields) == 6 and len(fields[1]) == _VERSION_2_SCALARS:
             return _of_version_2(fields[1], _unpack_runs(fields[2]), OffsetRanges.unpack(fields[3]), *fields[4:])
-        if not fields or fields[0] != VERSION or len(fields) not in (7, 8) or len(fields[1]) != SCALARS:
+        if not fields or fields[0] != VERSION or not 7 <= len(fields) <= 10 or len(fields[1]) != SCALARS:
             raise CheckpointError(f"queue checkpoint of version {fields[:1]}, version {VERSION} is read here")
-        _, scalars, runs, ahead, dedup, groups, config, *scheduled = fields
-        schedule = Schedule.unpack(*scheduled)
-        return Checkpoint(scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
+        _, scalars, runs, ahead, dedup, groups, config, *later = fields
+        schedule = Schedule.unpack(*later[:1])
+        parts = (scalars, _unpack_runs(runs), OffsetRanges.unpack(ahead), dedup, groups, config, schedule)
+        return Checkpoint(*parts, *[*later[1:], [], []][:2])
     except CheckpointError:
         raise
     except (msgspec.DecodeError, TypeError, ValueError) as error:
@@ -106,7 +111,8 @@ def _of_version_2(
     scalars: list[int], live: Live, ahead: OffsetRanges, dedup: list[Any], groups: list[Any]
 ) -> Checkpoint:
     config = [*scalars[5:7], bool(scalars[12]), *scalars[13:16]]
-    return Checkpoint([*scalars[:5], *scalars[7:12], *scalars[16:]], live, ahead, dedup, groups, config, Schedule())
+    scalars = [*scalars[:5], *scalars[7:12], *scalars[16:]]
+    return Checkpoint(scalars, live, ahead, dedup, groups, config, Schedule(), [], [])
 
 
 def _pack_runs(live: Live) -> list[int]:

@@ -19,7 +19,7 @@ A command is a msgpack array in the value of a control record whose key is (int1
                            not count
     4 EXPIRED              cursor (0 = an ACQUIRED of the same batch moves it), flat (first, last)... of undelivered
                            messages, offsets of messages that were delivered or delayed
-    5 PURGED               -
+    5 PURGED               attempt id of the call, empty = none
     6 CONFIGURED           the fields of QueueConfig, in their order
     7 LEASED               FIFO: leases; a lease is [time_ms, deadline_ms, attempt, is_renewal, parts]
                              parts  flat (group, again, fresh)..., in the order of delivery

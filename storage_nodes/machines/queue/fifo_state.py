@@ -185,8 +185,9 @@ class FifoState(QueueState):
         return len(self.parked)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
+        is_repeat = self.is_last_purge(command)
         result = super().fold_purged(command, offset)
-        if result[0] is ErrorCode.OK:
+        if result[0] is ErrorCode.OK and not is_repeat:
             self.group_of.clear()
             self.attempts.clear()
             self.parked.clear()

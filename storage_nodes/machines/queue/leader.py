@@ -39,6 +39,7 @@ from storage_nodes.machines.queue.commands import (
     VISIBILITY_CHANGED,
     Command,
 )
+from storage_nodes.machines.queue.configs import config_fields
 from storage_nodes.machines.queue.effects import (
     Answer,
     DeadLetter,
@@ -60,7 +61,7 @@ from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.releases import Releases
 from storage_nodes.machines.queue.removals import Removals
 from storage_nodes.machines.queue.staging import Staging, Taken
-from storage_nodes.machines.queue.state import Noted, QueueState, config_fields
+from storage_nodes.machines.queue.state import Noted, QueueState
 from storage_nodes.machines.queue.waiters import Waiters
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode
@@ -169,8 +170,8 @@ class Leader:
         self._staging.changed(changes, token)
         return self._settle([], time_ms)
 
-    def purge(self, token: Token, now_ms: int) -> list[Effect]:
-        return self._single([PURGED], token, self._advance(now_ms))
+    def purge(self, token: Token, now_ms: int, attempt: bytes) -> list[Effect]:
+        return self._single([PURGED, attempt], token, self._advance(now_ms))
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         if self._is_overloaded or not set(self._moving).isdisjoint(offsets):
@@ -331,8 +332,9 @@ class Leader:
             self._leases.expire(command[FIRST_FIELD + 2])
             state.fold_expired(command)
         elif kind == PURGED:
+            is_repeat = state.is_last_purge(command)
             result = state.fold_purged(command, offset)
-            if result[0] == ErrorCode.OK:
+            if result[0] == ErrorCode.OK and not is_repeat:
                 self._leases.clear()
                 self._window.clear(offset)
             effects += [Answer(asker.token, result) for asker in taken.askers]

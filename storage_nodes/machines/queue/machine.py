@@ -33,6 +33,7 @@ from storage_nodes.limits import (
     SCHEDULE_MS_MAX,
     SCHEDULED_MESSAGES_MAX,
 )
+from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.checkpoint import decode_checkpoint
 from storage_nodes.machines.queue.commands import (
     ACQUIRED,
@@ -105,6 +106,8 @@ class QueueMachine:
             self.state.end_entry(last + 1)
             if noted.keys and type(leader) is Leader:
                 leader = self._sort()
+        if header.producer_id >= 0:
+            _fold_producer(self.state, header, noted)
         if leader is None:
             return []
         if noted is not None and noted.duplicates:
@@ -215,8 +218,9 @@ class QueueMachine:
         back = uncounted(0)
         return self._desk().change_visibility(None, [(offset, delivery, back) for offset, delivery in picks], now_ms)
 
-    def purge(self, token: Token, now_ms: int) -> list[Effect]:
-        return self._desk().purge(token, now_ms) if self._term >= 0 else [_not_leader(token)]
+    def purge(self, token: Token, now_ms: int, attempt: bytes = b"") -> list[Effect]:
+        """`attempt` names the call: a repeat of it hears what the first one did."""
+        return self._desk().purge(token, now_ms, attempt) if self._term >= 0 else [_not_leader(token)]
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
@@ -445,6 +449,14 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)
+
+
+def _fold_producer(state: QueueState, batch: BatchFacts, noted: Noted | None) -> None:
+    if state.producers is None:
+        state.producers = ProducerTable()
+    state.producers.fold(batch)
+    if noted is not None and noted.duplicates:
+        state.producers.note_duplicates(batch, noted.duplicates)
 
 
 def _new_state(config: QueueConfig) -> QueueState:

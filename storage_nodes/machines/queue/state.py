@@ -11,6 +11,7 @@
     keys            message group and tag of the messages in `live` that have any: who leads next hands out fairly, and
                     by tag, from the first moment
     keyed_end       no message at or beyond it has a group or a tag
+    producers       where what senders numbered stands, so that a repeat is recognised (../producers.py)
 
 A scheduled message that becomes due is appended once more, by the leader (HEADER_RELEASED): that record is the message
 from then on, fresh like any other, and the fold takes the first one out of the schedule as it folds the second. One
@@ -33,7 +34,6 @@ Conservation, at the end of every entry:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -43,8 +43,10 @@ from storage_nodes.limits import (
     PURGE_INTERVAL_MS,
     SCHEDULE_MS_MAX,
 )
+from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.checkpoint import Checkpoint, Entry, Live, encode_checkpoint
 from storage_nodes.machines.queue.commands import FIRST_FIELD, NACKED, TIME_MS, Command, uncounted
+from storage_nodes.machines.queue.configs import config_fields, config_of, shared_config
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Key
 from storage_nodes.machines.queue.headers import (
@@ -62,28 +64,9 @@ from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 
-# Values that thousands of queues share.
-CONFIGS_SHARED_MAX = 1_024
 _NEVER_PURGED = -PURGE_INTERVAL_MS
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-
-
-def config_fields(config: QueueConfig) -> list[Any]:
-    """As commands and checkpoints hold a configuration: its fields by position."""
-    return list(msgspec.structs.astuple(config))
-
-
-def config_of(fields: Sequence[Any], rest: QueueConfig) -> QueueConfig:
-    """The inverse; what an earlier version did not write yet is as in `rest`."""
-    config = QueueConfig(*fields, *config_fields(rest)[len(fields) :])
-    # It came as a list; configurations are shared by what they are, and a list is nothing to go by.
-    return msgspec.structs.replace(config, dead_letter_groups=tuple(config.dead_letter_groups))
-
-
-@lru_cache(CONFIGS_SHARED_MAX)
-def _shared(config: QueueConfig) -> QueueConfig:
-    return config
 
 
 class Noted:
@@ -119,9 +102,11 @@ class QueueState:
         "keyed_end",
         "keys",
         "last_ms",
+        "last_purge",
         "last_purge_ms",
         "live",
         "log_end",
+        "producers",
         "purged",
         "received",
         "retry",
@@ -130,7 +115,7 @@ class QueueState:
     )
 
     def __init__(self, config: QueueConfig) -> None:
-        self.config = _shared(config)
+        self.config = shared_config(config)
         self.retry = RetryPolicy.of(config)
         self.cursor = 0  # <= log_end
         self.log_end = 0  # end of the last entry folded
@@ -144,6 +129,10 @@ class QueueState:
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = _NEVER_PURGED
+        # (attempt id, messages purged) of the last one, where its caller named it.
+        self.last_purge: tuple[bytes, int] | None = None
+        # Made with the first record that has a producer.
+        self.producers: ProducerTable | None = None
         # Totals since the partition was made, in messages; `received` counts deliveries.
         self.sent = self.received = self.deleted = self.expired = self.purged = 0
         self.duplicates = self.dead_lettered = 0
@@ -373,8 +362,12 @@ class QueueState:
         self._move_cursor(cursor)
 
     def fold_purged(self, command: Command, offset: int) -> tuple[ErrorCode, int]:
-        """Everything below the command's own offset goes, in flight and delayed too; at most once an interval."""
+        """Everything below the command's own offset goes, in flight and delayed too; at most once an interval. A repeat
+        of the last one hears what that did."""
         now_ms = command[TIME_MS]
+        if self.is_last_purge(command):
+            assert self.last_purge is not None
+            return ErrorCode.OK, self.last_purge[1]
         if now_ms - self.last_purge_ms < PURGE_INTERVAL_MS:
             return ErrorCode.PURGE_IN_PROGRESS, 0
         count = self.fresh_count + len(self.live) + len(self.scheduled)
@@ -384,15 +377,20 @@ class QueueState:
         self.scheduled.clear()
         self.keys.clear()
         self.last_purge_ms = now_ms
+        self.last_purge = (command[FIRST_FIELD], count) if command[FIRST_FIELD] else None
         self._move_cursor(offset)
         return ErrorCode.OK, count
+
+    def is_last_purge(self, command: Command) -> bool:
+        """Does this PURGED repeat the last one?"""
+        return bool(command[FIRST_FIELD]) and self.last_purge is not None and self.last_purge[0] == command[FIRST_FIELD]
 
     def fold_configured(self, command: Command) -> None:
         # Commands of earlier versions hold fewer fields; whether a queue is FIFO never changes.
         config = config_of(command[FIRST_FIELD:], self.config)
         # Others take the messages of a closed one by then: a configuration that comes late must not open it again.
         closed = self.config.closed or config.closed
-        self.config = _shared(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
+        self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
         self.retry = RetryPolicy.of(config)
         if self.dedup is not NO_IDS:
             self.dedup.window_ms = config.dedup_window_ms
@@ -491,6 +489,8 @@ class QueueState:
                 self._pack_groups(),
                 config_fields(self.config),
                 self.scheduled,
+                self.producers.pack() if self.producers is not None else [],
+                list(self.last_purge or ()),
             )
         )
 
@@ -501,11 +501,13 @@ class QueueState:
             self.sent, self.received, self.deleted, self.expired, self.purged,
             self.duplicates, self.dead_lettered,
         ) = checkpoint.scalars  # fmt: skip
-        self.config = _shared(config_of(checkpoint.config, QueueConfig()))
+        self.config = shared_config(config_of(checkpoint.config, QueueConfig()))
         self.retry = RetryPolicy.of(self.config)
         self.dedup = DedupWindow(self.config.dedup_window_ms)
         self.dedup.unpack(checkpoint.dedup)
         self._unpack_groups(checkpoint.groups)
+        self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
+        self.last_purge = tuple(checkpoint.last_purge) or None
         if self.last_purge_ms == _NEVER_PURGED:
             self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()

@@ -14,6 +14,7 @@ The checkpoint is a msgpack array, version first; it is of version 1 as long as 
     [1, log_start, log_end, last_ms, retention_ms, retention_bytes, mark_bytes,
      [[first_offset, last_offset, oldest_ms, newest_ms, bytes]...]]
     [2, what version 1 has, consumers]
+    [3, what version 1 has, consumers (empty where there are none), producers (../producers.py)]
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from storage_nodes.limits import (
     STREAM_COMMANDS_LEFT_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.stream.consumers import Consumers
 from storage_nodes.machines.stream.desk import GroupDesk, GroupRequest, View
 from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse, Token, not_leader
@@ -44,6 +46,7 @@ from storage_nodes.protocol.records import decode_body, encode_body
 
 CHECKPOINT_VERSION = 1
 CHECKPOINT_VERSION_GROUPS = 2
+CHECKPOINT_VERSION_PRODUCERS = 3
 CONTROL_STREAM_KEY = struct.pack(">hh", 0, 20)
 TRIMMED = 1
 CONFIGURED = 2
@@ -70,6 +73,14 @@ class StreamBatchFacts(Protocol):
     def timestamp_ms(self) -> int: ...
     @property
     def is_control(self) -> bool: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
 
 
 class CheckpointError(ValueError):
@@ -92,6 +103,7 @@ class StreamMachine:
         "last_ms",
         "log_end",
         "log_start",
+        "producers",
         "retention_bytes",
         "retention_ms",
     )
@@ -110,6 +122,7 @@ class StreamMachine:
         self._configures: deque[tuple[Token, int, int]] = deque()
         # Commands on their way through the log, and who waits for them; of groups, those that nobody waits for too.
         self._taken: deque[Token | None] = deque()
+        self.producers: ProducerTable | None = None  # made with the first record that has one
         self._consumers: Consumers | None = None  # made with the first command of a group
         self._desk: GroupDesk | None = None  # made with the first request of a group
         self._announced = False
@@ -130,6 +143,10 @@ class StreamMachine:
                     self._fold(_decode(record.value), header.base_offset, effects, now_ms)
         else:
             base, last, size_bytes = header.base_offset, header.last_offset, header.length_bytes
+            if header.producer_id >= 0:
+                if self.producers is None:
+                    self.producers = ProducerTable()
+                self.producers.fold(header)
             self._marks.add(base, last, header.timestamp_ms, size_bytes, self.retention_ms)
             if self._readers:
                 effects += [ReadNow(token, offset) for token, offset in self._readers.remove_all()]
@@ -147,18 +164,25 @@ class StreamMachine:
             CHECKPOINT_VERSION, self.log_start, self.log_end, self.last_ms, self.retention_ms,
             self.retention_bytes, marks.mark_bytes, marks.marks,
         ]  # fmt: skip
-        if consumers is not None and not consumers.is_blank:
+        groups = consumers.pack() if consumers is not None and not consumers.is_blank else []
+        if self.producers is not None:
+            fields[0] = CHECKPOINT_VERSION_PRODUCERS
+            fields += (groups, self.producers.pack())
+        elif groups:
             fields[0] = CHECKPOINT_VERSION_GROUPS
-            fields.append(consumers.pack())
+            fields.append(groups)
         return _encode(fields)
 
     def restore(self, blob: bytes) -> None:
         """Raises CheckpointError."""
         try:
             version, *fields = _decode(blob)
-            if version not in (CHECKPOINT_VERSION, CHECKPOINT_VERSION_GROUPS):
-                raise CheckpointError(f"stream checkpoint of version {version}, 1 and 2 are read here")
-            self._consumers = Consumers.unpack(fields.pop()) if version == CHECKPOINT_VERSION_GROUPS else None
+            if not CHECKPOINT_VERSION <= version <= CHECKPOINT_VERSION_PRODUCERS:
+                raise CheckpointError(f"stream checkpoint of version {version}, 1 to 3 are read here")
+            producers = fields.pop() if version >= CHECKPOINT_VERSION_PRODUCERS else []
+            self.producers = ProducerTable.unpack(producers) if producers else None
+            groups = fields.pop() if version >= CHECKPOINT_VERSION_GROUPS else []
+            self._consumers = Consumers.unpack(groups) if groups else None
             *fields, mark_bytes, marks = fields
             self.log_start, self.log_end, self.last_ms, self.retention_ms, self.retention_bytes = fields
             self._marks = Marks([Mark(*mark) for mark in marks], mark_bytes)

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from storage_nodes.client import StorageClient, leaders, storage_client
+from storage_nodes.client import StorageClient, connection, leaders
 from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
+from storage_nodes.protocol.frames import Frame
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
     AcquireReply,
@@ -19,76 +19,15 @@ from storage_nodes.protocol.messages import (
     ChangeVisibilityRequest,
     ClusterInfo,
     CodesReply,
-    ErrorReply,
-    Hello,
     NodeInfo,
     Opcode,
     PartitionInfo,
-    SendReply,
     SendRequest,
     encode_message,
 )
+from tests.storage_nodes.client.scripted_node import ScriptedNode, accept, run
 
 Answer = Callable[[Frame], bytes | None]
-
-
-class ScriptedNode:
-    """Greets, keeps every frame, answers as its script says (None = never)."""
-
-    def __init__(self, node_id: int, script: Callable[[Frame], bytes | StorageError | None]) -> None:
-        self.node_id = node_id
-        self.script = script
-        self.frames: list[Frame] = []
-        self.server: asyncio.Server | None = None
-
-    async def start(self) -> NodeAddress:
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        return NodeAddress(self.node_id, "127.0.0.1", self.server.sockets[0].getsockname()[1], "z")
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder = FrameDecoder()
-        while data := await reader.read(65_536):
-            for frame in decoder.feed(data):
-                if frame.opcode == Opcode.HELLO:
-                    payload = encode_message(Hello("c", "node", self.node_id))
-                    writer.write(encode_frame(Opcode.HELLO, FLAG_ANSWER, frame.correlation_id, payload))
-                    continue
-                self.frames.append(frame)
-                answer = self.script(frame)
-                if isinstance(answer, StorageError):
-                    payload = encode_message(ErrorReply(answer.code, answer.message, answer.leader))
-                    flags = FLAG_ANSWER | FLAG_ERROR
-                    writer.write(encode_frame(frame.opcode, flags, frame.correlation_id, payload))
-                elif answer is not None:
-                    answered = frame.correlation_id
-                    if frame.opcode == Opcode.CANCEL:  # too late: what it would cancel is answered
-                        answered = msgspec.msgpack.decode(frame.payload, type=Cancel).correlation_id
-                    writer.write(encode_frame(frame.opcode, FLAG_ANSWER, answered, answer))
-        writer.close()
-
-
-def accept(frame: Frame) -> bytes:
-    return encode_message(SendReply(100, 5))
-
-
-def run(
-    scripts: list[Callable[[Frame], bytes | StorageError | None]],
-    scenario: Callable[[StorageClient, list[ScriptedNode]], Awaitable[None]],
-    cluster_id: str = "c",
-) -> None:
-    async def main() -> None:
-        nodes = [ScriptedNode(index, script) for index, script in enumerate(scripts, start=1)]
-        client = StorageClient(cluster_id, [await node.start() for node in nodes], timeout_s=2.0)
-        await client.start()
-        try:
-            await scenario(client, nodes)
-        finally:
-            await client.close()
-            for node in nodes:
-                assert node.server is not None
-                node.server.close()
-
-    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def test_sends_of_one_turn_share_a_frame_and_each_gets_its_own_offset() -> None:
@@ -165,9 +104,11 @@ def test_retriable_error_is_raised_when_the_deadline_is_over() -> None:
 
 
 def test_node_that_never_answers_is_given_up_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_client, "ATTEMPT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(connection, "PING_AFTER_S", 0.1)
+    monkeypatch.setattr(connection, "PING_ANSWER_S", 0.1)
 
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        nodes[0].answers_pings = False
         assert (await client.send(2, [b"x"])).first_offset == 100
         assert [len(node.frames) > 0 for node in nodes] == [True, True]
 

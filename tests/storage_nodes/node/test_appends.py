@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from storage_nodes.limits import BATCH_BYTES_MAX
+from storage_nodes.log.record_batch import Producer
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.messages import Opcode, SendReply, SendRequest, encode_message
@@ -31,7 +32,7 @@ class Rig:
 
     def send(self, number: int, count: int, batch_bytes_max: int = BATCH_BYTES_MAX, plain: bool = False) -> None:
         payload = encode_message(SendRequest(1, [BODY] * count, plain))
-        self.appends.take(Token(self.connection, number, Opcode.SEND), payload, lambda _: batch_bytes_max)
+        self.appends.take(Token(self.connection, number, Opcode.SEND), payload, None, lambda _: batch_bytes_max)
 
     def propose(self) -> list[int]:
         """Records of each batch."""
@@ -41,7 +42,7 @@ class Rig:
     def commit(self, end: int) -> None:
         self.appends.progressed(end, end, end)
 
-    def _append(self, bodies: list[bytes], timestamp_ms: int, *, plain: bool = False) -> int:
+    def _append(self, bodies: list[bytes], timestamp_ms: int, *, plain: bool = False, producer: Producer) -> int:
         self.batches.append(bodies)
         self.log.log_end += len(bodies)
         return int(self.log.log_end)

@@ -15,13 +15,16 @@ from storage_nodes.protocol import peer_messages as p
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
-    (m.ErrorReply(4, "node 2 leads", 2), "9304ac6e6f64652032206c6561647302"),
+    (m.ErrorReply(4, "node 2 leads", 2, 300), "9404ac6e6f64652032206c6561647302cd012c"),
     (m.Hello("pk-1", "frontend-1"), "93a4706b2d31aa66726f6e74656e642d3100"),
     (m.Cancel(4_000_000_000), "91ceee6b2800"),
-    (m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3), "940792c40401027800c400c203"),
     (
-        m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)]),
-        "93cf0000010000000000cf0000018bcfe56800929201059203cf0000000200000000",
+        m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3, 2**63 - 1, 1, 70_000),
+        "970792c40401027800c400c203cf7fffffffffffffff01ce00011170",
+    ),
+    (
+        m.SendReply(2**40, 1_700_000_000_000, [(1, 5), (3, 2**33)], [(2, 9)]),
+        "94cf0000010000000000cf0000018bcfe56800929201059203cf000000020000000091920209",
     ),
     (m.AcquireRequest(7, 10, 30_000, 20_000, b"attempt", [b"tag"]), "96070acd7530cd4e20c407617474656d707491c403746167"),
     (
@@ -32,7 +35,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DeleteRequest(7, [(5, 1), (2**33, 300)]), "92079292050192cf0000000200000000cd012c"),
     (m.CodesReply([0, 10, 19]), "9193000a13"),
     (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
-    (m.PurgeRequest(7), "9107"),
+    (m.PurgeRequest(7, b"attempt"), "9207c407617474656d7074"),
     (m.PurgeReply(12_345), "91cd3039"),
     (m.QueueConfig(), "9ece14997000ce0001d4c0c2ce000493e00000c200000000c2c290"),
     (
@@ -176,6 +179,7 @@ def test_opcodes_are_frozen() -> None:
     assert {opcode.name: int(opcode) for opcode in m.Opcode} == {
         "HELLO": 1,
         "CANCEL": 2,
+        "PING": 3,
         "SEND": 10,
         "ACQUIRE": 11,
         "DELETE": 12,
@@ -244,6 +248,7 @@ def test_error_numbers_are_frozen() -> None:
         "GROUP_NOT_EMPTY",
         "NOT_SCHEDULED",
         "SCHEDULE_FULL",
+        "SEQUENCE_TOO_OLD",
     ]
     assert [int(code) for code in sorted(ErrorCode)] == list(range(len(names)))
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from storage_nodes.machines.queue.checkpoint import decode_checkpoint
+from storage_nodes.machines.queue.configs import config_of
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.machines.queue.state import config_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig
 from storage_nodes.protocol.records import decode_body, origin_offset
@@ -143,7 +143,7 @@ def test_routes_of_dead_letters_stand_in_the_checkpoint_and_older_ones_have_none
     restored = QueueMachine()
     restored.restore(blob)
     assert restored.state.config == config and isinstance(restored.state.config.dead_letter_groups, tuple)
-    *before, fields, scheduled = msgspec.msgpack.decode(blob)
+    *before, fields, scheduled, _, _ = msgspec.msgpack.decode(blob)
     older = decode_checkpoint(msgspec.msgpack.encode([*before, fields[:-2], scheduled]))
     assert config_of(older.config, QueueConfig()) == msgspec.structs.replace(config, dead_letter_groups=())
 

@@ -1,0 +1,234 @@
+"""Sends: those to one partition that are made within one turn of the event loop share one frame.
+
+    callers -> gathered -> Frame: numbered, encoded once -> asked, again and again -> each caller gets its own offsets
+
+The frame stays what it is through all attempts, so the node recognises it (storage_nodes/machines/producers.py): it is
+appended once, however many attempts there are. A frame without acknowledgement (acks NONE) has no numbers, and is not
+tried again once it may have arrived.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from storage_nodes.client.leaders import Call, NodeLinks
+from storage_nodes.client.pauses import Chance, Pauses
+from storage_nodes.client.sequences import Line, Sequences
+from storage_nodes.limits import APPEND_BYTES_MAX, PRODUCER_WINDOW_RECORDS, RECORDS_PER_SEND_MAX
+from storage_nodes.model import Acks
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
+
+assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS
+
+# Opcode, partition, plain, acks.
+Key = tuple[int, int, bool, int]
+
+_send_reply = msgspec.msgpack.Decoder(SendReply)
+
+
+class Sends:
+    """The sends of one client."""
+
+    def __init__(self, links: NodeLinks, chance: Chance, timeout_s: float) -> None:
+        self._links = links
+        self._chance = chance
+        self._timeout_s = timeout_s
+        self._sequences = Sequences(chance)
+        self._gathering: dict[Key, list[_Send]] = {}
+
+    async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
+        loop = asyncio.get_running_loop()
+        send = _Send(bodies, loop.create_future())
+        key = (opcode, partition, plain, acks)
+        gathering = self._gathering.get(key)
+        if gathering is None:
+            self._gathering[key] = [send]
+            loop.call_soon(self._dispatch, loop, key)
+        else:
+            gathering.append(send)
+        return await send.reply
+
+    def _dispatch(self, loop: asyncio.AbstractEventLoop, key: Key) -> None:
+        sends = self._gathering.pop(key)
+        while sends:
+            share, sends = _take_share(sends)
+            frame = _Frame(loop, self._links, Pauses(self._chance), key, share)
+            frame.begin(self._sequences, self._timeout_s)
+
+
+class _Send:
+    """One caller's share of a frame."""
+
+    __slots__ = ("bodies", "count", "reply")
+
+    def __init__(self, bodies: list[bytes], reply: asyncio.Future[SendReply]) -> None:
+        self.bodies = bodies
+        self.count = len(bodies)
+        self.reply = reply
+
+
+class _Frame:
+    """One frame, from its first attempt to its outcome."""
+
+    __slots__ = (
+        "_asked",
+        "_call",
+        "_deadline",
+        "_deadline_s",
+        "_is_over",
+        "_key",
+        "_line",
+        "_links",
+        "_loop",
+        "_pauses",
+        "_payload",
+        "_retry",
+        "_sends",
+        "_sequence",
+        "_unsure",
+    )  # fmt: skip
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, links: NodeLinks, pauses: Pauses, key: Key, sends: list[_Send]
+    ) -> None:
+        self._loop = loop
+        self._links = links
+        self._pauses = pauses
+        self._key = key
+        self._sends = sends
+        self._line: Line | None = None
+        self._sequence = -1
+        self._payload = b""
+        self._asked = 0
+        self._call: Call | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline_s = 0.0
+        # Did an attempt end of which nobody knows whether it took effect?
+        self._unsure = False
+        self._is_over = False
+
+    def begin(self, sequences: Sequences, timeout_s: float) -> None:
+        self._deadline_s = self._loop.time() + timeout_s
+        self._deadline = self._loop.call_at(self._deadline_s, self._give_up)
+        _, partition, _, acks = self._key
+        if acks == Acks.NONE:
+            self._numbered(-1)
+        else:
+            count = sum([send.count for send in self._sends])
+            self._line = sequences.line(partition, count)
+            self._line.number(count, self._numbered)
+
+    def _numbered(self, first: int) -> None:
+        self._sequence = first
+        if self._is_over:  # it waited for its number for too long
+            if self._line is not None:
+                self._line.done(first)
+            return
+        sends = self._sends
+        bodies = sends[0].bodies if len(sends) == 1 else [body for send in sends for body in send.bodies]
+        for send in sends:
+            send.bodies = []
+        _, partition, plain, acks = self._key
+        if self._line is None:
+            request = SendRequest(partition, bodies, plain, acks)
+        else:
+            request = SendRequest(partition, bodies, plain, acks, self._line.producer_id, 0, first)
+        self._payload = encode_message(request)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._retry = None
+        if all(send.reply.done() for send in self._sends):
+            self._end()  # nobody is left who wants to know
+            return
+        self._asked = self._links.guess(self._key[1])
+        self._call = None
+        call = self._links.ask_node(self._asked, self._key[0], self._payload, self)
+        if not self._is_over and self._retry is None:
+            self._call = call
+
+    def __call__(self, result: bytes | StorageError) -> None:
+        """The outcome of an attempt."""
+        self._call = None
+        if self._is_over:
+            return
+        if not isinstance(result, StorageError):
+            self._answered(_send_reply.decode(result))
+            return
+        result.asked = self._asked
+        traits = result.traits
+        self._unsure |= traits.outcome_unknown
+        if not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown):
+            self._fail(result)
+            return
+        pause_s = self._pauses.after(result)
+        if self._loop.time() + pause_s > self._deadline_s:
+            self._fail(result)
+            return
+        self._links.forget_leader(self._key[1], result)
+        self._retry = self._loop.call_later(pause_s, self._ask)
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self._call is not None and self._call.cancel():
+            self._unsure = True
+        self._fail(StorageError(ErrorCode.UNREACHABLE, "no answer in time"))
+
+    def _answered(self, reply: SendReply) -> None:
+        self._end()
+        if len(self._sends) == 1:
+            send = self._sends[0]
+            if not send.reply.done():
+                send.reply.set_result(reply)
+            return
+        first = 0
+        for send in self._sends:
+            if not send.reply.done():
+                send.reply.set_result(_share_of(reply, first, first + send.count))
+            first += send.count
+
+    def _fail(self, error: StorageError) -> None:
+        self._end()
+        error = outcome_of(error, self._unsure)
+        for send in self._sends:
+            if not send.reply.done():
+                send.reply.set_exception(error)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._retry is not None:
+            self._retry.cancel()
+        self._payload = b""
+        if self._line is not None and self._sequence >= 0:
+            self._line.done(self._sequence)
+
+
+def outcome_of(error: StorageError, unsure: bool) -> StorageError:
+    """What the caller hears: a refusal says nothing of an earlier attempt, which may have taken effect."""
+    if not unsure or error.traits.outcome_unknown:
+        return error
+    return StorageError(ErrorCode.OUTCOME_UNKNOWN, f"an earlier attempt may have arrived; the last: {error}")
+
+
+def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
+    """Split off the first callers whose records fit one frame."""
+    records = size = 0
+    for index, send in enumerate(sends):
+        records += send.count
+        size += sum(map(len, send.bodies))
+        if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
+            return sends[:index], sends[index:]
+    return sends, []
+
+
+def _share_of(reply: SendReply, first: int, end: int) -> SendReply:
+    duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
+    stretches = [(at - first, offset) for at, offset in reply.stretches if first < at < end]
+    return SendReply(reply.offset_of(first), reply.timestamp_ms, duplicates, stretches)
