@@ -100,7 +100,7 @@ class Connection(asyncio.Protocol):
                 continue
             if flags & FLAG_ERROR:
                 reply = _error_reply.decode(payload)
-                done(StorageError(error_code(reply.code), reply.message, reply.leader))
+                done(StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms))
             else:
                 done(payload)
 

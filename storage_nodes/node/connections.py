@@ -18,7 +18,7 @@ from prometheus_client import Counter
 from storage_nodes.limits import CONNECTION_WRITE_BUFFER_BYTES_MAX, REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, FrameDecoder, FrameError, encode_frame
-from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
@@ -29,6 +29,8 @@ _heartbeat = msgspec.msgpack.Decoder(Heartbeat)
 _raft_frame = msgspec.msgpack.Decoder(RaftFrame)
 _manage = msgspec.msgpack.Decoder(Manage)
 _cancel = msgspec.msgpack.Decoder(Cancel)
+
+_EMPTY = encode_message(Empty())
 
 # How long a node that is not let in has to hang up by itself.
 TURNED_AWAY_S = 1.0
@@ -99,7 +101,7 @@ class Connection(asyncio.Protocol):
     def refuse(self, token: Token, error: StorageError) -> None:
         self._in_flight -= 1
         self.parked.pop(token.request_id, None)
-        payload = encode_message(ErrorReply(error.code, error.message, error.leader))
+        payload = encode_message(ErrorReply(error.code, error.message, error.leader, error.retry_after_ms))
         self._write(encode_frame(token.opcode, FLAG_ANSWER | FLAG_ERROR, token.request_id, payload))
 
     def close(self) -> None:
@@ -205,6 +207,9 @@ class Connection(asyncio.Protocol):
             where = self.parked.pop(cancelled_id, None)
             if where is not None:
                 self._requests.cancelled(Token(self, cancelled_id, where[1]), where[0])
+            return
+        if opcode == Opcode.PING:
+            self._write(encode_frame(opcode, FLAG_ANSWER, request_id, _EMPTY))
             return
         token = Token(self, request_id, opcode)
         self._in_flight += 1

@@ -89,11 +89,12 @@ assert set(TRAITS) == set(ErrorCode)
 class StorageError(Exception):
     """An operating error that travels over the wire. Never raised for our own bugs: those are assertions."""
 
-    def __init__(self, code: ErrorCode, message: str = "", leader: int = 0) -> None:
+    def __init__(self, code: ErrorCode, message: str = "", leader: int = 0, retry_after_ms: int = 0) -> None:
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message
         self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
+        self.retry_after_ms = retry_after_ms  # when there may be room again, where the node knows; 0 = unknown
         self.asked = 0  # whom the client asked; 0 = nobody in particular
 
     @property

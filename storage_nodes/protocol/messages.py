@@ -13,6 +13,7 @@ import msgspec
 class Opcode(enum.IntEnum):
     HELLO = 1
     CANCEL = 2
+    PING = 3  # is the node there? The connection itself answers, whatever else waits; both payloads are `Empty`
     SEND = 10
     ACQUIRE = 11
     DELETE = 12
@@ -59,6 +60,8 @@ class ErrorReply(Message, frozen=True):
     code: int
     message: str = ""
     leader: int = 0
+    # A refusal for want of room: when the node expects to have some again; 0 = nothing is known.
+    retry_after_ms: int = 0
 
 
 class Hello(Message, frozen=True):

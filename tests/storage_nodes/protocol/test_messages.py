@@ -15,7 +15,7 @@ from storage_nodes.protocol import peer_messages as p
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
-    (m.ErrorReply(4, "node 2 leads", 2), "9304ac6e6f64652032206c6561647302"),
+    (m.ErrorReply(4, "node 2 leads", 2, 300), "9404ac6e6f64652032206c6561647302cd012c"),
     (m.Hello("pk-1", "frontend-1"), "93a4706b2d31aa66726f6e74656e642d3100"),
     (m.Cancel(4_000_000_000), "91ceee6b2800"),
     (m.SendRequest(7, [b"\x01\x02x\x00", b""], False, 3), "940792c40401027800c400c203"),
