@@ -21,10 +21,11 @@ from storage_nodes.limits import (
     PROPOSALS_PENDING_MAX,
     RECORD_BYTES_MAX,
     RECORDS_PER_SEND_MAX,
-    WAL_GROUP_BYTES_MAX,
 )
 from storage_nodes.model import Acks
 from storage_nodes.node.connections import Token
+from storage_nodes.node.memory_budget import Kind
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
 
@@ -61,9 +62,12 @@ _NOTHING: deque[PendingAppend] = deque(maxlen=0)
 class Appends:
     """Of one partition, while it leads. The three pending queues are in log order."""
 
-    __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "gathered_records")
+    __slots__ = (
+        "_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "_room", "gathered_records",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, room: NodeRoom) -> None:
+        self._room = room
         self._gathered: list[Gathered] = []
         self._gathered_bytes = 0
         self.gathered_records = 0
@@ -84,33 +88,40 @@ class Appends:
         _check(request)
         batch_bytes_max = check(request)
         if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
-            raise StorageError(ErrorCode.OVERLOADED, "too many sends wait for the disk")
+            raise self._room.refusal("too many sends of this partition wait for the disk")
+        self._room.require_room(self._gathered_bytes)
         self._gathered.append((token, request, batch_bytes_max))
-        self._gathered_bytes += len(payload)
+        self._hold(self._gathered_bytes + len(payload))
         self.gathered_records += len(request.bodies)
 
     def propose(self, replica: Replica, now_ms: int) -> None:
-        """Stage what gathered; what exceeds a WAL group stays for the next one."""
+        """Stage what gathered; what exceeds this partition's share of the WAL group stays for the next one."""
         gathered, self._gathered = self._gathered, []
         self.gathered_records = 0
-        if self._gathered_bytes > WAL_GROUP_BYTES_MAX:
-            gathered = self._keep_excess(gathered)
+        share_bytes = replica.group_share_bytes()
+        if self._gathered_bytes > share_bytes:
+            gathered = self._keep_excess(gathered, share_bytes)
             replica.propose_soon()
         else:
-            self._gathered_bytes = 0
+            self._hold(0)
         groups: dict[tuple[bool, int, int], list[Gathered]] = {}
         for item in gathered:
             groups.setdefault((item[1].plain, _acks_of(item[1]), item[2]), []).append(item)
         for (plain, acks, batch_bytes_max), items in groups.items():
             self._propose_group(replica, items, plain, acks, batch_bytes_max, now_ms)
 
-    def _keep_excess(self, gathered: list[Gathered]) -> list[Gathered]:
+    def _hold(self, size_bytes: int) -> None:
+        """So many bytes gather here now."""
+        self._room.budget.take(Kind.SENDS, size_bytes - self._gathered_bytes)
+        self._gathered_bytes = size_bytes
+
+    def _keep_excess(self, gathered: list[Gathered], share_bytes: int) -> list[Gathered]:
         size = taken = 0
-        while taken < len(gathered) and size <= WAL_GROUP_BYTES_MAX - BATCH_BYTES_MAX:
+        while taken < len(gathered) and size <= share_bytes - BATCH_BYTES_MAX:
             size += sum(map(len, gathered[taken][1].bodies))
             taken += 1
         self._gathered = gathered[taken:]
-        self._gathered_bytes = sum(len(body) for _, request, _ in self._gathered for body in request.bodies)
+        self._hold(sum(len(body) for _, request, _ in self._gathered for body in request.bodies))
         self.gathered_records = sum(len(request.bodies) for _, request, _ in self._gathered)
         return gathered[:taken]
 
@@ -133,7 +144,8 @@ class Appends:
     def fail(self, leader: int) -> None:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
         gathered, self._gathered = self._gathered, []
-        self._gathered_bytes = self.gathered_records = 0
+        self._hold(0)
+        self.gathered_records = 0
         for token, _, _ in gathered:
             token.connection.refuse(token, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")

@@ -39,6 +39,8 @@ class Heartbeat(Message, frozen=True):
     slow: bool = False
     # 99th percentile of its group syncs over the last while; 0 = it did not sync enough to tell.
     sync_us: int = 0
+    # Its memory budget is short: do not feed it until it says that it is so no more.
+    crowded: bool = False
 
 
 class Manage(Message, frozen=True):

@@ -71,6 +71,15 @@ class SimTransport:
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        """What is written has left at once."""
+
+    def pause_reading(self) -> None:
+        """Nothing that a node is asked here is more than it takes."""
+
+    def resume_reading(self) -> None:
+        pass
+
     def is_closing(self) -> bool:
         return self.closed
 
