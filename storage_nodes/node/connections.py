@@ -177,7 +177,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def look(self, now_ms: int) -> None:
-        """Every CONNECTION_LOOK_MS: is it cut for want of progress? And a client that is not read hears that the node is there."""
+        """Is it cut for want of progress? And a client that is not read hears that the node is there."""
         out = self._out
         if out is None:
             return
