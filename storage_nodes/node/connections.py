@@ -28,6 +28,7 @@ from storage_nodes.limits import (
     FRAME_MS_MAX,
     GREETING_MS_MAX,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    WRITE_BYTES,
 )
 from storage_nodes.node.memory_budget import Kind
 from storage_nodes.node.outflow import Outflow
@@ -226,7 +227,7 @@ class Connection(asyncio.Protocol):
         undelivered = self._undelivered
         while undelivered and undelivered[0][0] < out.written:
             undelivered.popleft()
-        if self._holds and not self._resuming and out.bytes <= CONNECTION_ANSWERS_BYTES_MAX // 2:
+        if self._holds and not self._resuming and out.bytes <= CONNECTION_ANSWERS_BYTES_MAX // 2 and not self.is_full:
             self._resuming = True
             self._loop.call_soon(self._handle_held)
 
@@ -298,8 +299,10 @@ class Connection(asyncio.Protocol):
                 self._held.append(frame)
             else:
                 self._from_client(opcode, request_id, payload)
-                if out.bytes > CONNECTION_ANSWERS_BYTES_MAX:
-                    self._holds = True
+                if out.bytes > WRITE_BYTES:
+                    # Now, and not when the turn is over: only then is it known how much waits.
+                    out.flush()
+                    self._holds = out.bytes > CONNECTION_ANSWERS_BYTES_MAX or self.is_full
         if self._holds:
             self.look_at_reading()
 
