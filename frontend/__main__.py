@@ -32,6 +32,7 @@ from frontend.http import Receive, Scope, Send, answer
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.plane import Plane
+from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, operators_config, public_config
 from storage_nodes.client import StorageClient
 
@@ -81,9 +82,10 @@ async def run(config: FrontendConfig) -> int:
 def build_plane(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> Plane:
     """Raises SecretFileError."""
     directory = config.secrets_dir
-    return Plane(
+    guarded = GuardedStorage(storage, Guards(storage.leader_of))
+    plane = Plane(
         region=config.region,
-        storage=storage,
+        storage=guarded,
         metadata=metadata,
         control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),
         keyring=Keyring.from_directory(directory),
@@ -92,6 +94,8 @@ def build_plane(config: FrontendConfig, storage: StorageClient, metadata: Metada
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
     )
+    guarded.add_gauges(plane.meters)
+    return plane
 
 
 def operators_application(plane: Plane) -> Application:

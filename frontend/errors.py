@@ -98,6 +98,11 @@ def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> Refusal:
     return Refusal("ServiceUnavailable", message, retry_after_s)
 
 
+def retry_after_s(retry_after_ms: int) -> int:
+    """Retry-After is in whole seconds, and never earlier than what was said."""
+    return max(1, -(-retry_after_ms // 1000))
+
+
 def invalid(message: str) -> Refusal:
     return Refusal("InvalidParameterValueException", message)
 

@@ -27,7 +27,7 @@ from frontend.authz.ownership import is_allowed
 from frontend.auto_creation import create_by_send
 from frontend.crypto.envelope import seal
 from frontend.crypto.receipts import make_schedule_id
-from frontend.errors import Refusal, invalid, queue_does_not_exist, unavailable
+from frontend.errors import Refusal, invalid, queue_does_not_exist, retry_after_s, unavailable
 from frontend.limits import ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
 from frontend.routing.parts import Part, PartitionClosed, parts_by_group, probe_body
 from frontend.routing.queues import Address, QueueView
@@ -310,7 +310,10 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
         except Refusal as refusal:
             return refusal
     plane.meters.count("storage_errors")
-    return code_refusal(error.code, queue.record.name)
+    refusal = code_refusal(error.code, queue.record.name)
+    if error.retry_after_ms and refusal.code == "ServiceUnavailable":
+        return unavailable(refusal.message, retry_after_s(error.retry_after_ms))
+    return refusal
 
 
 def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:
@@ -332,6 +335,8 @@ def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:
         )
     if code == ErrorCode.TOO_LARGE:
         return invalid("One or more parameters are invalid. Reason: Message is too long.")
+    if code == ErrorCode.OVERLOADED:
+        return unavailable("The message store has more to do than it can take at the moment. Try again later.")
     if code == ErrorCode.READ_ONLY:
         return unavailable("The disks of the message store are nearly full: it takes no messages until there is room.")
     if code == ErrorCode.OVERLOADED:

@@ -10,7 +10,12 @@ from typing import Annotated
 
 import msgspec
 
-from storage_nodes.limits import DISK_RESERVE_BYTES, DISK_RESERVE_BYTES_MIN
+from storage_nodes.limits import (
+    DISK_RESERVE_BYTES,
+    DISK_RESERVE_BYTES_MIN,
+    NODE_MEMORY_BYTES_DEFAULT,
+    NODE_MEMORY_BYTES_MIN,
+)
 from storage_nodes.model import NodeAddress, parse_node_list
 
 ENVIRONMENT_PREFIX = "PENSTOCK_"
@@ -35,6 +40,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     # Start as a new node of a cluster that runs already, not as one of its founders.
     node_join: bool = False
     node_disk_reserve_bytes: Annotated[int, msgspec.Meta(ge=DISK_RESERVE_BYTES_MIN)] = DISK_RESERVE_BYTES
+    # What the node may hold in memory for clients and peers (docs/backpressure.md).
+    node_memory_bytes: Annotated[int, msgspec.Meta(ge=NODE_MEMORY_BYTES_MIN)] = NODE_MEMORY_BYTES_DEFAULT
 
     @staticmethod
     def from_environment(environment: Mapping[str, str]) -> NodeConfig:

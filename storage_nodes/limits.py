@@ -28,6 +28,39 @@ CLIENT_WRITE_BUFFER_BYTES = 1 * MIB
 PING_AFTER_MS = 1_000
 PING_ANSWER_MS = 1_000
 
+# --- connections and memory of a node (docs/backpressure.md) ----------------------------------------------------
+# One write to a transport, and what a transport may hold; what is beyond waits in the connection, where it is counted.
+WRITE_BYTES = 256 * KIB
+TRANSPORT_BYTES_MAX = 256 * KIB
+# A connection is cut when nothing of what its transport holds left for so long.
+WRITE_STALL_MS_MAX = 10_000
+# Answers that wait for one client; beyond, its requests are not read, and at twice as much leases are given back.
+CONNECTION_ANSWERS_BYTES_MAX = 8 * MIB
+# Appends that wait for one peer; beyond, leaders here do not feed it. Other messages are dropped at twice as much.
+LINK_BYTES_MAX = 16 * MIB
+LINK_RESUMES_PER_TURN = 64
+# A connection says who it is within the first; a frame is whole within the second, and longer only while it comes at
+# this rate at least.
+GREETING_MS_MAX = 5_000
+FRAME_MS_MAX = 10_000
+FRAME_BYTES_PER_S_MIN = 64 * KIB
+CONNECTION_LOOK_MS = 500
+CONNECTIONS_MAX = 4_096
+# Clients among them, so that there is always room for peers.
+CLIENT_CONNECTIONS_MAX = 3_072
+# What a node holds in memory for others (`PENSTOCK_NODE_MEMORY_BYTES`), and the share of each kind.
+NODE_MEMORY_BYTES_DEFAULT = 256 * MIB
+NODE_MEMORY_BYTES_MIN = 128 * MIB
+MEMORY_SHARES_PERCENT = {"sends": 20, "staged": 30, "answers": 20, "links": 10, "inbox": 10, "frames": 10}
+# Of the share of what peers send: from when on they are asked to stop, and until when. Of the whole: below it client
+# requests are read again.
+CROWDED_FROM_PERCENT = 50
+CROWDED_UNTIL_PERCENT = 25
+READ_AGAIN_PERCENT = 75
+# What a refusal for want of room says: come again after so long. Longer the longer the disk has been at its group.
+RETRY_AFTER_MS_MIN = 200
+RETRY_AFTER_MS_MAX = 5_000
+
 # --- log ----------------------------------------------------------------------------------------------------
 WAL_FILE_BYTES = 64 * MIB
 # One group commit; what does not fit waits for the next one.
@@ -300,6 +333,18 @@ PLAN_PARTITIONS_MAX = 64
 # How often moves under way are looked at, where no commit says earlier that there is something to do.
 MOVE_INTERVAL_MS = 100
 
+assert sum(MEMORY_SHARES_PERCENT.values()) == 100, "the shares are the whole"
+assert (
+    NODE_MEMORY_BYTES_MIN * MEMORY_SHARES_PERCENT["staged"] // 100 * CROWDED_UNTIL_PERCENT // 100 > WAL_GROUP_BYTES_MAX
+), "what a node appends itself does not make it crowded"
+assert CROWDED_UNTIL_PERCENT < CROWDED_FROM_PERCENT < 100
+assert NODE_MEMORY_BYTES_MIN * MEMORY_SHARES_PERCENT["frames"] // 100 > FRAME_BYTES_MAX, "the largest frame fits"
+assert NODE_MEMORY_BYTES_MIN * MEMORY_SHARES_PERCENT["inbox"] // 100 > FRAME_BYTES_MAX, "the largest frame fits"
+assert NODE_MEMORY_BYTES_MIN * MEMORY_SHARES_PERCENT["sends"] // 100 > 2 * FRAME_BYTES_MAX, "half of it takes a frame"
+assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < CONNECTION_ANSWERS_BYTES_MAX, "one answer does not fill a connection"
+assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < LINK_BYTES_MAX
+assert RETRY_AFTER_MS_MIN < RETRY_AFTER_MS_MAX < WRITE_STALL_MS_MAX
+assert CLIENT_CONNECTIONS_MAX < CONNECTIONS_MAX
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"

@@ -130,6 +130,14 @@ RATE_BURST_S = 2.0
 
 # --- bulkheads ----------------------------------------------------------------------------------------------
 STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
+# Of them for one node, and for one partition (frontend/routing/guarded.py).
+STORAGE_CALLS_PER_NODE_MAX = 5_000
+STORAGE_CALLS_PER_PARTITION_MAX = 2_500
+# Calls in a row that found nobody to serve a partition, until it is given up; while it is, one a second probes.
+STORAGE_FAILURES_MAX = 5
+STORAGE_PROBE_INTERVAL_MS = 1_000
+# Partitions of which calls are counted; beyond, those are forgotten that have none under way and did not fail.
+STORAGE_TARGETS_MAX = 100_000
 POLLS_PARKED_MAX = 20_000
 CONTROL_CALLS_IN_FLIGHT_MAX = 128
 CONTROL_STREAMS_MAX = 512
@@ -182,3 +190,5 @@ assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert CONTROL_PATIENCE_MS + CONTROL_PROBE_MS_MAX <= 1_000, "a control plane without a database refuses in a second"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
+assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX
+assert STORAGE_CALLS_IN_FLIGHT_MAX < STORAGE_TARGETS_MAX, "all that have calls under way fit"

@@ -131,6 +131,10 @@ class StorageClient:
         """Ready for calls. Connections open on first use, so a node that is down now does not matter."""
         self._links.start(asyncio.get_running_loop())
 
+    def leader_of(self, partition: int) -> int:
+        """The node that would be asked first."""
+        return self._links.guess(partition)
+
     async def close(self) -> None:
         for task in list(self._handing_back):
             task.cancel()

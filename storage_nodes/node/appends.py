@@ -24,12 +24,13 @@ from storage_nodes.limits import (
     RECORD_BYTES_MAX,
     RECORDS_PER_SEND_MAX,
     UNCOMMITTED_BYTES_MAX,
-    WAL_GROUP_BYTES_MAX,
 )
 from storage_nodes.log.record_batch import NO_PRODUCER
 from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
 from storage_nodes.model import Acks
 from storage_nodes.node.connections import Token
+from storage_nodes.node.memory_budget import Kind
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
 
@@ -168,10 +169,11 @@ _NOTHING_UNFOLDED: deque[Unfolded] = deque(maxlen=0)
 class Appends:
     """Of one partition, while it leads. The pending queues are in log order."""
 
-    __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "_under_way", "_unfolded",
-                 "gathered_records", "uncommitted_bytes")  # fmt: skip
+    __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "_room", "_under_way",
+                 "_unfolded", "gathered_records", "uncommitted_bytes")  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, room: NodeRoom) -> None:
+        self._room = room
         self._gathered: list[Waiting] = []
         self._gathered_bytes = 0
         self.gathered_records = 0
@@ -212,9 +214,10 @@ class Appends:
                 return self._answer_earlier(token, request, earlier)
         batch_bytes_max = check(request)
         if len(self._gathered) >= PROPOSALS_PENDING_MAX or self._gathered_bytes > PROPOSALS_PENDING_BYTES_MAX:
-            raise overloaded("too many sends wait for the disk")
+            raise self._room.refusal("too many sends of this partition wait for the disk")
         if self.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-            raise overloaded("too many sends wait for a majority")
+            raise self._room.refusal("too many sends of this partition wait for a majority")
+        self._room.require_room(self._gathered_bytes)
         waiting = Waiting(token, request, batch_bytes_max)
         if earlier is not None:
             waiting.earlier = earlier
@@ -222,32 +225,38 @@ class Appends:
         if is_numbered:
             self._set_out(waiting)
         self._gathered.append(waiting)
-        self._gathered_bytes += len(payload)
+        self._hold(self._gathered_bytes + len(payload))
         self.gathered_records += len(waiting.bodies)
         return False
 
     def propose(self, replica: Replica, now_ms: int) -> None:
-        """Stage what gathered; what exceeds a WAL group stays for the next one."""
+        """Stage what gathered; what exceeds this partition's share of the WAL group stays for the next one."""
         gathered, self._gathered = self._gathered, []
         self.gathered_records = 0
-        if self._gathered_bytes > WAL_GROUP_BYTES_MAX:
-            gathered = self._keep_excess(gathered)
+        share_bytes = replica.group_share_bytes()
+        if self._gathered_bytes > share_bytes:
+            gathered = self._keep_excess(gathered, share_bytes)
             replica.propose_soon()
         else:
-            self._gathered_bytes = 0
+            self._hold(0)
         groups: dict[tuple[bool, int, int, tuple[int, int]], list[Waiting]] = {}
         for one in gathered:
             groups.setdefault((one.plain, one.acks, one.batch_bytes_max, one.producer), []).append(one)
         for (plain, acks, batch_bytes_max, _), requests in groups.items():
             self._propose_group(_Batch(replica, plain, acks, now_ms), requests, batch_bytes_max)
 
-    def _keep_excess(self, gathered: list[Waiting]) -> list[Waiting]:
+    def _hold(self, size_bytes: int) -> None:
+        """So many bytes gather here now."""
+        self._room.budget.take(Kind.SENDS, size_bytes - self._gathered_bytes)
+        self._gathered_bytes = size_bytes
+
+    def _keep_excess(self, gathered: list[Waiting], share_bytes: int) -> list[Waiting]:
         size = taken = 0
-        while taken < len(gathered) and size <= WAL_GROUP_BYTES_MAX - BATCH_BYTES_MAX:
+        while taken < len(gathered) and size <= share_bytes - BATCH_BYTES_MAX:
             size += sum(map(len, gathered[taken].bodies))
             taken += 1
         self._gathered = gathered[taken:]
-        self._gathered_bytes = sum(len(body) for one in self._gathered for body in one.bodies)
+        self._hold(sum(len(body) for one in self._gathered for body in one.bodies))
         self.gathered_records = sum(len(one.bodies) for one in self._gathered)
         return gathered[:taken]
 
@@ -273,7 +282,8 @@ class Appends:
     def fail(self, leader: int) -> None:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
         gathered, self._gathered = self._gathered, []
-        self._gathered_bytes = self.gathered_records = self.uncommitted_bytes = 0
+        self._hold(0)
+        self.gathered_records = self.uncommitted_bytes = 0
         for one in gathered:
             _refuse(one, StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")

@@ -2,6 +2,10 @@
 
 While one group is on its way to the disk the next one gathers; so the batch size follows the disk by itself. What must
 not leave before the disk has it (votes, append answers: R1, R5) waits here with the group that holds it.
+
+What the partitions led here add to one group is bounded: each in its turn adds its share, and when the group is full
+the others are first in line for the next one. What other leaders append is not held back here; that is bounded by the
+node's memory budget (`room.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import NoReturn, Protocol
 import structlog
 from prometheus_client import REGISTRY
 
+from storage_nodes.limits import BATCH_BYTES_MAX, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.node.group_metrics import GroupMetrics
 from storage_nodes.protocol.peer_messages import RaftMessage
@@ -60,6 +65,8 @@ class Committer:
         self._send = send
         self._after_group = after_group
         self._proposers: list[Proposer] = []
+        # What one proposer may add to the group that gathers.
+        self.share_bytes = WAL_GROUP_BYTES_MAX
         self._scheduled = False
         self._writing = False
         self._held: list[tuple[int, RaftMessage]] = []
@@ -106,7 +113,11 @@ class Committer:
     def take_sync_times(self) -> tuple[list[float], float]:
         """(seconds each group took since the last call, how long the one under way has taken so far)."""
         taken, self._sync_seconds = self._sync_seconds, []
-        return taken, self._loop.time() - self._writing_since_s if self._writing else 0.0
+        return taken, self.writing_s()
+
+    def writing_s(self) -> float:
+        """How long the disk has been at its present group; 0 = it rests."""
+        return self._loop.time() - self._writing_since_s if self._writing else 0.0
 
     def forget(self, partition: int, proposer: Proposer | None) -> None:
         """Send nothing that waits here for a sync of this partition: its replica, this proposer, is closed, and what
@@ -119,9 +130,7 @@ class Committer:
         self._scheduled = False
         if self._writing:
             return
-        proposers, self._proposers = self._proposers, []
-        for proposer in proposers:
-            proposer.stage()
+        self._stage_proposers()
         group = self._log.take_group()
         if group is None:
             return
@@ -130,6 +139,21 @@ class Committer:
         self._writing_since_s = self._loop.time()
         self._held_writing, self._held = self._held, []
         self._work.put(group)
+
+    def _stage_proposers(self) -> None:
+        """Those that wait, in turn, until the group is full; whoever has more than its share asks again, behind."""
+        proposers, self._proposers = self._proposers, []
+        if not proposers:
+            return
+        self.share_bytes = max(WAL_GROUP_BYTES_MAX // len(proposers), BATCH_BYTES_MAX)
+        # One takes its turn however much other leaders appended.
+        full_bytes = self._log.staged_bytes + WAL_GROUP_BYTES_MAX - self.share_bytes
+        for index, proposer in enumerate(proposers):
+            proposer.stage()
+            if self._log.staged_bytes > full_bytes:
+                self._proposers = proposers[index + 1 :] + self._proposers
+                break
+        self.share_bytes = WAL_GROUP_BYTES_MAX
 
     def _write_groups(self) -> None:
         while (group := self._work.get()) is not None:

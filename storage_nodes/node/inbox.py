@@ -5,6 +5,9 @@ Handled in one go, they would keep this node from beating for longer than the ot
 dead, elect again, and send more. So not more than SLICE_MESSAGES are handled in one turn of the loop; the rest waits,
 in order. In the steady state, where a turn brings a few messages, nothing ever waits.
 
+What waits is counted in bytes against the node's memory budget; when its share is used up, appends are dropped before
+they come here (`room.py`).
+
 What waits may have been sent by an earlier incarnation of its node by the time its turn comes: then it is dropped.
 """
 
@@ -15,20 +18,24 @@ from collections import deque
 from collections.abc import Callable
 
 from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
+from storage_nodes.node.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.peers import size_of
 from storage_nodes.protocol.peer_messages import RaftMessage
 
 
 class Inbox:
     """`handle(sender, message)` is called for each message; `incarnation_of(sender)` says whom it may still be from."""
 
-    __slots__ = ("_handle", "_handled", "_incarnation_of", "_loop", "_turning", "_waiting")
+    __slots__ = ("_budget", "_handle", "_handled", "_incarnation_of", "_loop", "_turning", "_waiting")
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         handle: Callable[[int, RaftMessage], None],
         incarnation_of: Callable[[int], int],
+        budget: MemoryBudget,
     ) -> None:
+        self._budget = budget
         self._loop = loop
         self._handle = handle
         self._incarnation_of = incarnation_of
@@ -49,6 +56,7 @@ class Inbox:
         waiting = self._waiting
         if waiting or self._handled + len(messages) > INBOX_SLICE_MESSAGES:
             waiting.extend((sender, incarnation, message) for message in messages)
+            self._budget.take(Kind.INBOX, sum(map(size_of, messages)))
             while len(waiting) > INBOX_MESSAGES_MAX:
                 self._handle_first()
             return
@@ -69,5 +77,6 @@ class Inbox:
 
     def _handle_first(self) -> None:
         sender, incarnation, message = self._waiting.popleft()
+        self._budget.give(Kind.INBOX, size_of(message))
         if incarnation == self._incarnation_of(sender):
             self._handle(sender, message)

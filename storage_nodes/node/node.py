@@ -39,7 +39,8 @@ from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.cluster_replica import ClusterReplica, partition_info
 from storage_nodes.node.committer import Committer, disk_failed
-from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.connection_table import ConnectionTable
+from storage_nodes.node.connections import Token
 from storage_nodes.node.damage import DamageControl
 from storage_nodes.node.early import EarlyMessages
 from storage_nodes.node.failover import Failover
@@ -50,6 +51,7 @@ from storage_nodes.node.hand_over import hand_over_some
 from storage_nodes.node.holdings import Holdings
 from storage_nodes.node.inbox import Inbox
 from storage_nodes.node.joining import ask_to_join
+from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.partition_meta import PartitionMeta, meta_text, shared_meta
 from storage_nodes.node.peer_news import PeerNews
@@ -57,6 +59,7 @@ from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.requests import RequestTable
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
@@ -102,20 +105,25 @@ class StorageNode:
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.peer_news = PeerNews(self.loop, lambda: self.replicas)
+        budget = MemoryBudget(config.node_memory_bytes)
+        budget.watch(Kind.STAGED, lambda: self.log.unsynced_bytes)
+        self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
-            self._peer_changed,
+            self._peer_changed, budget,
         )
         self.clocks = self.links.clocks
+        self.has_room = self.links.has_room
+        self.when_room = self.links.when_room
+        self.links.on_beat = self._look
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
         self._early = EarlyMessages(self.links.incarnation_of)
-        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of)
-        # In the order in which they came, so that a stop is the same every time; a set has none.
-        self._connections: dict[Connection, None] = {}
+        self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
+        self._connections = ConnectionTable(self, self.loop)
         self._server: asyncio.Server | None = None
         self._cold = ThreadPoolExecutor(COLD_READERS, "cold")
         self._flushing = Flushing(self.loop, self.log, self._cold, self._flush_facts)
@@ -135,7 +143,8 @@ class StorageNode:
         self.damage.opened()
         self._open_replicas()
         host, port = split_listen(self.config.node_listen)
-        self._server = await self.loop.create_server(self._accept, host, port, reuse_address=True, backlog=1024)
+        accept = self._connections.accept
+        self._server = await self.loop.create_server(accept, host, port, reuse_address=True, backlog=1024)
         self.links.start()
         self.moves.start()
         self._tasks.append(self.loop.create_task(self._balance_forever()))
@@ -159,8 +168,7 @@ class StorageNode:
         for replica in list(self.replicas.values()):
             replica.close()
         await self.forwards.close()
-        for connection in list(self._connections):
-            connection.close()
+        self._connections.close()
         await self.links.close()
         await self.committer.close()
         while self._is_busy():
@@ -202,8 +210,7 @@ class StorageNode:
 
     def hang_up(self, peer: int) -> None:
         """Close the connections that a node opened to this one."""
-        for connection in [one for one in self._connections if one.peer == peer]:
-            connection.close()
+        self._connections.hang_up(peer)
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -287,7 +294,10 @@ class StorageNode:
         messages = frame.messages
         if self.care.closed:
             messages = [message for message in messages if not _brings_messages(message)]
+        if not self.room.takes_appends():
+            messages = self.room.without_appends(messages)
         self._inbox.take(sender, frame.incarnation, messages)
+        self._look_at_room()
 
     def _peer_changed(self, peer: int, up: bool) -> None:
         if not up:
@@ -423,12 +433,20 @@ class StorageNode:
 
     # --- connections and background ---------------------------------------------------------------------------
 
-    def _accept(self) -> Connection:
-        connection = Connection(self, self.loop, lambda gone: self._connections.pop(gone, None))
-        self._connections[connection] = None
-        return connection
+    def _look(self, now_ms: int) -> None:
+        self._look_at_room()
+        self._connections.look(now_ms)
+
+    def _look_at_room(self) -> None:
+        if self.room.look():
+            self._connections.look_at_reading()
+
+    def _tell_crowded(self) -> None:
+        self.links.crowded = self.room.crowded
+        self.links.beat_all()
 
     def _after_group(self) -> None:
+        self._look_at_room()
         self.feed.pace.look(self.clock.mono_ms())
         self._flushing.look()
 

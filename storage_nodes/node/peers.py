@@ -11,22 +11,38 @@ Who the peers are is said by the node list at the start, and by the cluster log 
 one listens it says itself, in its greeting. Where these differ the last word is tried first, then the one before it. A
 greeting names whom it is for, so that a node that now listens at another's old address is not taken for it.
 
-What is sent while a link is down is dropped: the Raft machines send again when the peer is up.
+What is sent while a link is down is dropped: the Raft machines send again when the peer is up. What a peer reads slowly
+waits here in order (`outflow.py`), heartbeats past it. A leader asks `has_room` before it feeds a peer, and where there
+is none, because too much waits or the peer says that it is crowded, it is called when there is (`when_room`). A link is
+cut only when nothing leaves it any more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections import deque
 from collections.abc import Callable
 from typing import cast
 
 import msgspec
 import structlog
+from prometheus_client import Counter, Gauge
 
-from storage_nodes.limits import FRAME_BYTES_MAX, HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
+from storage_nodes.limits import (
+    FRAME_BYTES_MAX,
+    HEARTBEAT_INTERVAL_MS,
+    LINK_BYTES_MAX,
+    LINK_RESUMES_PER_TURN,
+    PEER_TIMEOUT_MS,
+    TRANSPORT_BYTES_MAX,
+)
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_watch import ClockWatch
+from storage_nodes.node.connections import CUT
+from storage_nodes.node.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.outflow import Outflow
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
@@ -44,12 +60,14 @@ RECONNECT_PAUSE_S_MAX = 0.5
 CONNECT_TIMEOUT_S = 1.0
 # Beats that answer beats of a peer that is not up come no faster than this: two such peers must not storm each other.
 BEAT_AGAIN_MS = 20
-LINK_BUFFER_BYTES_MAX = 32 * 1024 * 1024
 # Room in a frame for everything but the entries themselves.
 FRAME_SLACK_BYTES = 64 * 1024
 
 # Addresses remembered of one peer: the newest one and the one before it.
 ADDRESSES_MAX = 2
+
+NOT_SENT = Counter("penstock_node_raft_messages_not_sent", "Raft messages dropped because too much waited for a peer")
+WAITING = Gauge("penstock_node_link_bytes", "Bytes that wait for a peer to read them", ["peer"])
 
 _error_reply = msgspec.msgpack.Decoder(ErrorReply)
 _log = structlog.get_logger()
@@ -73,10 +91,17 @@ class PeerLink(asyncio.Protocol):
         self.read_only = False
         self.slow = False
         self.clock_off = False
+        # The peer's memory is short: leaders do not feed it.
+        self.crowded = False
         self.sync_us = 0
         self.heard_seq = 0
         self._transport: asyncio.Transport | None = None
+        self._out: Outflow | None = None
+        # What was sent in this turn, with about so many bytes, and who waits until there is room for more.
         self.outbox: list[RaftMessage] = []
+        self._outbox_bytes = 0
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._resuming = False
         self._alive_until_ms = 0
         self._beaten_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
@@ -121,21 +146,58 @@ class PeerLink(asyncio.Protocol):
             self._pause_s = min(self._pause_s * 2, RECONNECT_PAUSE_S_MAX)
 
     def send(self, message: RaftMessage) -> None:
-        if self._transport is None:
+        out = self._out
+        if out is None:
+            return
+        size = size_of(message)
+        if out.bytes + self._outbox_bytes + size > 2 * LINK_BYTES_MAX:
+            NOT_SENT.inc()
             return
         self.outbox.append(message)
+        self._outbox_bytes += size
         self._links.flush_soon()
+
+    def take_outbox(self) -> list[RaftMessage]:
+        messages, self.outbox = self.outbox, []
+        self._outbox_bytes = 0
+        return messages
+
+    def has_room(self) -> bool:
+        """For an append; it is dropped where the link is down, so there is no point in waiting."""
+        out = self._out
+        if out is None:
+            return True
+        held_bytes = out.bytes + self._outbox_bytes
+        return not self.crowded and held_bytes < LINK_BYTES_MAX and self._links.budget.may_hold(Kind.LINKS, held_bytes)
+
+    def when_room(self, resume: Callable[[], None]) -> None:
+        self._waiting.append(resume)
+        self.resume_soon()  # the room may have come since it was asked for
+
+    def resume_soon(self) -> None:
+        if self._waiting and not self._resuming and self.has_room():
+            self._resuming = True
+            self._links.loop.call_soon(self._resume_some)
+
+    def _resume_some(self) -> None:
+        """In the order in which they began to wait, as far as the room goes."""
+        self._resuming = False
+        for _ in range(min(LINK_RESUMES_PER_TURN, len(self._waiting))):
+            if not self.has_room():
+                return
+            self._waiting.popleft()()
+        self.resume_soon()
 
     def beat(self, now_ms: int) -> None:
         """The sequence of a heartbeat is the time on our clock, so that its echo says by itself how old it is."""
         self._beaten_ms = now_ms
-        if self._transport is not None:
+        if self._out is not None:
             own = self._links
             beat = Heartbeat(
                 own.node_id, own.incarnation, now_ms, self.heard_seq, self.incarnation, own.retiring, own.read_only,
-                own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off,
+                own.slow, own.sync_us, own.wall_ms(), own.clocks.is_off, own.crowded,
             )  # fmt: skip
-            self.write(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
+            self._out.put_first(encode_frame(Opcode.HEARTBEAT, 0, 0, encode_message(beat)))
 
     def beat_again(self, now_ms: int) -> None:
         """A beat outside the rhythm, so that a fresh link counts as up within a round trip; bounded in rate."""
@@ -152,6 +214,8 @@ class PeerLink(asyncio.Protocol):
         self.slow = beat.slow
         self.clock_off = beat.clock_off
         self.sync_us = beat.sync_us
+        self.crowded = beat.crowded
+        self.resume_soon()
         if beat.echo_incarnation != self._links.incarnation or not beat.echo_seq:
             return
         now_ms = self._links.now_ms()
@@ -185,15 +249,26 @@ class PeerLink(asyncio.Protocol):
         return now_ms < self._alive_until_ms
 
     def write(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
-            if self._transport.get_write_buffer_size() > LINK_BUFFER_BYTES_MAX:
-                self._transport.abort()
+        if self._out is not None:
+            self._out.put(frame)
+            self._out.flush()
+
+    def look(self, now_ms: int) -> None:
+        """Is it cut for want of progress? And whoever waits is not forgotten, whatever made the room."""
+        out = self._out
+        WAITING.labels(self.node_id).set(0 if out is None else out.bytes)
+        if out is not None and self._transport is not None and out.is_stuck(now_ms):
+            CUT.labels("peer_stuck").inc()
+            _log.warning("cutting a link: its peer reads nothing", peer=self.node_id, waiting_bytes=out.bytes)
+            self._transport.abort()
+        self.resume_soon()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
+        _keep_little_unsent(self._transport)
         own = self._links
+        self._out = Outflow(self._transport, own.budget, Kind.LINKS)
         address = own.address
         hello = PeerHello(
             own.cluster_id, own.node_id, own.incarnation, self.node_id, address.host, address.port, address.zone
@@ -201,6 +276,15 @@ class PeerLink(asyncio.Protocol):
         self._answers = FrameDecoder()
         self.write(encode_frame(Opcode.PEER_HELLO, 0, 0, encode_message(hello)))
         self.beat(own.now_ms())
+
+    def pause_writing(self) -> None:
+        if self._out is not None:
+            self._out.pause()
+
+    def resume_writing(self) -> None:
+        if self._out is not None:
+            self._out.resume()
+            self.resume_soon()
 
     def data_received(self, data: bytes) -> None:
         """Nothing is answered on a link, but that we are not let in."""
@@ -213,8 +297,13 @@ class PeerLink(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self.outbox.clear()
+        out, self._out = self._out, None
+        if out is not None:
+            out.close()
+        self.take_outbox()
+        self.crowded = False
         self._lost.set()
+        self.resume_soon()  # what they send is dropped, and sent again when the peer is up
 
     def hang_up(self) -> None:
         if self._transport is not None:
@@ -241,6 +330,7 @@ class PeerLinks:
         incarnation: int,
         peers: list[NodeAddress],
         on_change: Callable[[int, bool], None],
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.loop = loop
         self.cluster_id = cluster_id
@@ -252,11 +342,15 @@ class PeerLinks:
         self.read_only = False
         self.slow = False
         self.sync_us = 0
+        self.crowded = False
+        self.budget = budget or MemoryBudget()
         self._clock = clock
         self.clocks = ClockWatch(clock, self.node_id)
         self._on_change = on_change
         # Called with its length when this node stood still for longer than its peers wait for it.
         self.on_stall: Callable[[int], None] = lambda gap_ms: None
+        # Called with the time whenever all links beat.
+        self.on_beat: Callable[[int], None] = lambda now_ms: None
         self._links = {peer.node_id: PeerLink(self, peer) for peer in peers}
         self._flushing = False
         # When all links beat last: the node has had no turn since, as far as its peers can know.
@@ -321,6 +415,19 @@ class PeerLinks:
         if link is not None:
             link.send(message)
 
+    def has_room(self, peer: int) -> bool:
+        """May a leader here feed this peer?"""
+        link = self._links.get(peer)
+        return link is None or link.has_room()
+
+    def when_room(self, peer: int, resume: Callable[[], None]) -> None:
+        """Call `resume`, in a later turn, when `has_room` says so."""
+        link = self._links.get(peer)
+        if link is None:
+            self.loop.call_soon(resume)
+        else:
+            link.when_room(resume)
+
     def flush_soon(self) -> None:
         if not self._flushing:
             self._flushing = True
@@ -332,10 +439,9 @@ class PeerLinks:
         encoded: dict[tuple[int, ...], list[bytes]] = {}
         outboxes: list[list[RaftMessage]] = []
         for link in self._links.values():
-            messages = link.outbox
-            if not messages:
+            if not link.outbox:
                 continue
-            link.outbox = []
+            messages = link.take_outbox()
             outboxes.append(messages)  # kept alive while their ids are keys
             key = tuple(map(id, messages))
             frames = encoded.get(key)
@@ -471,11 +577,13 @@ class PeerLinks:
             if HEARTBEAT_INTERVAL_MS < gap_ms <= PEER_TIMEOUT_MS:
                 link.excuse(gap_ms - HEARTBEAT_INTERVAL_MS)
             link.beat(now_ms)
+            link.look(now_ms)
         # Only now: with thousands of replicas it takes its time when a peer goes down.
         for link in list(self._links.values()):
             self.check(link)
         if gap_ms > PEER_TIMEOUT_MS:
             self.on_stall(gap_ms)
+        self.on_beat(now_ms)
 
     def look_at_clock(self) -> None:
         """Called before anything that came in is handled. After a pause what clients sent may be handled before what
@@ -484,15 +592,27 @@ class PeerLinks:
             self.beat_all()
 
 
+def size_of(message: RaftMessage) -> int:
+    """About how many bytes it takes in a frame, and in memory."""
+    if type(message) is AppendEntries:
+        return 64 + sum(map(len, message.entries))
+    if type(message) is SnapshotChunk:
+        return 64 + len(message.checkpoint) + sum(map(len, message.entries))
+    return 64
+
+
 def _take_frame(messages: list[RaftMessage]) -> tuple[list[RaftMessage], list[RaftMessage]]:
     """Split off the first messages that fit one frame."""
     size = FRAME_SLACK_BYTES
     for index, message in enumerate(messages):
-        if type(message) is AppendEntries:
-            size += sum(map(len, message.entries))
-        elif type(message) is SnapshotChunk:
-            size += len(message.checkpoint) + sum(map(len, message.entries))
-        size += 64
+        size += size_of(message)
         if index and size > FRAME_BYTES_MAX:
             return messages[:index], messages[index:]
     return messages, []
+
+
+def _keep_little_unsent(transport: asyncio.Transport) -> None:
+    """Have the kernel take no more than the network carries soon: a heartbeat waits behind all that it took."""
+    link = transport.get_extra_info("socket")
+    if link is not None and hasattr(socket, "TCP_NOTSENT_LOWAT"):
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, TRANSPORT_BYTES_MAX)

@@ -8,6 +8,7 @@ Delete:   request -> machine stages a command -> committed and folded -> answere
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from prometheus_client import Counter
@@ -125,7 +126,7 @@ class QueueReplica(Replica):
         self.require_leader()
         appends = self._appends
         if appends is None:
-            appends = self._appends = Appends()
+            appends = self._appends = Appends(self.host.room)
         if appends.take(token, payload, self.machine.state.producers, self._check_send):
             self.progressed()
         self.propose_soon()
@@ -436,6 +437,11 @@ class QueueReplica(Replica):
         if not token.connection.is_open:
             self._give_back(effect.picks)
             return
+        if token.connection.is_full:
+            self._give_back(effect.picks)
+            token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
+            return
+        picks = effect.picks
         messages = []
         size = 0
         for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
@@ -444,11 +450,19 @@ class QueueReplica(Replica):
                 continue  # deleted or purged while it was being read
             size += len(body)
             if index and size > READ_AHEAD_BYTES_MAX:
-                self._give_back(effect.picks[index:])
+                self._give_back(picks[index:])
+                picks = picks[:index]
                 break
             messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
         MESSAGES_DELIVERED.inc(len(messages))
-        token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, messages)))
+        reply = encode_message(AcquireReply(self.raft.epoch, messages))
+        token.connection.answer(token, reply, partial(self._undelivered, picks, self.raft.epoch))
+
+    def _undelivered(self, picks: list[queue_effects.Pick], epoch: int) -> None:
+        """The connection is gone, and the answer with these never left."""
+        if self.serving and self.raft.epoch == epoch:
+            self._give_back(picks)
+            self.schedule()
 
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""

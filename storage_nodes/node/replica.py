@@ -45,6 +45,7 @@ from storage_nodes.node.feeding import Feed
 from storage_nodes.node.forwards import Forwards
 from storage_nodes.node.leader_time import LeaderTime
 from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
@@ -74,6 +75,13 @@ class Host(Protocol):
     forwards: Forwards
     failover: Failover
     feed: Feed
+    room: NodeRoom
+
+    def has_room(self, peer: int) -> bool:
+        """May entries be sent to this peer now?"""
+
+    def when_room(self, peer: int, resume: Callable[[], None]) -> None:
+        """Call `resume`, in a later turn, when they may."""
 
     def send(self, peer: int, message: RaftMessage) -> None: ...
     def is_up(self, peer: int) -> bool: ...
@@ -318,6 +326,10 @@ class Replica:
         """The time of this partition, by which its machine decides and its entries are stamped; 0 while not leading."""
         return 0 if self.time is None else self.time.now_ms()
 
+    def group_share_bytes(self) -> int:
+        """What this partition may add to the WAL group that gathers."""
+        return self.host.committer.share_bytes
+
     def propose_soon(self) -> None:
         if not self._staging:
             self._staging = True
@@ -488,6 +500,9 @@ class Replica:
             self.host.send(effect.peer, effect.message)
 
     def _send_entries(self, effect: raft_effects.SendEntries) -> None:
+        if effect.prev_offset < self.log.log_end and not self.host.has_room(effect.peer):
+            self.host.when_room(effect.peer, partial(self._send_on, effect))
+            return
         entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
         if entries is not None:
             self._send_append(effect, entries)
@@ -501,6 +516,12 @@ class Replica:
                     self.schedule()
 
             self.host.feed.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+
+    def _send_on(self, effect: raft_effects.SendEntries) -> None:
+        """There was no room for these on the way to the peer."""
+        if not self.closed and self.raft.is_current(effect):
+            self._send_entries(effect)
+            self.schedule()
 
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:

@@ -71,7 +71,7 @@ class StreamReplica(Replica):
     def append(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         if self._appends is None:
-            self._appends = Appends()
+            self._appends = Appends(self.host.room)
         if self._appends.take(token, payload, self.machine.producers):
             self.progressed()
         self.propose_soon()
@@ -257,6 +257,9 @@ class StreamReplica(Replica):
             except StorageError as fenced:
                 token.connection.refuse(token, fenced)
                 return
+        if token.connection.is_full:
+            token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
+            return
         readable = []
         next_offset = offset
         for batch in batches:

@@ -62,6 +62,11 @@ class FrameDecoder:
         self._have_bytes = 0
         self._need_bytes = HEADER_BYTES
 
+    @property
+    def pending_bytes(self) -> int:
+        """What arrived of a frame that is not whole yet."""
+        return self._have_bytes
+
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are whole now. Raises FrameError; the decoder is then of no further use."""
         have = self._have_bytes + len(data)

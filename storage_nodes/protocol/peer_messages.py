@@ -43,6 +43,8 @@ class Heartbeat(Message, frozen=True):
     wall_ms: int | None = None
     # Its clock is off: give it no leadership.
     clock_off: bool = False
+    # Its memory budget is short: do not feed it until it says that it is so no more.
+    crowded: bool = False
 
 
 class Manage(Message, frozen=True):

@@ -8,10 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage_nodes.limits import BATCH_BYTES_MAX
+from storage_nodes.limits import BATCH_BYTES_MAX, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.record_batch import Producer
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
+from storage_nodes.node.memory_budget import MemoryBudget
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.messages import Opcode, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import encode_body
 
@@ -23,11 +25,13 @@ class Rig:
     """A leader's appends: batches are lists of bodies, committed when the test says so."""
 
     def __init__(self) -> None:
-        self.appends = Appends()
+        self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
         self.batches: list[list[bytes]] = []
         self.answers: dict[int, SendReply] = {}
         self.log = SimpleNamespace(log_end=0)
-        self.replica: Any = SimpleNamespace(log=self.log, append_own=self._append)
+        self.replica: Any = SimpleNamespace(
+            log=self.log, append_own=self._append, group_share_bytes=lambda: WAL_GROUP_BYTES_MAX
+        )
         self.connection: Any = SimpleNamespace(answer=self._answered)
 
     def send(self, number: int, count: int, batch_bytes_max: int = BATCH_BYTES_MAX, plain: bool = False) -> None:

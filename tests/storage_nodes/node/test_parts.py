@@ -18,6 +18,7 @@ from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
 from storage_nodes.node.flushing import Flushing
 from storage_nodes.node.inbox import Inbox
+from storage_nodes.node.memory_budget import MemoryBudget
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
@@ -256,7 +257,8 @@ class InboxRig:
         self.handled: list[tuple[int, RaftMessage]] = []
         self.incarnation = 5
         loop = cast(asyncio.AbstractEventLoop, SimpleNamespace(call_soon=self.booked.append))
-        self.inbox = Inbox(loop, lambda *item: self.handled.append(item), lambda sender: self.incarnation)
+        self.budget = MemoryBudget()
+        self.inbox = Inbox(loop, lambda *item: self.handled.append(item), lambda sender: self.incarnation, self.budget)
 
     def turn(self) -> None:
         booked, self.booked[:] = list(self.booked), []

@@ -114,7 +114,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "97a4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d62",
     ),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
-    (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900), "990205cd03e8cd03e704c3c3c3cd0384"),
+    (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, True), "9a0205cd03e8cd03e704c3c3c3cd0384c3"),
     (p.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
     (p.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
     (p.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),

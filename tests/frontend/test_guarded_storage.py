@@ -1,0 +1,200 @@
+"""One sick node or partition must not take the places of the others, nor make every caller wait for its deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from frontend.limits import (
+    STORAGE_CALLS_PER_NODE_MAX,
+    STORAGE_CALLS_PER_PARTITION_MAX,
+    STORAGE_FAILURES_MAX,
+    STORAGE_PROBE_INTERVAL_MS,
+)
+from frontend.routing.guarded import GuardedStorage, Guards
+from frontend.routing.queues import Address
+from frontend.send import storage_refusal
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from tests.support.frontend_plane import ACCOUNT, Installation
+
+SICK, WELL = 1, 2
+
+
+class Scene:
+    """Partitions 1 to 9 are led by node 1, from 11 on by node 2, until the test says otherwise."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+        self.leaders: dict[int, int] = {}
+        self.guards = Guards(self.leader_of, lambda: self.now_ms)
+
+    def leader_of(self, partition: int) -> int:
+        return self.leaders.get(partition, SICK if partition < 10 else WELL)
+
+    def call(self, partition: int, error: StorageError | None = None) -> None:
+        """One call that ends so. Raises what the guards say before it begins."""
+        place = self.guards.place(partition)
+        try:
+            with place:
+                if error is not None:
+                    raise error
+        except StorageError as raised:
+            assert raised is error
+
+    def fail(self, partition: int, code: ErrorCode = ErrorCode.UNREACHABLE, times: int = STORAGE_FAILURES_MAX) -> None:
+        for _ in range(times):
+            self.call(partition, StorageError(code))
+
+    def refused(self, partition: int) -> StorageError | None:
+        try:
+            self.guards.place(partition)
+        except StorageError as error:
+            assert error.code is ErrorCode.UNAVAILABLE
+            return error
+        return None
+
+
+def test_calls_for_one_node_leave_room_for_the_others() -> None:
+    scene = Scene()
+    under_way = [
+        scene.guards.place(1 + number % 4).__enter__() for number in range(STORAGE_CALLS_PER_NODE_MAX)
+    ]
+    assert scene.refused(5) is not None, "however little its partition has under way"
+    assert scene.refused(11) is None
+    assert len(under_way) == STORAGE_CALLS_PER_NODE_MAX
+
+
+def test_calls_for_one_partition_leave_room_for_others_of_its_node() -> None:
+    scene = Scene()
+    places = [scene.guards.place(1) for _ in range(STORAGE_CALLS_PER_PARTITION_MAX)]
+    for place in places:
+        place.__enter__()
+    assert scene.refused(1) is not None
+    assert scene.refused(2) is None
+    places[0].__exit__(None, None, None)
+    assert scene.refused(1) is None
+
+
+def test_long_polls_take_no_places() -> None:
+    scene = Scene()
+    for _ in range(STORAGE_CALLS_PER_PARTITION_MAX + 1):
+        scene.guards.place(1, 0).__enter__()
+    assert scene.refused(1) is None
+
+
+def test_node_that_answers_nobody_is_given_up_and_probed_for_each_partition() -> None:
+    scene = Scene()
+    scene.fail(1)
+    refused = scene.refused(1)
+    assert refused is not None and 0 < refused.retry_after_ms <= STORAGE_PROBE_INTERVAL_MS
+    assert scene.guards.nodes_open == 1
+    assert scene.refused(2) is None, "another of its partitions may be led elsewhere by now: one call finds out"
+    assert scene.refused(2) is not None, "and the others need not wait for it"
+    assert scene.refused(11) is None
+    scene.now_ms += STORAGE_PROBE_INTERVAL_MS
+    assert scene.refused(1) is None
+    assert scene.refused(1) is not None
+
+
+def test_success_of_a_probe_lets_everybody_pass_again() -> None:
+    scene = Scene()
+    scene.fail(1)
+    scene.now_ms += STORAGE_PROBE_INTERVAL_MS
+    scene.call(1)
+    assert scene.guards.nodes_open == scene.guards.partitions_open == 0
+    assert scene.refused(1) is None and scene.refused(1) is None
+
+
+def test_partition_that_is_led_elsewhere_now_is_free_of_the_sick_node_at_once() -> None:
+    scene = Scene()
+    scene.fail(1)
+    place = scene.guards.place(2)
+    with place:
+        scene.leaders[2] = WELL  # the client was sent there
+    for _ in range(3):
+        scene.call(2)
+    assert scene.guards.nodes_open == 1, "the answer was not the sick node's"
+
+
+def test_partition_without_a_leader_is_given_up_alone() -> None:
+    scene = Scene()
+    scene.fail(1, ErrorCode.NOT_LEADER)
+    assert scene.refused(1) is not None
+    assert scene.guards.nodes_open == 0
+    assert scene.refused(2) is None and scene.refused(2) is None
+
+
+def test_failure_is_that_of_the_node_that_was_asked_last() -> None:
+    scene = Scene()
+    scene.call(11)
+    for _ in range(STORAGE_FAILURES_MAX):
+        error = StorageError(ErrorCode.OUTCOME_UNKNOWN)
+        error.asked = WELL
+        scene.call(1, error)
+    assert scene.refused(12) is None and scene.refused(12) is not None
+    assert scene.refused(3) is None and scene.refused(3) is None
+
+
+def test_answers_that_say_no_open_nothing() -> None:
+    scene = Scene()
+    for code in (ErrorCode.OVERLOADED, ErrorCode.NOT_IN_FLIGHT, ErrorCode.READ_ONLY, ErrorCode.UNKNOWN_PARTITION):
+        scene.fail(1, code, 20)
+    assert scene.refused(1) is None
+
+
+def test_failures_that_are_not_in_a_row_open_nothing() -> None:
+    scene = Scene()
+    for _ in range(10):
+        scene.fail(1, times=STORAGE_FAILURES_MAX - 1)
+        scene.call(1)
+    assert scene.refused(1) is None
+
+
+async def test_cancelled_call_gives_its_place_back_and_says_nothing() -> None:
+    scene = Scene()
+
+    class Slow:
+        async def stats(self, partition: int) -> None:
+            await asyncio.sleep(60)
+
+    storage = GuardedStorage(Slow(), scene.guards)  # type: ignore[arg-type]
+    calls = [asyncio.ensure_future(storage.stats(1)) for _ in range(STORAGE_CALLS_PER_PARTITION_MAX)]
+    await asyncio.sleep(0)
+    assert scene.refused(1) is not None
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert scene.refused(1) is None and scene.guards.partitions_open == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "retry_after_s"),
+    [
+        (StorageError(ErrorCode.OVERLOADED, retry_after_ms=2_400), 3),
+        (StorageError(ErrorCode.UNAVAILABLE, retry_after_ms=120), 1),
+        (StorageError(ErrorCode.NOT_LEADER), 1),
+    ],
+)
+async def test_hint_of_a_node_reaches_the_caller_as_retry_after(
+    front: Installation, error: StorageError, retry_after_s: int
+) -> None:
+    queue = await front.plane.queues.find(Address(ACCOUNT, "orders"))
+    refusal = await storage_refusal(front.plane, queue, error)
+    assert (refusal.kind.status, refusal.retry_after_s) == (503, retry_after_s)
+
+
+def test_place_costs_little() -> None:
+    """Two per message sent and received alone; a bound far above what it is, so that it fails for a reason."""
+    guards = Guards(lambda _: 1)
+    best_s = 1.0
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(2_000):
+            with guards.place(1):
+                pass
+        best_s = min(best_s, time.perf_counter() - began)
+    assert best_s / 2_000 < 10e-6
+
+

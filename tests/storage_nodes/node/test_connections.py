@@ -1,0 +1,309 @@
+"""Connections of clients that read slowly, never greet, or send a byte now and then; and what becomes of leases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from storage_nodes.limits import (
+    CONNECTION_ANSWERS_BYTES_MAX,
+    FRAME_BYTES_PER_S_MIN,
+    FRAME_MS_MAX,
+    GREETING_MS_MAX,
+    MIB,
+    NODE_MEMORY_BYTES_MIN,
+    TRANSPORT_BYTES_MAX,
+    WRITE_BYTES,
+    WRITE_STALL_MS_MAX,
+)
+from storage_nodes.node import connection_table as table_module
+from storage_nodes.node.connection_table import ConnectionTable
+from storage_nodes.node.connections import Connection, Token
+from storage_nodes.node.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.room import NodeRoom
+from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
+from storage_nodes.protocol.messages import Hello, Opcode, encode_message
+from tests.storage_nodes.node.slow_pipe import SlowPipe
+
+HELLO = encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("c", "client")))
+ANSWER = b"x" * MIB
+
+
+class Node:
+    """Answers each ACQUIRE at once with a megabyte, and keeps all other requests."""
+
+    cluster_id = "c"
+    node_id = 1
+
+    def __init__(self, bytes_max: int = NODE_MEMORY_BYTES_MIN) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.room = NodeRoom(MemoryBudget(bytes_max), lambda: 0.0, lambda: None)
+        self.asked: list[Token] = []
+        self.lost: list[int] = []
+        self.cancelled_ids: list[int] = []
+        loop: Any = SimpleNamespace(
+            call_soon=lambda work, *items: self.soon.append(lambda: work(*items)),
+            call_later=lambda _s, work: self.soon.append(work),
+        )
+        self.table = ConnectionTable(self, loop)  # type: ignore[arg-type]
+
+    def turn(self) -> None:
+        pass
+
+    def request(self, token: Token, payload: bytes) -> None:
+        self.asked.append(token)
+        if token.opcode == Opcode.ACQUIRE:
+            token.connection.answer(token, ANSWER, lambda: self.lost.append(token.request_id))
+
+    def cancelled(self, token: Token, partition: int) -> None:
+        self.cancelled_ids.append(token.request_id)
+
+    def connect(self, reads: bool = True, greets: bool = True) -> tuple[Connection, SlowPipe]:
+        connection = self.table.accept()
+        pipe = SlowPipe(connection, reads)
+        if greets:
+            connection.data_received(HELLO)
+            self.run()
+        return connection, pipe
+
+    def run(self) -> None:
+        """Turns of the loop, until nothing is left to do."""
+        while self.soon:
+            soon, self.soon = self.soon, []
+            for work in soon:
+                work()
+
+
+def acquires(*ids: int) -> bytes:
+    return b"".join(encode_frame(Opcode.ACQUIRE, 0, number, b"") for number in ids)
+
+
+def answered(pipe: SlowPipe, opcode: int = Opcode.ACQUIRE) -> list[int]:
+    return [frame.correlation_id for frame in pipe.frames if frame.opcode == opcode]
+
+
+# --- answers ------------------------------------------------------------------------------------------------
+
+
+def test_burst_of_answers_waits_and_arrives_in_order() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    for number in range(7):
+        connection.data_received(acquires(number))
+    node.run()
+    assert pipe.most_bytes <= TRANSPORT_BYTES_MAX + WRITE_BYTES + 2 * len(ANSWER) and not pipe.aborted
+    assert node.room.budget.used(Kind.ANSWERS) > 4 * MIB
+    while pipe.buffer:
+        pipe.drain(100_000)
+        node.run()
+    assert answered(pipe) == list(range(7))
+    assert node.room.budget.used(Kind.ANSWERS) == 0 and not pipe.aborted
+
+
+def test_client_that_does_not_read_is_not_read_and_others_are() -> None:
+    """One read brings requests for a hundred megabytes: no more of them are handled than the budget takes."""
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(100)))
+    node.run()
+    budget_answers = CONNECTION_ANSWERS_BYTES_MAX // len(ANSWER)
+    assert len(node.asked) <= budget_answers + 1 and not pipe.reading
+    other, other_pipe = node.connect()
+    other.data_received(acquires(1, 2, 3))
+    node.run()
+    assert answered(other_pipe) == [1, 2, 3] and other_pipe.reading
+    while pipe.buffer:
+        pipe.drain()
+        node.run()
+    assert answered(pipe) == list(range(100)) and pipe.reading, "all went on when it read again"
+
+
+def test_requests_that_arrive_behind_held_ones_stay_behind_them() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(20)))
+    connection.data_received(acquires(20))  # was on its way when reading paused
+    node.run()
+    pipe.drain()
+    connection.data_received(acquires(21))
+    while pipe.buffer:
+        node.run()
+        pipe.drain()
+    assert [token.request_id for token in node.asked] == list(range(22))
+
+
+def test_connection_with_too_many_answers_takes_no_more_leases() -> None:
+    """Polls that were parked before are answered from outside, however many there are."""
+    node = Node()
+    connection, _pipe = node.connect(reads=False)
+    answers = 0
+    while not connection.is_full:
+        connection.answer(Token(connection, 1, Opcode.ACQUIRE), ANSWER)
+        answers += 1
+    assert answers == 2 * CONNECTION_ANSWERS_BYTES_MAX // len(ANSWER)
+
+
+def test_slow_connections_share_what_may_wait_and_a_quick_one_is_served() -> None:
+    node = Node()
+    share = node.room.budget.shares_bytes[Kind.ANSWERS]
+    slow = []
+    for _ in range(50):
+        connection, _pipe = node.connect(reads=False)
+        connection.data_received(acquires(*range(20)))
+        node.run()
+        slow.append(connection)
+    assert node.room.budget.used(Kind.ANSWERS) < share + len(ANSWER)
+    assert slow[0].is_full and not slow[0].is_reading
+    quick, pipe = node.connect()
+    quick.data_received(acquires(*range(5)))
+    node.run()
+    assert answered(pipe) == list(range(5)) and not quick.is_full
+
+
+def test_leases_of_answers_that_were_not_written_are_given_back_when_the_connection_is_lost() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(6)))
+    node.run()
+    handed_over = connection._out.written - 1 if connection._out else 0  # the greeting was first
+    assert 0 < handed_over < 6
+    connection.connection_lost(None)
+    assert node.lost == list(range(handed_over, 6)), "what the transport has cannot be known"
+    assert node.room.budget.total == 0
+    pipe.drain_all()
+
+
+def test_answer_to_a_lost_connection_is_given_back() -> None:
+    node = Node()
+    connection, _ = node.connect()
+    connection.connection_lost(None)
+    connection.answer(Token(connection, 5, Opcode.ACQUIRE), ANSWER, lambda: node.lost.append(5))
+    node.run()
+    assert node.lost == [5]
+
+
+# --- liveness -----------------------------------------------------------------------------------------------
+
+
+def ping(number: int) -> bytes:
+    return encode_frame(Opcode.PING, 0, number, b"\x90")
+
+
+def test_ping_is_answered_whatever_waits() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(20)) + ping(99))
+    node.run()
+    while pipe.buffer:
+        pipe.drain()
+        node.run()
+    assert answered(pipe, Opcode.PING) == [99]
+
+
+def test_client_that_is_not_read_for_want_of_memory_hears_that_the_node_is_there() -> None:
+    node = Node()
+    connection, pipe = node.connect()
+    node.room.budget.take(Kind.SENDS, node.room.budget.bytes_max)
+    assert node.room.look()
+    node.table.look_at_reading()
+    assert not pipe.reading
+    node.table.look(1_000)
+    node.run()
+    assert answered(pipe, Opcode.PING) == [0]
+    node.room.budget.give(Kind.SENDS, node.room.budget.bytes_max)
+    assert node.room.look()
+    node.table.look_at_reading()
+    assert pipe.reading and connection.is_reading
+
+
+# --- what is cut --------------------------------------------------------------------------------------------
+
+
+def look(node: Node, until_ms: int, from_ms: int = 0, meanwhile: Callable[[], None] = lambda: None) -> None:
+    for now_ms in range(from_ms + 500, until_ms + 1, 500):
+        meanwhile()
+        node.table.look(now_ms)
+
+
+def test_connection_of_which_nothing_is_read_is_cut_in_time_and_not_before(capsys: pytest.CaptureFixture[str]) -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(1, 2))
+    node.run()
+    look(node, WRITE_STALL_MS_MAX)
+    assert not pipe.aborted
+    look(node, WRITE_STALL_MS_MAX + 1_000, WRITE_STALL_MS_MAX)
+    assert pipe.aborted
+    assert "nothing of its answers was read" in capsys.readouterr().out
+
+
+def test_connection_that_is_read_slowly_lives() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(1, 2))
+    node.run()
+    look(node, 10 * WRITE_STALL_MS_MAX, meanwhile=lambda: pipe.drain(100))
+    assert not pipe.aborted and pipe.buffer
+
+
+def test_connection_that_does_not_greet_is_cut() -> None:
+    node = Node()
+    _, silent = node.connect(greets=False)
+    _, client = node.connect()
+    look(node, GREETING_MS_MAX)
+    assert not silent.aborted
+    look(node, GREETING_MS_MAX + 1_000, GREETING_MS_MAX)
+    assert silent.aborted and not client.aborted
+
+
+@pytest.mark.parametrize(("bytes_per_look", "is_cut"), [(1, True), (FRAME_BYTES_PER_S_MIN // 2 + 100, False)])
+def test_frame_that_trickles_in_is_cut_and_a_slow_one_is_not(bytes_per_look: int, is_cut: bool) -> None:
+    node = Node()
+    connection, pipe = node.connect()
+    frame = encode_frame(Opcode.SEND, 0, 7, bytes(3 * MIB))
+    at = 0
+
+    def trickle() -> None:
+        nonlocal at
+        if not pipe.aborted:
+            connection.data_received(frame[at : at + bytes_per_look])
+            at += bytes_per_look
+
+    look(node, 3 * FRAME_MS_MAX, meanwhile=trickle)
+    assert pipe.aborted is is_cut
+    if not is_cut:
+        connection.data_received(frame[at:])
+        assert [token.request_id for token in node.asked] == [7]
+
+
+def test_time_in_which_a_connection_is_not_read_does_not_count_against_its_frame() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(20)) + encode_frame(Opcode.SEND, 0, 7, b"x")[:-1])
+    node.run()
+    look(node, 3 * FRAME_MS_MAX, meanwhile=lambda: pipe.drain(10))
+    assert not pipe.aborted
+
+
+def test_unfinished_frames_that_take_too_much_memory_cost_the_oldest_client_its_connection() -> None:
+    node = Node()
+    frame = encode_frame(Opcode.SEND, 0, 7, bytes(4 * MIB - 100))
+    pipes = []
+    for number in range(5):
+        connection, pipe = node.connect()
+        connection.data_received(frame[: 3 * MIB])
+        pipes.append(pipe)
+        node.table.look(1_000 * (number + 1))
+    assert [pipe.aborted for pipe in pipes] == [True, False, False, False, False]
+
+
+def test_connections_are_bounded_and_clients_leave_room_for_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "CONNECTIONS_MAX", 3)
+    monkeypatch.setattr(table_module, "CLIENT_CONNECTIONS_MAX", 2)
+    node = Node()
+    pipes = [node.connect()[1] for _ in range(4)]
+    assert [bool(pipe.frames and pipe.frames[0].flags & FLAG_ERROR) for pipe in pipes[:3]] == [False, False, True]
+    assert pipes[3].aborted
