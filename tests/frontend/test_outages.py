@@ -67,8 +67,7 @@ class Behind:
         else:
             self.asked += 1
             given = self.call
-        if given is None:
-            await asyncio.sleep(3600)
+        await asyncio.sleep(3600 if given is None else 0.001)
         if isinstance(given, Exception):
             raise given
         return httpx2.Response(given, json={})
