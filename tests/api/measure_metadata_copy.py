@@ -30,7 +30,8 @@ def queue_row(number: int) -> Row:
 
 def key_row(number: int) -> Row:
     name = f"AKPS{number:016d}"
-    record = KeyRecord(name, f"{100_000_000_000 + number}", "key", os.urandom(68), os.urandom(32), True, None, number + 1)
+    account_id = f"{100_000_000_000 + number}"
+    record = KeyRecord(name, account_id, "key", os.urandom(68), os.urandom(32), True, None, number + 1)
     return Row(name, record.version, encode_message(KeyReply(record)))
 
 
