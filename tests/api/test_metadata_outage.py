@@ -17,12 +17,14 @@ from api.audit.actions import OPERATOR
 from api.metadata import listener, service, store
 from api.metadata.process import MetadataProcess, MetadataSettings
 from api.metadata.store import MetadataStore, StoreUnavailable
+from api.models import FeedChange
 from api.queues import actions as queues
 from frontend.metadata.client import MISS, MetadataClient, MetadataUnavailable
 from frontend.metadata.messages import Change
 from frontend.metadata.records import RecordKind, queue_change_key
 from tests.api.test_metadata_service import Ear, until
 from tests.support.control_plane import CLUSTER_ID, Caller, new_caller
+from workers.lifecycle.settling import reconcile
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -273,6 +275,14 @@ async def test_trimming_never_claims_what_a_running_transaction_may_add(
         assert await sync_to_async(changes.trim_changes)() == 0
     assert await sync_to_async(changes.trim_changes)() == 2
     assert await sync_to_async(changes.trim_changes)() == 0, "the newest stays: it says how far back the log is whole"
+
+
+def test_reconcile_tick_trims_the_log(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        create_key(caller, name)
+    monkeypatch.setattr(limits, "FEED_CHANGES_KEPT_MAX", 1)
+    reconcile()
+    assert FeedChange.objects.count() == 2, "one to keep, and the mark before it"
 
 
 async def test_restored_database_is_loaded_anew(database_url: str) -> None:

@@ -1,6 +1,6 @@
 """What one signed SendMessage of 1 KiB costs in the front end's own code; storage answers at once.
 
-    python -m tests.frontend.measure_send [--profile]
+python -m tests.frontend.measure_send [--profile]
 """
 
 from __future__ import annotations

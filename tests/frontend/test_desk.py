@@ -445,9 +445,7 @@ async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Instal
     assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
 
 
-async def test_resend_that_is_repeated_is_one_message(
-    front: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_resend_that_is_repeated_is_one_message(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     await send(front, "x")
     (message,) = await peek(front)
     monkeypatch.setattr(front.storage, "remove", storage_fails)

@@ -55,9 +55,7 @@ async def send(front: Installation, group: str, dedup_id: str, body: str = "x") 
 
 async def send_level(front: Installation, body: str, level: str | None = None) -> Any:
     attributes = {} if level is None else {"Penstock.Priority": {"DataType": "Number", "StringValue": level}}
-    return await front.sqs(
-        "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": body, "MessageAttributes": attributes}
-    )
+    return await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": body, "MessageAttributes": attributes})
 
 
 async def receive(front: Installation, url: str = FIFO_URL, **more: Any) -> list[dict[str, Any]]:
@@ -410,9 +408,7 @@ async def test_scheduled_message_that_is_repeated_after_a_change_is_its_original
 async def test_scheduled_messages_of_a_standard_queue_are_named_by_their_partitions(front: Installation) -> None:
     spread(front, [PartitionRecord(1), PartitionRecord(2)])
     url = "/v1/queues/orders"
-    batches = [
-        (await front.rest(f"{url}/messages", {"body": "x", "delay_ms": 60_000})).json for _ in range(2)
-    ]
+    batches = [(await front.rest(f"{url}/messages", {"body": "x", "delay_ms": 60_000})).json for _ in range(2)]
     front.storage.calls.clear()
     ids = [one["schedule_id"] for one in batches]
     assert (await front.rest(f"{url}/scheduled/cancel", {"ids": ids})).json["done"] == 2

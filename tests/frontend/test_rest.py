@@ -98,9 +98,7 @@ async def test_long_poll_is_woken(front: Installation) -> None:
         ("/v1/a%2fb", {}, 404, "not-found"),
     ],
 )
-async def test_bad_request_is_a_problem(
-    front: Installation, path: str, params: Any, status: int, code: str
-) -> None:
+async def test_bad_request_is_a_problem(front: Installation, path: str, params: Any, status: int, code: str) -> None:
     reply = await front.rest(path, params)
     assert (reply.status, problem(reply)) == (status, code)
     assert front.storage.count() == 0 and not front.control_calls

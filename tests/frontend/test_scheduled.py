@@ -24,9 +24,7 @@ def _number(value: object) -> dict[str, str]:
 
 async def _send(front: Installation, **attributes: dict[str, str]) -> Reply:
     named = {f"Penstock.{name}": value for name, value in attributes.items()}
-    return await front.sqs(
-        "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "later", "MessageAttributes": named}
-    )
+    return await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "later", "MessageAttributes": named})
 
 
 def _headers(front: Installation, partition: int = 1, offset: int = 0) -> dict[bytes, bytes]:
@@ -91,9 +89,7 @@ async def test_delivery_times_are_understood(
         {"DeliverAt": _number(1_700_000_100_000), "DelaySeconds": _number(5)},
     ],
 )
-async def test_senseless_delivery_times_are_refused(
-    front: Installation, attributes: dict[str, dict[str, str]]
-) -> None:
+async def test_senseless_delivery_times_are_refused(front: Installation, attributes: dict[str, dict[str, str]]) -> None:
     front.clock.now_s = 1_700_000_000.0
     reply = await _send(front, **attributes)
     assert (reply.status, _code(reply)) == (400, "InvalidParameterValueException")

@@ -150,9 +150,7 @@ def attribute(kind: str = "String", value: str = "x") -> dict[str, str]:
     ],
 )
 async def test_message_attribute_rules(front: Installation, attributes: dict[str, Any], passes: bool) -> None:
-    reply = await front.sqs(
-        "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageAttributes": attributes}
-    )
+    reply = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageAttributes": attributes})
     assert reply.status == 200 if passes else reply.error == INVALID
 
 
@@ -161,9 +159,7 @@ async def test_attributes_count_towards_the_size(front: Installation, value_byte
     """Body 1, name 4, type 6, and the value must fit MaximumMessageSize."""
     front.add_queue("orders", attributes={"MaximumMessageSize": "1024"})
     attributes = {"name": attribute(value="v" * value_bytes)}
-    reply = await front.sqs(
-        "SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageAttributes": attributes}
-    )
+    reply = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x", "MessageAttributes": attributes})
     assert reply.status == 200 if passes else reply.error == INVALID
 
 

@@ -88,9 +88,7 @@ async def test_message_with_a_bad_tag_is_refused(front: Installation, value: dic
 
 async def test_filter_on_a_fifo_queue_is_refused_clearly(front: Installation) -> None:
     front.add_queue("orders.fifo", (1,))
-    answer = await front.sqs(
-        "ReceiveMessage", {"QueueUrl": FIFO_URL, "MessageAttributeNames": ["Penstock.Tag=red"]}
-    )
+    answer = await front.sqs("ReceiveMessage", {"QueueUrl": FIFO_URL, "MessageAttributeNames": ["Penstock.Tag=red"]})
     assert answer.status == 400 and "FIFO" in answer.json["message"]
 
 

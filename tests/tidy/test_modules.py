@@ -9,7 +9,7 @@ from tests.tidy.repository import PACKAGES, files, python_files, text
 
 # Started by name: by an interpreter, by Django, by Celery, by the launcher.
 # `transitions` is a machine's table, walked by a test.
-STARTED_NAMES = {"__main__", "__init__", "apps", "manage", "conftest", "make_secrets", "transitions"}
+STARTED_NAMES = {"__main__", "__init__", "apps", "manage", "conftest", "make_secrets", "models", "transitions"}
 STARTED_FOLDERS = ("deploy/commands/", "benchmarks/")
 
 

@@ -272,6 +272,9 @@ async def test_comparison_that_was_cut_short_is_begun_again(
     await come_back(service, client)
     assert service.heard.epoch == "", "nothing of the new epoch counts before all was compared"
     assert (await service.next_asked()).opcode == MetadataOpcode.COMPARE
+    deadline = client._stale_timer
+    await lose_service(service, client)
+    assert deadline is not None and client._stale_timer is deadline, "it runs since the first loss"
 
 
 async def test_no_deadline_while_a_service_without_a_copy_waits_for_postgresql(service: Service) -> None:
