@@ -28,11 +28,10 @@ from storage_nodes.model import NodeAddress, PartitionKind
 from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.peers import PeerLinks
-from storage_nodes.node.replica import Replica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import NodeInfo, QueueConfig
-from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, TimeoutNow, VoteRequest
+from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, VoteRequest
 from storage_nodes.protocol.records import encode_body
 from tests.storage_nodes.machines.raft.raft_bench import PARTITION, START_MS, Bench, log_of, sends
 from tests.storage_nodes.node.test_cluster_of_nodes import run
@@ -131,7 +130,7 @@ def test_peer_whose_clock_is_off_gets_no_leadership(rig: Rig) -> None:
     rig.hear(2)
     assert rig.links.may_lead(2)
     rig.hear(2, clock_off=True)
-    assert not rig.links.may_lead(2) and rig.links.stays(2) and rig.links.is_clock_off(2)
+    assert not rig.links.may_lead(2) and rig.links.may_follow(2) and rig.links.is_clock_off(2)
 
 
 def test_incarnation_of_a_clock_in_2100_locks_out_nobody_who_comes_later(rig: Rig) -> None:
@@ -180,19 +179,6 @@ def test_single_voter_leads_whatever_its_clock_says() -> None:
     machine = RaftMachine(PARTITION, 1, Configuration((1,)), log_of(), 0, 0, 0, lambda bound: bound // 2)
     machine.tick(START_MS, is_fit=False)
     assert machine.role is Role.LEADER
-
-
-def test_hand_over_to_a_node_whose_clock_is_off_is_not_taken_up() -> None:
-    steps: list[object] = []
-    replica: Any = Replica.__new__(Replica)
-    replica.closed = False
-    replica.raft = SimpleNamespace(step=lambda *asked: steps.append(asked) or [], leader=0, next_tick_ms=lambda: 0)
-    replica.serving, replica._leader_told = False, 0
-    for is_off in (True, False):
-        clock = SimpleNamespace(mono_ms=lambda: 5)
-        replica.host = SimpleNamespace(clock=clock, clocks=SimpleNamespace(is_off=is_off))
-        replica.receive(2, TimeoutNow(7, 3))
-        assert len(steps) == (not is_off)
 
 
 def test_timers_that_became_due_while_the_machine_was_suspended_ring_when_it_is_noticed() -> None:
