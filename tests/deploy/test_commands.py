@@ -92,7 +92,7 @@ def test_doctor_finds_a_clock_that_says_a_time_before_the_program_was_installed(
             return datetime.fromtimestamp(5, tz)
 
     monkeypatch.setattr(doctor, "datetime", In1970)
-    with pytest.raises(CommandError, match="before this program was installed.*NTP"):
+    with pytest.raises(CommandError, match=r"before this program was installed.*NTP"):
         doctor.clock()
 
 
