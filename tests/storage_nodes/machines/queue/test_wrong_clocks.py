@@ -75,6 +75,7 @@ class Led:
             self.partition.tick()
             self.partition.commit()
             ticks += 1
+            assert ticks < 10_000, "the machine asks to be woken again and again"
         self.clock.passed_ms = end_ms
         self.look()
         self.partition.tick()
