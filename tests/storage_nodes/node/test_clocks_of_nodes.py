@@ -7,12 +7,15 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.config import NodeConfig
 from storage_nodes.limits import (
     CLOCK_BACK_MS_MIN,
     CLOCK_SAMPLES_MAX,
@@ -24,12 +27,15 @@ from storage_nodes.limits import (
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
-from storage_nodes.model import NodeAddress, PartitionKind
+from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.node import StorageNode
 from storage_nodes.node.peers import PeerLinks
+from storage_nodes.node.replica import Replica
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import NodeInfo, QueueConfig
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, VoteRequest
 from storage_nodes.protocol.records import encode_body
@@ -263,3 +269,46 @@ def test_leader_whose_clock_jumps_ahead_hands_over_and_no_message_expires_and_a_
         await client.close()
 
     run(scenario())
+
+
+def test_partition_goes_on_after_its_last_stamp_when_its_node_is_started_again_with_an_earlier_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = HandClock()
+    monkeypatch.setattr("time.time_ns", lambda: (int(time.time() * 1_000) + clock.wrong_ms) * 1_000_000)
+    address = StorageCluster(1, str(tmp_path)).addresses[0]
+    config = NodeConfig("c", 1, str(tmp_path / "1"), f"{address.host}:{address.port}", format_node_list([address]))
+
+    async def scenario() -> None:
+        stamps_ms: list[int] = []
+        partition = 0
+        for clock.wrong_ms in (DAY_MS, 0):
+            node = StorageNode(config)
+            await node.start()
+            client = StorageClient("c", [address], "test")
+            await client.start()
+            while not partition:
+                try:
+                    partition = (await client.create_partition(PartitionKind.QUEUE, "q")).partition
+                except StorageError:
+                    await asyncio.sleep(0.05)
+            await client.send(partition, [encode_body(b"m")])
+            stamps_ms += [message.sent_ms for message in (await client.acquire(partition, 10, 1_000, 0)).messages]
+            await client.close()
+            await node.close()
+        assert len(stamps_ms) >= 2 and stamps_ms == sorted(stamps_ms)
+        assert stamps_ms[-1] - time.time() * 1_000 > DAY_MS - 60_000
+
+    run(scenario())
+
+
+def test_ticks_of_a_node_whose_clock_is_off_say_that_it_is_not_fit() -> None:
+    asked: list[tuple[int, bool]] = []
+    for is_off in (True, False):
+        replica: Any = Replica.__new__(Replica)
+        replica.closed, replica.serving, replica._leader_told, replica.partition = False, False, 0, 7
+        replica.raft = SimpleNamespace(tick=lambda *tick: asked.append(tick) or [], leader=0, next_tick_ms=lambda: 0)
+        clock = SimpleNamespace(mono_ms=lambda: 5)
+        replica.host = SimpleNamespace(clock=clock, clocks=SimpleNamespace(is_off=is_off))
+        replica.tick()
+    assert asked == [(5, False), (5, True)]
