@@ -11,7 +11,7 @@ PartitionId = int
 # The Raft group in which the cluster keeps its own metadata: nodes, zones, partitions, replica sets.
 CLUSTER_PARTITION: PartitionId = 0
 
-# How far a leader's time is ahead of what most clocks say, where they were not heard: so far that nothing is past by it.
+# How far a leader's time is ahead of what most clocks say, where they were not heard: so far that nothing is past.
 AHEAD_UNKNOWN = 1 << 60
 
 

@@ -115,14 +115,14 @@ def clock(alive: bool, is_off: bool, offset_s: float | None) -> str:
     """How far a node's clock is ahead of what most of them say."""
     if not alive or offset_s is None:
         return "-"
-    return f"OFF {offset_s:+,.1f} s" if is_off else f"{offset_s:+.1f} s"
+    return f"OFF {offset_s:+,.1f} s" if is_off else f"{offset_s:+.2f} s"
 
 
 def clock_lines(nodes: list[dict[str, Any]]) -> list[str]:
     """Nodes whose clocks are wrong, and what to do."""
     return [
-        f"node {node['node_id']}: its clock differs by {node['clock_offset_s'] or 0:+,.1f} s from those of most nodes, so "
-        "it leads nothing that others can lead: set it right (NTP); it goes on by itself"
+        f"node {node['node_id']}: CLOCK OFF by {node['clock_offset_s'] or 0:+,.1f} s from those of most nodes: it "
+        "leads nothing that others can lead until its clock is set right (NTP)"
         for node in nodes
         if node["clock_off"]
     ]

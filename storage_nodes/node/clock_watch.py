@@ -19,7 +19,7 @@ CLOCK_OFFSET = Gauge(
     "penstock_node_clock_offset_seconds", "How far this node's clock is ahead of what most nodes' clocks say"
 )
 CLOCK_OFF = Gauge(
-    "penstock_node_clock_off", "1 = this node's clock differs from those of a majority: it leads nothing that others can"
+    "penstock_node_clock_off", "1 = the node's clock differs from those of a majority: it leads nothing that others can"
 )
 
 _log = structlog.get_logger()

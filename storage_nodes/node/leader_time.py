@@ -48,10 +48,9 @@ class LeaderTime:
             else:
                 ahead_ms = now_ms - base_ms - mono_ms
                 if not -CLOCK_OFFSET_MS_MAX <= ahead_ms <= CLOCK_OFFSET_MS_MAX:
-                    slew_ms = self._slew(elapsed_ms)
-                    now_ms, ahead_ms = (
-                        (now_ms - slew_ms, ahead_ms - slew_ms) if ahead_ms > 0 else (now_ms + slew_ms, ahead_ms)
-                    )
+                    slew_ms = self._slew(elapsed_ms) if ahead_ms < 0 else -self._slew(elapsed_ms)
+                    now_ms += slew_ms
+                    ahead_ms += slew_ms
                 self.ahead_ms = ahead_ms if ahead_ms > 0 else 0
             self._now_ms = now_ms
         return self._now_ms
@@ -61,9 +60,8 @@ class LeaderTime:
         return time_ms - self._now_ms + self._mono_ms
 
     def _slew(self, elapsed_ms: int) -> int:
-        """By how much to run faster or slower now. Of a long time in which nobody asked only the end counts: made up for
+        """By how much to run faster or slower now. Of a long time in which nobody asked only a part counts: made up for
         at once it would be a jump."""
-        slew_ms, self._slew_rest = divmod(
-            self._slew_rest + min(elapsed_ms, CLOCK_SLEW_AT_ONCE_MS_MAX) * CLOCK_SLEW_PERMILLE, 1_000
-        )
+        counted_ms = min(elapsed_ms, CLOCK_SLEW_AT_ONCE_MS_MAX)
+        slew_ms, self._slew_rest = divmod(self._slew_rest + counted_ms * CLOCK_SLEW_PERMILLE, 1_000)
         return slew_ms

@@ -169,7 +169,8 @@ class Moves:
         if preferred in voters and self.may_lead(preferred):
             replica.hand_over(preferred)
         else:
-            choices = (self.may_lead, self._links.may_lead)
+            # Rather one whose clock is off, which hands over in its turn, than a replica that cannot leave.
+            choices = (self.may_lead, self._links.may_lead, self._links.may_follow)
             hand_over_to_any(replica, *(partial(_is_other, leaving, may_lead) for may_lead in choices))
 
     def _tell_manager(self, command: Command) -> None:
@@ -215,7 +216,7 @@ class Moves:
         """Could it take a replica at present: is it up, and its disk neither full nor slow?"""
         if node_id == self._node_id:
             return not (self._links.read_only or self._links.slow)
-        return self._links.may_lead(node_id)
+        return self._links.may_follow(node_id)
 
 
 def _is_other(leaving: int, may_lead: Callable[[int], bool], node_id: int) -> bool:

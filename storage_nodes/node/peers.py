@@ -481,8 +481,12 @@ class PeerLinks:
 
     def may_lead(self, peer: int) -> bool:
         """Is it up, not about to stop, its disk neither full nor slow, and its clock not off?"""
+        return self.may_follow(peer) and not self.is_clock_off(peer)
+
+    def may_follow(self, peer: int) -> bool:
+        """The same, whatever its clock says: a replica that follows needs none."""
         link = self._links.get(peer)
-        return link is not None and link.up and not (link.retiring or link.read_only or link.slow or link.clock_off)
+        return link is not None and link.up and not (link.retiring or link.read_only or link.slow)
 
     def stays(self, peer: int) -> bool:
         """Is it up, and not about to stop?"""

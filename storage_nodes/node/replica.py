@@ -50,7 +50,7 @@ from storage_nodes.node.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply, TimeoutNow
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
 from storage_nodes.protocol.records import encode_body
 
 _log = structlog.get_logger()
@@ -199,8 +199,6 @@ class Replica:
         elif type(message) is SnapshotReply:
             self.host.snapshots.replied(sender, message)
             return
-        elif type(message) is TimeoutNow and self.host.clocks.is_off:
-            return  # whoever hands over did not know yet: it goes on
         else:
             step = partial(self.raft.step, sender, message, now_ms)
         try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, tzinfo
 from pathlib import Path
 
 import pytest
 
 from deploy.__main__ import main, parser
+from deploy.commands import doctor
 from deploy.commands.logs import show_end, show_new
 from deploy.commands.receive import Drain
 from deploy.demo import boto3_lines, curl_line
-from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE
+from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation, choose_port
 
 KEY = {
@@ -77,6 +79,21 @@ def test_doctor_finds_both_servers(tmp_path: Path, capsys: pytest.CaptureFixture
     main(["doctor", "--json", "--data-dir", str(tmp_path)])
     findings = {row["check"]: row for row in json.loads(capsys.readouterr().out)}
     assert findings["database"]["ok"] and findings["broker"]["ok"]
+
+
+def test_doctor_finds_a_clock_that_says_a_time_before_the_program_was_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert doctor.clock()
+
+    class In1970(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.fromtimestamp(5, tz)
+
+    monkeypatch.setattr(doctor, "datetime", In1970)
+    with pytest.raises(CommandError, match=r"before this program was installed.*NTP"):
+        doctor.clock()
 
 
 def test_introduction_lines_are_complete_programs() -> None:

@@ -71,3 +71,14 @@ def test_durations_are_said_in_the_unit_that_fits() -> None:
 def test_process_row_of_one_that_never_started() -> None:
     process = {"role": "frontend", "id": None, "pid": None, "address": None, "health": "down", "restarts": 0}
     assert status.process_row({**process, "started_at": None})[-1] == "-"
+
+
+def test_node_whose_clock_is_off_is_shown_with_how_far_and_what_to_do() -> None:
+    off = NodeInfo(2, "h", 2, "zone-2", True, NOW_MS, "", clock_offset_ms=86_400_000, clock_off=True)
+    near = NodeInfo(3, "h", 3, "zone-3", True, NOW_MS, "", clock_offset_ms=-40)
+    nodes = cluster_view.merge_nodes({1: view(nodes=[UP[0], off, near])}, [])
+    clocks = [row[-1] for row in cluster_view.node_rows({"nodes": nodes, "partitions": []})]
+    assert clocks == ["-", "OFF +86,400.0 s", "-0.04 s"]
+    (line,) = cluster_view.clock_lines(nodes)
+    assert line.startswith("node 2: CLOCK OFF by +86,400.0 s") and "NTP" in line
+    assert len(status.NODE_COLUMNS) == len(cluster_view.node_rows({"nodes": nodes, "partitions": []})[0])

@@ -19,9 +19,9 @@ from storage_nodes.node.hand_over import hand_over_some
 from storage_nodes.node.moves import Moves
 from storage_nodes.node.node import StorageNode
 
-OWN, PLAIN, EMPTIED, FULL, STOPPING = 1, 2, 3, 4, 5
+OWN, PLAIN, EMPTIED, FULL, STOPPING, WRONG_CLOCK = 1, 2, 3, 4, 5, 6
 # Those that are worth less hold more of the log: it is not the log that decides.
-MATCH = {PLAIN: 10, EMPTIED: 20, FULL: 30, STOPPING: 40}
+MATCH = {PLAIN: 10, EMPTIED: 20, FULL: 30, STOPPING: 40, WRONG_CLOCK: 50}
 
 
 class Led:
@@ -47,6 +47,9 @@ class Links:
         pass
 
     def may_lead(self, node: int) -> bool:
+        return node not in (FULL, STOPPING, WRONG_CLOCK)
+
+    def may_follow(self, node: int) -> bool:
         return node not in (FULL, STOPPING)
 
     def stays(self, node: int) -> bool:
@@ -55,7 +58,7 @@ class Links:
 
 def moves_of(replicas: dict[int, Any]) -> Moves:
     machine = ClusterMachine()
-    for node in (OWN, PLAIN, EMPTIED, FULL, STOPPING):
+    for node in (OWN, PLAIN, EMPTIED, FULL, STOPPING, WRONG_CLOCK):
         machine.apply(encode_command(RegisterNode(node, "h", node, "z")))
     for node in (OWN, EMPTIED):
         machine.apply(encode_command(SetNodeState(node, NodeState.DRAINING)))
@@ -93,7 +96,7 @@ EVERY = [stop, be_full, be_emptied, be_removed]
 
 @pytest.mark.parametrize("why", EVERY)
 def test_node_that_lets_others_lead_chooses_one_that_is_neither_emptied_nor_full_nor_stopping(why: Any) -> None:
-    replica = Led(STOPPING, FULL, EMPTIED, PLAIN)
+    replica = Led(STOPPING, FULL, WRONG_CLOCK, EMPTIED, PLAIN)
     asyncio.run(why(replica))
     assert replica.target == PLAIN
 
@@ -107,6 +110,20 @@ def test_node_that_finds_no_good_leader_takes_the_next_best_that_helps(why: Any,
     asyncio.run(why(without_plain))
     asyncio.run(why(without_two))
     assert (without_plain.target, without_two.target) == (second, third)
+
+
+@pytest.mark.parametrize(
+    ("why", "target"), [(stop, WRONG_CLOCK), (be_full, 0), (be_emptied, 0), (be_removed, WRONG_CLOCK)]
+)
+def test_node_whose_clock_is_off_leads_rather_than_that_a_stop_or_a_move_waits(why: Any, target: int) -> None:
+    replica = Led(FULL, WRONG_CLOCK)
+    asyncio.run(why(replica))
+    assert replica.target == target
+
+
+def test_node_whose_clock_is_off_may_take_replicas() -> None:
+    moves = moves_of({})
+    assert moves._may_take(WRONG_CLOCK) and not moves._may_take(FULL)
 
 
 def test_hand_overs_are_a_few_at_a_time_and_none_goes_to_a_learner() -> None:

@@ -28,7 +28,7 @@ def planned(**own_disk: bool) -> list[Command]:
     made = CreatePartition(1, "q", QueueConfig(), 3, 3)
     for command in (*nodes, made, SetNodeState(1, NodeState.DRAINING)):
         machine.apply(encode_command(command))
-    links: Any = SimpleNamespace(read_only=False, slow=False, claims=list, may_lead=lambda node: node != 4)
+    links: Any = SimpleNamespace(read_only=False, slow=False, claims=list, may_follow=lambda node: node != 4)
     links.__dict__.update(own_disk)
     raft = SimpleNamespace(
         status=lambda: SimpleNamespace(peers=[]), voters=(1, 2, 3), learners=(4,), configuration_pending=True
@@ -52,7 +52,7 @@ def test_first_node_that_is_not_registered_yet_stays_in_the_group_of_the_cluster
     machine = ClusterMachine()
     for node in (1, 2):
         machine.apply(encode_command(RegisterNode(node, "h", node, f"z{node}")))
-    links: Any = SimpleNamespace(read_only=False, slow=False, claims=list, may_lead=lambda _: True)
+    links: Any = SimpleNamespace(read_only=False, slow=False, claims=list, may_follow=lambda _: True)
     peers = [SimpleNamespace(node_id=node, up=True, match=1, behind=0) for node in (2, 3)]
     raft = SimpleNamespace(
         status=lambda: SimpleNamespace(peers=peers), voters=(1, 2, 3), learners=(), configuration_pending=False

@@ -77,8 +77,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (g.GroupDeleteRequest(8, b"g", 6), "9308c4016706"),
     (g.GroupDeleteReply(6), "9106"),
     (
-        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12),
-        "9a01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010c",
+        m.NodeInfo(1, "127.0.0.1", 7101, "zone-a", False, 1_000, "went", 9, 1, 12, -5, True),
+        "9c01a93132372e302e302e31cd1bbda67a6f6e652d61c2cd03e8a477656e7409010cfbc3",
     ),
     (m.MoveInfo(3, 1, 4, True, 90, 100), "96030104c35a64"),
     (
@@ -93,7 +93,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
     (
         m.ClusterInfo("pk-1", 1, [m.NodeInfo(1, "h", 1, "z", False)], [], 77),
-        "95a4706b2d3101919a01a16801a17ac200a0000000904d",
+        "95a4706b2d3101919c01a16801a17ac200a0000000c0c2904d",
     ),
     (m.MoveReplicaRequest(7, 1, 4), "93070104"),
     (m.CancelMoveRequest(7, 3), "920703"),
@@ -114,7 +114,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
         "97a4706b2d31020503a93132372e302e302e31cd1bbea67a6f6e652d62",
     ),
     (p.Manage([b"command"]), "9191c407636f6d6d616e64"),
-    (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, True), "9a0205cd03e8cd03e704c3c3c3cd0384c3"),
+    (p.Heartbeat(2, 5, 1_000, 999, 4, True, True, True, 900, -7, True, True), "9c0205cd03e8cd03e704c3c3c3cd0384f9c3c3"),
     (p.AppendEntries(7, 3, 2, 100, 90, [b"entry"], 80, True), "9901070302645a91c405656e74727950c3"),
     (p.AppendReply(7, 3, False, 64, 1, 5, True), "98020703c2400105c3"),
     (p.VoteRequest(7, 4, 3, 120, True), "970307040378c3c2"),

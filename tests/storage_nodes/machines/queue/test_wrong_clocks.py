@@ -10,7 +10,6 @@ from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_agreement import ClockAgreement
 from storage_nodes.node.leader_time import LeaderTime
 from storage_nodes.protocol.messages import QueueConfig
-from storage_nodes.protocol.records import HEADER_GROUP, HEADER_TAG, encode_body
 from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of
 
 HOUR_MS = 3_600_000
@@ -35,7 +34,10 @@ class MachineClock(NodeClock):
 class Led:
     """A partition and the node that leads it."""
 
-    def __init__(self, config: QueueConfig = PLAIN, wrong_ms: int = 0, agreed_wrong_ms: int | None = 0) -> None:
+    def __init__(
+        self, config: QueueConfig = PLAIN, wrong_ms: int = 0, agreed_wrong_ms: int | None = 0, tags: bool = False
+    ) -> None:
+        self.is_tagged = tags
         self.clock = MachineClock()
         self.agreement = ClockAgreement(1)
         self.partition = Partition(config, leads=False)
@@ -75,6 +77,7 @@ class Led:
             self.partition.tick()
             self.partition.commit()
             ticks += 1
+            assert ticks < 10_000, "the machine asks to be woken again and again"
         self.clock.passed_ms = end_ms
         self.look()
         self.partition.tick()
@@ -89,9 +92,10 @@ class Led:
         return self.partition.leader.state.expired
 
     def send(self, count: int = 5) -> None:
-        group = [(HEADER_GROUP, b"g")] if self.partition.leader.is_fifo else [(HEADER_TAG, b"t")]
-        if self.partition.leader.is_fifo or self.partition.leader.sorts:
-            self.partition.append([encode_body(b"m", headers=group)] * count, plain=False)
+        if self.partition.leader.is_fifo:
+            self.partition.send_keyed(*[(b"g", b"")] * count)
+        elif self.is_tagged:
+            self.partition.send_tagged(*[(b"", b"t")] * count)
         else:
             self.partition.send(count)
 
@@ -101,31 +105,28 @@ class Led:
         return offsets_of(self.partition.delivered[token])
 
 
-def keyed() -> Led:
-    """A queue whose messages have tags."""
-    led = Led()
-    led.partition.send_tagged((b"", b"t"))
-    offset = led.receive("first")
-    led.partition.delete("gone", [(offset[0], 1)])
-    led.partition.commit()
-    return led
-
-
-@pytest.mark.parametrize("make", [Led, lambda: Led(FIFO), keyed], ids=["standard", "fifo", "tags"])
-def test_messages_survive_a_leader_whose_clock_is_days_ahead_and_those_sent_to_it_and_after_it(make: object) -> None:
-    led: Led = make()  # type: ignore[operator]
+@pytest.mark.parametrize("looks", [True, False], ids=["looked at", "received"])
+@pytest.mark.parametrize(
+    ("config", "tags"), [(PLAIN, False), (FIFO, False), (PLAIN, True)], ids=["standard", "fifo", "tags"]
+)
+def test_messages_survive_a_leader_whose_clock_is_days_ahead_and_those_sent_to_it_and_after_it(
+    config: QueueConfig, tags: bool, looks: bool
+) -> None:
+    led = Led(config, tags=tags)
+    wait_ms = 2 * HOUR_MS if looks else 1_000  # in which retention is looked at, or not
     led.send()
-    # D1 a: it was elected before it had heard of a majority, so it goes by its own clock.
+    # It was elected before it had heard of a majority, so it goes by its own clock.
     led.lead(wrong_ms=5 * DAY_MS, agreed_wrong_ms=None)
-    led.pass_ms(60_000)
+    led.pass_ms(wait_ms)
     assert led.expired == 0
     led.send()
-    # D1 b: a right-clocked one after it; what arrives now is stamped with a time that is days ahead, too.
+    # A right-clocked one after it: what arrives now is stamped with a time that is days ahead, too.
     led.lead()
     led.send()
-    led.pass_ms(60_000)
+    led.pass_ms(wait_ms)
     assert led.expired == 0
     assert len(led.receive("all", 100)) == 15
+    assert led.expired == 0
     led.partition.check()
 
 
@@ -158,7 +159,7 @@ def test_lease_of_a_leader_a_day_ahead_ends_in_time_at_its_successor(config: Que
     led = Led(config, wrong_ms=DAY_MS, agreed_wrong_ms=None)
     led.send(1)
     assert led.receive("leased") == [1]
-    led.lead()  # D1 c
+    led.lead()
     led.pass_ms(29_000)
     assert led.receive("early") == []
     led.pass_ms(2_700)  # its time runs a little slower
@@ -218,6 +219,24 @@ def test_release_that_waits_for_other_clocks_is_looked_at_once_a_second_at_most(
     led.agree(0)
     assert led.pass_ms(60_000) <= 61
     assert led.partition.counts() == (0, 0, 1)
+
+
+def test_release_that_waits_is_made_once_clocks_are_heard_though_nothing_else_happens() -> None:
+    led = Led(agreed_wrong_ms=None)
+    led.partition.schedule(b"+1000")
+    led.pass_ms(5_000)
+    due_ms = led.partition.leader.next_tick_ms()
+    assert 0 < due_ms - led.partition.now_ms <= CLOCK_LOOK_MS
+    led.agree(0)
+    assert led.pass_ms(CLOCK_LOOK_MS) >= 1
+    assert led.partition.counts() == (1, 0, 0)
+
+
+def test_every_entry_counts_for_the_latest_time_that_was_folded() -> None:
+    led = Led()
+    led.clock.passed_ms += 5_000
+    led.lead()  # nothing but the start of an epoch
+    assert led.partition.leader.last_ms == led.partition.follower.last_ms == NOW_MS + 5_000
 
 
 def test_majority_that_was_ahead_and_is_mended_makes_messages_stay_longer_and_loses_none() -> None:
