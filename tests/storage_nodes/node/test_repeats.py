@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage_nodes.limits import BATCH_BYTES_MAX, UNCOMMITTED_BYTES_MAX
+from storage_nodes.limits import BATCH_BYTES_MAX, PRODUCERS_PER_PARTITION_MAX, UNCOMMITTED_BYTES_MAX
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
     NO_PRODUCER,
@@ -402,3 +402,19 @@ def test_sends_are_refused_while_too_much_waits_for_a_majority(acks: Acks) -> No
     assert number + 2 not in group.answers
     group.commit(len(group.log))
     assert group.appends.uncommitted_bytes == 0
+
+
+def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_work() -> None:
+    group = Group("plain")
+    for producer in range(PRODUCERS_PER_PARTITION_MAX):
+        group.send(producer, request(0, producer=producer))
+    assert not group.answers
+    group.send(1_000, request(0, producer=1_000))
+    group.propose()
+    group.commit(len(group.log))
+    group.send(1_001, request(0, producer=1_000))
+    for number in (1_000, 1_001):
+        refused = group.answers[number]
+        assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
+    group.send(1_002, request(1, producer=5))
+    assert 1_002 not in group.answers, "one that is known goes on"
