@@ -1,4 +1,4 @@
-"""A send that is repeated at another leader, or after a restart, on three real nodes: on no kind of partition a copy."""
+"""A send that is repeated at another leader, or after a restart, on three real nodes: no kind of partition has a copy."""
 
 from __future__ import annotations
 
