@@ -1,4 +1,4 @@
-"""A send that is repeated at another leader, or after a restart, on three real nodes: no kind of partition has a copy."""
+"""Sends that are repeated at another leader or after a restart, on three real nodes: nothing has a copy."""
 
 from __future__ import annotations
 
