@@ -6,6 +6,7 @@ would be met by all of them at once, again and again.
 
 from __future__ import annotations
 
+from math import inf
 from typing import Protocol
 
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -26,16 +27,20 @@ class Chance(Protocol):
 
 
 class Pauses:
-    """Of one call."""
+    """Of one call, which makes `attempts_max` attempts; 0 = as many as it has time for."""
 
-    __slots__ = ("_chance", "_next_s")
+    __slots__ = ("_attempts_left", "_chance", "_next_s")
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: Chance, attempts_max: int = 0) -> None:
         self._chance = chance
+        self._attempts_left = attempts_max
         self._next_s = RETRY_PAUSE_S_MIN
 
     def after(self, error: StorageError) -> float:
-        """Half of the pause is left to chance."""
+        """Half of the pause is left to chance. Infinite after the last attempt."""
+        self._attempts_left -= 1
+        if self._attempts_left == 0:
+            return inf
         share = 0.5 + self._chance.random() / 2
         is_overloaded = error.code is ErrorCode.OVERLOADED
         pause_s = self._next_s

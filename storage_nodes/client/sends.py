@@ -32,10 +32,11 @@ _send_reply = msgspec.msgpack.Decoder(SendReply)
 class Sends:
     """The sends of one client."""
 
-    def __init__(self, links: NodeLinks, chance: Chance, timeout_s: float) -> None:
+    def __init__(self, links: NodeLinks, chance: Chance, timeout_s: float, attempts_max: int) -> None:
         self._links = links
         self._chance = chance
         self._timeout_s = timeout_s
+        self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
         self._gathering: dict[Key, list[_Send]] = {}
 
@@ -55,7 +56,7 @@ class Sends:
         sends = self._gathering.pop(key)
         while sends:
             share, sends = _take_share(sends)
-            frame = _Frame(loop, self._links, Pauses(self._chance), key, share)
+            frame = _Frame(loop, self._links, Pauses(self._chance, self._attempts_max), key, share)
             frame.begin(self._sequences, self._timeout_s)
 
 
@@ -162,14 +163,13 @@ class _Frame:
         result.asked = self._asked
         traits = result.traits
         self._unsure |= traits.outcome_unknown
-        if not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown):
-            self._fail(result)
-            return
+        if traits.retriable:
+            self._links.forget_leader(self._key[1], result)
         pause_s = self._pauses.after(result)
-        if self._loop.time() + pause_s > self._deadline_s:
+        is_last = not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown)
+        if is_last or self._loop.time() + pause_s > self._deadline_s:
             self._fail(result)
             return
-        self._links.forget_leader(self._key[1], result)
         self._retry = self._loop.call_later(pause_s, self._ask)
 
     def _give_up(self) -> None:

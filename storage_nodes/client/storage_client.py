@@ -107,7 +107,8 @@ _stream_read_reply = msgspec.msgpack.Decoder(StreamReadReply)
 class StorageClient:
     """Pool, leader table and calls. One per process and event loop; safe for any number of concurrent calls.
 
-    All that is left to chance (its producer id, the lengths of pauses) comes from `chance`.
+    All that is left to chance (its producer id, the lengths of pauses) comes from `chance`. A call makes up to
+    `attempts_max` attempts; 0 = until it is answered or its deadline is over.
     """
 
     def __init__(
@@ -117,11 +118,13 @@ class StorageClient:
         name: str = "client",
         timeout_s: float = CALL_TIMEOUT_S,
         chance: Chance | None = None,
+        attempts_max: int = 0,
     ) -> None:
         self._chance = chance or random.Random()
         self._links = NodeLinks(cluster_id, nodes, name)
         self._timeout_s = timeout_s
-        self._sends = Sends(self._links, self._chance, timeout_s)
+        self._attempts_max = attempts_max
+        self._sends = Sends(self._links, self._chance, timeout_s, attempts_max)
         # Names of calls: a prefix of this client, and a number.
         self._attempt_prefix = b"\0" + self._chance.getrandbits(ATTEMPT_PREFIX_BITS).to_bytes(ATTEMPT_PREFIX_BITS // 8)
         self._attempts = 0
@@ -385,7 +388,7 @@ class StorageClient:
         call was given up."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._timeout_s + extra_s
-        pauses = Pauses(self._chance)
+        pauses = Pauses(self._chance, self._attempts_max)
         unsure = False
         while True:
             answer = _Answer(loop.create_future(), self._links.guess(partition), late)
@@ -398,9 +401,10 @@ class StorageClient:
             except StorageError as error:
                 unsure = unsure or error.traits.outcome_unknown
                 pause_s = pauses.after(error)
+                if error.traits.retriable:
+                    self._links.forget_leader(partition, error)
                 if not error.traits.retriable or loop.time() + pause_s > deadline_s:
                     raise outcome_of(error, unsure) from None
-                self._links.forget_leader(partition, error)
             await asyncio.sleep(pause_s)
 
     def _next_attempt(self) -> bytes:

@@ -156,12 +156,12 @@ def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch that starts at `at`. Raises BatchError if it cannot be one; no checksum is verified."""
     if len(batch) - at < HEADER_BYTES:
         raise BatchError("shorter than a batch header")
-    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, *producer, count = (
+    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, pid, pep, seq, count = (
         _HEADER.unpack_from(batch, at)
     )
     if magic != MAGIC or length < HEADER_BYTES - 12 or count != last_delta + 1 or count < 1 or base < 0:
         raise BatchError("not a version 2 record batch")
-    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count, *producer)
+    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq)
 
 
 def verify_batch(batch: bytes) -> BatchHeader:

@@ -146,7 +146,12 @@ class ProducerTable:
 
     def fold(self, batch: SentBatch) -> None:
         """A data batch with a producer."""
-        time_ms = self._advance(batch.timestamp_ms)
+        stamp_ms = batch.timestamp_ms
+        if stamp_ms > self._stamp_ms:
+            elapsed_ms = stamp_ms - self._stamp_ms
+            self._time_ms += min(elapsed_ms, PRODUCER_JUMP_MS_MAX) if self._stamp_ms else elapsed_ms
+            self._stamp_ms = stamp_ms
+        time_ms = self._time_ms
         producers = self._producers
         first = batch.base_sequence
         producer = producers.pop(batch.producer_id, None)
@@ -190,6 +195,11 @@ class ProducerTable:
                 raise too_old(first)
         _check_window(first, max(high, producer.high))
         return None
+
+    def high(self, producer_id: int, epoch: int) -> int:
+        """The end of its highest number; 0 = nothing is known."""
+        producer = self._producers.get(producer_id)
+        return producer.high if producer is not None and producer.epoch == epoch else 0
 
     def has_room(self, others: int) -> bool:
         """May a producer come that is not known, while so many such are on their way? None that is in use is
@@ -271,13 +281,6 @@ class ProducerTable:
             end, end_offset = first + count, base_offset + count
             rows.extend((first, end, base_offset, ms))
         return rows
-
-    def _advance(self, stamp_ms: int) -> int:
-        if stamp_ms > self._stamp_ms:
-            elapsed_ms = stamp_ms - self._stamp_ms
-            self._time_ms += min(elapsed_ms, PRODUCER_JUMP_MS_MAX) if self._stamp_ms else elapsed_ms
-            self._stamp_ms = stamp_ms
-        return self._time_ms
 
 
 def check_producer(producer_id: int, epoch: int, sequence: int, count: int) -> None:

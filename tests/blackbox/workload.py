@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from storage_nodes.client import StorageClient
 from storage_nodes.log.record_batch import iterate_bodies
-from storage_nodes.model import Acks
+from storage_nodes.model import Acks, NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply
 from storage_nodes.protocol.records import decode_body
@@ -36,14 +36,13 @@ class OneAttemptClient(StorageClient):
     """Learns where the leader is from an error, and raises it. It speaks to the nodes that it was given, and to no
     others that it hears of."""
 
+    def __init__(self, cluster_id: str, nodes: Sequence[NodeAddress], name: str = "client") -> None:
+        super().__init__(cluster_id, nodes, name, attempts_max=1)
+
     async def start(self) -> None:
         await super().start()
         self._links._learn_nodes = lambda info: None  # type: ignore[method-assign]
         self._links._find = lambda partition: None  # type: ignore[method-assign]
-
-    async def _follow(self, partition: int, error: StorageError, deadline: float, pause_s: float) -> float:
-        self._links.forget_leader(partition, error)
-        raise error
 
 
 class Load:

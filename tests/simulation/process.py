@@ -23,6 +23,7 @@ from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import flushing as flushing_module
+from storage_nodes.node import forwards as forwards_module
 from storage_nodes.node import node as node_module
 from storage_nodes.node import replica as replica_module
 from storage_nodes.node.committer import Committer
@@ -354,6 +355,12 @@ def node_in(world: World) -> Iterator[None]:
         def randrange(self) -> Callable[[int], int]:
             return world.current.random.randrange
 
+        def random(self) -> float:
+            return world.current.random.random()
+
+        def getrandbits(self, bits: int) -> int:
+            return world.current.random.getrandbits(bits)
+
     replaced: list[tuple[Any, str, Any]] = [
         (node_module, "NodeClock", lambda: SimClock(world.current.clock)),
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
@@ -362,6 +369,7 @@ def node_in(world: World) -> Iterator[None]:
         (flushing_module, "disk_failed", _raise),
         (node_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
         (replica_module, "random", CurrentRandom()),
+        (forwards_module, "random", CurrentRandom()),
     ]
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:

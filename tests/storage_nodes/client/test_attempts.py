@@ -387,6 +387,26 @@ def test_lease_that_an_earlier_attempt_ended_is_ended_as_asked(is_repeated: bool
     run([lambda frame: outcomes.pop() if outcomes else encode_message(CodesReply([gone, gone]))], scenario)
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_call_makes_no_more_attempts_than_it_may_and_learns_from_the_last(attempts: int) -> None:
+    async def main() -> None:
+        nodes = [ScriptedNode(number, lambda frame: StorageError(ErrorCode.NO_QUORUM)) for number in (1, 2)]
+        client = StorageClient("c", [await node.start() for node in nodes], attempts_max=attempts)
+        await client.start()
+        for call in (client.send(2, [b"x"]), client.purge(2)):
+            before = sum(len(node.frames) for node in nodes)
+            with pytest.raises(StorageError):
+                await call  # type: ignore[misc]
+            assert sum(len(node.frames) for node in nodes) == before + attempts
+        assert nodes[0].frames and nodes[1].frames
+        await client.close()
+        for node in nodes:
+            assert node.server is not None
+            node.server.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 # --- pauses -------------------------------------------------------------------------------------------------
 
 

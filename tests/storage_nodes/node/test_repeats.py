@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage_nodes.limits import BATCH_BYTES_MAX, UNCOMMITTED_BYTES_MAX
+from storage_nodes.limits import BATCH_BYTES_MAX, PRODUCERS_PER_PARTITION_MAX, UNCOMMITTED_BYTES_MAX
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
     NO_PRODUCER,
@@ -37,6 +37,7 @@ from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROU
 
 NOW_MS = 1_700_000_000_000
 SMALL_BYTES = 150
+TINY_BYTES = 70
 REPLICAS = 3
 
 
@@ -195,7 +196,7 @@ class Sender:
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_each_send_stands_once_where_its_answers_say(kind: str, seed: int) -> None:
     chance = random.Random(f"{kind}-{seed}")
-    group = Group(kind, SMALL_BYTES if kind == "scheduled" else BATCH_BYTES_MAX)
+    group = Group(kind, TINY_BYTES if kind == "scheduled" else BATCH_BYTES_MAX)
     senders = [Sender(group, 10 + at, chance) for at in range(3)]
     attempts: dict[int, tuple[Sender, int]] = {}
     on_the_way: list[int] = []
@@ -305,6 +306,9 @@ def test_part_that_survived_is_completed_and_the_answer_says_where_all_of_it_sta
     answer = group.answers[2]
     assert isinstance(answer, SendReply) and answer == group.answers[3]
     assert [answer.offset_of(at) for at in range(6)] == [1, 2, 3, 4, 6, 7]
+    values = group.values()
+    assert [values[answer.offset_of(at)].partition(b"-")[0] for at in range(6)] == [b"%d" % at for at in range(6)]
+    assert len(values) == 6
     group.send(4, request(0, 6))
     assert group.answers[4] == answer
 
@@ -402,3 +406,19 @@ def test_sends_are_refused_while_too_much_waits_for_a_majority(acks: Acks) -> No
     assert number + 2 not in group.answers
     group.commit(len(group.log))
     assert group.appends.uncommitted_bytes == 0
+
+
+def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_work() -> None:
+    group = Group("plain")
+    for producer in range(PRODUCERS_PER_PARTITION_MAX):
+        group.send(producer, request(0, producer=producer))
+    assert not group.answers
+    group.send(1_000, request(0, producer=1_000))
+    group.propose()
+    group.commit(len(group.log))
+    group.send(1_001, request(0, producer=1_000))
+    for number in (1_000, 1_001):
+        refused = group.answers[number]
+        assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
+    group.send(1_002, request(1, producer=5))
+    assert 1_002 not in group.answers, "one that is known goes on"

@@ -1,0 +1,145 @@
+"""Sends of producers that a leader has under way: a repeat joins its first attempt instead of being appended again.
+
+What is folded is in the partition's state (`machines/producers.py`); what is not yet is here, from the request until
+its entry is folded. Together they know of everything that a producer's numbers can stand for at a leader.
+"""
+
+from __future__ import annotations
+
+from storage_nodes.limits import OVERLOADED_RETRY_MS
+from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
+from storage_nodes.node.connections import Token
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
+
+# What may share a batch: plain, acks, how large batches may be, producer id, producer epoch.
+BatchKind = tuple[bool, int, int, int, int]
+
+# No record has a producer yet.
+_NOBODY = ProducerTable()
+
+
+class Line:
+    """What one producer has under way."""
+
+    __slots__ = ("epoch", "high", "producer_id", "requests")
+
+    def __init__(self, producer_id: int, epoch: int, high: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.high = high  # end of the highest number, folded ones included
+        self.requests: dict[int, Waiting] = {}  # by first number
+
+
+class Waiting:
+    """A request on its way, and all who wait for its answer."""
+
+    __slots__ = ("bodies", "count", "earlier", "first_offset", "is_answered", "kind", "line", "more", "sequence",
+                 "timestamp_ms", "token")  # fmt: skip
+
+    def __init__(self, token: Token, request: SendRequest, kind: BatchKind, line: Line | None) -> None:
+        self.token = token
+        # Of repeats.
+        self.more: list[Token] | None = None
+        self.bodies = request.bodies
+        self.count = len(request.bodies)
+        self.kind = kind
+        self.sequence = request.sequence
+        self.line = line
+        # What an earlier leader appended of it; the rest begins at first_offset.
+        self.earlier: Repeated | None = None
+        self.first_offset = self.timestamp_ms = -1
+        self.is_answered = False
+
+    def answer(self, duplicates: list[tuple[int, int]]) -> None:
+        """Tell everybody; `duplicates` are those among what was appended here."""
+        self.is_answered = True
+        if self.earlier is None:
+            payload = encode_message(SendReply(self.first_offset, self.timestamp_ms, duplicates))
+        else:
+            payload = encode_message(self._reply_to_the_whole(self.earlier, duplicates))
+        self.token.connection.answer(self.token, payload)
+        for token in self.more or ():
+            token.connection.answer(token, payload)
+
+    def refuse(self, error: StorageError) -> None:
+        for token in (self.token, *(self.more or ())):
+            token.connection.refuse(token, error)
+
+    def _reply_to_the_whole(self, earlier: Repeated, duplicates: list[tuple[int, int]]) -> SendReply:
+        known = earlier.known
+        own = [(known + index, original) for index, original in duplicates]
+        stretches = [*earlier.stretches, *([(known, self.first_offset)] if known < self.count else ())]
+        return SendReply(stretches[0][1], self.timestamp_ms, [*earlier.duplicates, *own], stretches[1:])
+
+
+class Repeats:
+    """Of one partition, while it is led here."""
+
+    __slots__ = ("_lines",)
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Line] = {}
+
+    def line(self, request: SendRequest) -> Line | None:
+        """Where the request goes on, if it is certainly none of those that are known."""
+        line = self._lines.get(request.producer_id)
+        if line is not None and line.epoch == request.producer_epoch and line.high <= request.sequence:
+            return line
+        return None
+
+    def find(self, request: SendRequest, producers: ProducerTable | None) -> Waiting | Repeated | None:
+        """An earlier attempt that is under way, or what stands of it in the log; None: it is new. Raises StorageError
+        where it is neither."""
+        if producers is None:
+            producers = _NOBODY
+        producer_id, epoch, first, count = (
+            request.producer_id, request.producer_epoch, request.sequence, len(request.bodies)
+        )  # fmt: skip
+        check_producer(producer_id, epoch, first, count)
+        line = self._lines.get(producer_id)
+        if line is None:
+            if producer_id not in producers:
+                others = sum(other not in producers for other in self._lines)
+                if not producers.has_room(others):
+                    raise overloaded("too many producers send to the partition")
+                return None
+            return producers.look_up(producer_id, epoch, first, count)
+        if epoch < line.epoch:
+            raise StorageError(ErrorCode.FENCED, f"the producer has a newer epoch, {line.epoch}")
+        if epoch > line.epoch:
+            raise overloaded("sends of the producer's former epoch are under way")
+        known = line.requests.get(first)
+        if known is not None and known.count == count:
+            return known
+        end = first + count
+        if first < line.high and any(
+            other.sequence < end and first < other.sequence + other.count for other in line.requests.values()
+        ):
+            raise overlapping(first, end)
+        return producers.look_up(producer_id, epoch, first, count, line.high)
+
+    def begin(self, request: SendRequest, producers: ProducerTable | None) -> Line:
+        """The line of a request that `find` found to be new, or new in part."""
+        line = self._lines.get(request.producer_id)
+        if line is None:
+            producer_id, epoch = request.producer_id, request.producer_epoch
+            high = 0 if producers is None else producers.high(producer_id, epoch)
+            line = self._lines[producer_id] = Line(producer_id, epoch, high)
+        return line
+
+    def folded(self, requests: list[Waiting]) -> None:
+        """From now on the partition's state knows them."""
+        for one in requests:
+            line = one.line
+            if line is not None:
+                del line.requests[one.sequence]
+                if not line.requests:
+                    del self._lines[line.producer_id]
+
+    def clear(self) -> None:
+        self._lines.clear()
+
+
+def overloaded(text: str) -> StorageError:
+    return StorageError(ErrorCode.OVERLOADED, text, retry_after_ms=OVERLOADED_RETRY_MS)
