@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
+REASONS = ("stuck", "no_greeting", "slow_frame", "frames_memory", "too_many", "peer_stuck")
+# All from the start: a series that is not there until it counts for the first time is no use to an alarm.
+CUTS = {reason: CUT.labels(reason) for reason in REASONS}
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _peer_hello = msgspec.msgpack.Decoder(PeerHello)
@@ -173,7 +176,7 @@ class Connection(asyncio.Protocol):
 
     def cut(self, reason: str, text: str) -> None:
         if self._transport is not None:
-            CUT.labels(reason).inc()
+            CUTS[reason].inc()
             _log.warning("cutting a connection", reason=text, source=str(self._transport.get_extra_info("peername")))
             self._transport.abort()
 
