@@ -7,12 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from storage_nodes.limits import LINK_BYTES_MAX, MIB, NODE_MEMORY_BYTES_MIN, TRANSPORT_BYTES_MAX, WRITE_STALL_MS_MAX
+from storage_nodes.limits import (
+    FRAME_BYTES_MAX,
+    LINK_BYTES_MAX,
+    MIB,
+    NODE_MEMORY_BYTES_MIN,
+    TRANSPORT_BYTES_MAX,
+    WRITE_STALL_MS_MAX,
+)
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.messages import Opcode
-from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, SnapshotChunk, VoteRequest
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 from tests.storage_nodes.node.test_peers import OWN, HandClock
 
@@ -140,15 +147,21 @@ def test_heartbeat_goes_past_megabytes_of_appends(rig: Rig) -> None:
     assert pipe.frames[-1].opcode == Opcode.HEARTBEAT
 
 
-def test_small_messages_wait_behind_appends_and_are_bounded_too(rig: Rig) -> None:
-    rig.fill()
-    before = rig.budget.used(Kind.LINKS)
-    for _ in range(20):
-        for _ in range(20_000):
-            rig.links.send(2, VoteRequest(1, 1, 1, 1))
+def test_what_asks_for_no_room_is_bounded_too(rig: Rig) -> None:
+    """Chunks of snapshots are sent again and again while no answer comes."""
+    for _ in range(10):
+        for _ in range(10):
+            rig.links.send(2, SnapshotChunk(1, 1, 9, 1, 0, ENTRY, [], False))
         rig.turn()
-    assert rig.budget.used(Kind.LINKS) + len(rig.pipes[2].buffer) < 2 * LINK_BYTES_MAX + 4 * MIB
-    assert rig.budget.used(Kind.LINKS) >= before
+    pipe = rig.pipes[2]
+    assert LINK_BYTES_MAX < rig.budget.used(Kind.LINKS) <= 2 * LINK_BYTES_MAX
+    assert len(pipe.buffer) <= TRANSPORT_BYTES_MAX + FRAME_BYTES_MAX
+    rig.drain()
+    rig.links.send(2, VoteRequest(1, 1, 1, 1))
+    rig.turn()
+    before = appends(pipe)
+    pipe.drain()
+    assert appends(pipe) == before + 1, "and it goes on"
 
 
 def test_link_is_cut_when_nothing_leaves_it_and_only_then(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
