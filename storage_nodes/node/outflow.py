@@ -22,8 +22,8 @@ class Outflow:
     """`bytes` and the frames behind it wait; `written` counts the frames that were handed to the transport."""
 
     __slots__ = (
-        "_accounted", "_budget", "_kind", "_left_bytes", "_moved_frames", "_moved_ms", "_transport", "bytes", "is_paused",
-        "waiting", "written",
+        "_accounted", "_budget", "_kind", "_left_bytes", "_moved_frames", "_moved_ms", "_transport", "bytes",
+        "is_paused", "waiting", "written",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, budget: MemoryBudget, kind: Kind) -> None:
