@@ -310,10 +310,10 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
         except Refusal as refusal:
             return refusal
     plane.meters.count("storage_errors")
-    refusal = code_refusal(error.code, queue.record.name)
-    if error.retry_after_ms and refusal.code == "ServiceUnavailable":
-        return unavailable(refusal.message, retry_after_s(error.retry_after_ms))
-    return refusal
+    meant = code_refusal(error.code, queue.record.name)
+    if error.retry_after_ms and meant.code == "ServiceUnavailable":
+        return unavailable(meant.message, retry_after_s(error.retry_after_ms))
+    return meant
 
 
 def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:

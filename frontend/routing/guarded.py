@@ -108,9 +108,7 @@ class Guards:
         node = self._nodes.get(node_id) or self._nodes.setdefault(node_id, _Side())
         if target.failures >= STORAGE_FAILURES_MAX or node.failures >= STORAGE_FAILURES_MAX:
             self._require_probe(target)
-        if weight and (
-            target.calls >= STORAGE_CALLS_PER_PARTITION_MAX or node.calls >= STORAGE_CALLS_PER_NODE_MAX
-        ):
+        if weight and (target.calls >= STORAGE_CALLS_PER_PARTITION_MAX or node.calls >= STORAGE_CALLS_PER_NODE_MAX):
             raise self._refusal("too many calls for one part of the message store are under way", 0)
         return _Place(self, partition, target, node, weight)
 

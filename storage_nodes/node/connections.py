@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
 MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
 CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
+REASONS = ("stuck", "no_greeting", "slow_frame", "frames_memory", "too_many", "peer_stuck")
+# All from the start: a series that is not there until it counts for the first time is no use to an alarm.
+CUTS = {reason: CUT.labels(reason) for reason in REASONS}
 
 _hello = msgspec.msgpack.Decoder(Hello)
 _peer_hello = msgspec.msgpack.Decoder(PeerHello)
@@ -52,6 +55,9 @@ _manage = msgspec.msgpack.Decoder(Manage)
 _cancel = msgspec.msgpack.Decoder(Cancel)
 
 _EMPTY = encode_message(Empty())
+# Plain numbers: every frame is compared with them.
+_PING = int(Opcode.PING)
+_CANCEL = int(Opcode.CANCEL)
 # Nobody asked with this id: whoever waits for anything at all hears that the node is there.
 _ALIVE = encode_frame(Opcode.PING, FLAG_ANSWER, 0, _EMPTY)
 
@@ -152,12 +158,11 @@ class Connection(asyncio.Protocol):
         self._in_flight -= 1
         if self.parked:
             self.parked.pop(token.request_id, None)
-        out = self._out
         if undelivered is not None:
-            if out is None:
+            if self._out is None:
                 self._loop.call_soon(undelivered)
             else:
-                self._undelivered.append((out.frames, undelivered))
+                self._undelivered.append((self._out.frames, undelivered))
         self._write(encode_frame(token.opcode, FLAG_ANSWER, token.request_id, payload))
 
     def refuse(self, token: Token, error: StorageError) -> None:
@@ -173,7 +178,7 @@ class Connection(asyncio.Protocol):
 
     def cut(self, reason: str, text: str) -> None:
         if self._transport is not None:
-            CUT.labels(reason).inc()
+            CUTS[reason].inc()
             _log.warning("cutting a connection", reason=text, source=str(self._transport.get_extra_info("peername")))
             self._transport.abort()
 
@@ -213,14 +218,17 @@ class Connection(asyncio.Protocol):
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
-        out.put(frame)
+        # As `put`: this is the one caller whose cost counts.
+        out.waiting.append(frame)
+        out.bytes += len(frame)
 
     def _flush(self) -> None:
         self._flushing = False
         out = self._out
         if out is not None:
             out.flush()
-            self._drained(out)
+            if self._undelivered or self._holds:
+                self._drained(out)
 
     def _drained(self, out: Outflow) -> None:
         """Some of the answers left, perhaps."""
@@ -256,7 +264,8 @@ class Connection(asyncio.Protocol):
         try:
             frames = self._decoder.feed(data)
             self._frames += len(frames)
-            self._account_pending()
+            if self._decoder.pending_bytes != self.pending_bytes:
+                self._account_pending()
             self._handle(frames)
         except (FrameError, msgspec.DecodeError) as error:
             self._malformed(error)
@@ -293,7 +302,7 @@ class Connection(asyncio.Protocol):
                 self._from_peer(opcode, payload, self._peer)
             elif not self._greeted:
                 self._greet(opcode, request_id, payload)
-            elif opcode == Opcode.PING:
+            elif opcode == _PING:
                 self._write(encode_frame(opcode, FLAG_ANSWER, request_id, _EMPTY))
             elif self._holds:
                 self._held.append(frame)
@@ -317,11 +326,10 @@ class Connection(asyncio.Protocol):
 
     def _account_pending(self) -> None:
         pending_bytes = self._decoder.pending_bytes
-        if pending_bytes != self.pending_bytes:
-            self._room.budget.take(Kind.FRAMES, pending_bytes - self.pending_bytes)
-            self.pending_bytes = pending_bytes
-            if self._room.budget.is_full(Kind.FRAMES):
-                self._table.cut_oldest_frame()
+        self._room.budget.take(Kind.FRAMES, pending_bytes - self.pending_bytes)
+        self.pending_bytes = pending_bytes
+        if self._room.budget.is_full(Kind.FRAMES):
+            self._table.cut_oldest_frame()
 
     def _malformed(self, error: Exception) -> None:
         MALFORMED_FRAMES.inc()
@@ -377,7 +385,7 @@ class Connection(asyncio.Protocol):
             raise FrameError(f"opcode {opcode} does not travel between nodes")
 
     def _from_client(self, opcode: int, request_id: int, payload: bytes) -> None:
-        if opcode == Opcode.CANCEL:
+        if opcode == _CANCEL:
             cancelled_id = _cancel.decode(payload).correlation_id
             where = self.parked.pop(cancelled_id, None)
             if where is not None:

@@ -67,8 +67,8 @@ class MemoryBudget:
     def is_full(self, kind: Kind) -> bool:
         return self.used(kind) >= self.shares_bytes[kind]
 
-    def is_filled(self, kind: Kind, percent: int) -> bool:
-        return 100 * self.used(kind) >= percent * self.shares_bytes[kind]
+    def filled_percent(self, kind: Kind) -> int:
+        return 100 * self.used(kind) // self.shares_bytes[kind]
 
     @property
     def total(self) -> int:

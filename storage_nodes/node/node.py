@@ -297,7 +297,6 @@ class StorageNode:
         if not self.room.takes_appends():
             messages = self.room.without_appends(messages)
         self._inbox.take(sender, frame.incarnation, messages)
-        self._look_at_room()
 
     def _peer_changed(self, peer: int, up: bool) -> None:
         if not up:
@@ -434,19 +433,16 @@ class StorageNode:
     # --- connections and background ---------------------------------------------------------------------------
 
     def _look(self, now_ms: int) -> None:
-        self._look_at_room()
-        self._connections.look(now_ms)
-
-    def _look_at_room(self) -> None:
         if self.room.look():
             self._connections.look_at_reading()
+        self._connections.look(now_ms)
 
     def _tell_crowded(self) -> None:
         self.links.crowded = self.room.crowded
         self.links.beat_all()
 
     def _after_group(self) -> None:
-        self._look_at_room()
+        self.room.takes_appends()
         self.feed.pace.look(self.clock.mono_ms())
         self._flushing.look()
 

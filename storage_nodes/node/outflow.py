@@ -22,8 +22,8 @@ class Outflow:
     """`bytes` and the frames behind it wait; `written` counts the frames that were handed to the transport."""
 
     __slots__ = (
-        "_accounted", "_budget", "_kind", "_left_bytes", "_moved_frames", "_moved_ms", "_transport", "_waiting",
-        "bytes", "is_paused", "written",
+        "_accounted", "_budget", "_kind", "_left_bytes", "_moved_frames", "_moved_ms", "_transport", "bytes",
+        "is_paused", "waiting", "written",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, budget: MemoryBudget, kind: Kind) -> None:
@@ -31,7 +31,7 @@ class Outflow:
         self._transport = transport
         self._budget = budget
         self._kind = kind
-        self._waiting: deque[bytes] = deque()
+        self.waiting: deque[bytes] = deque()
         self.bytes = 0
         self.written = 0
         self.is_paused = False
@@ -45,10 +45,10 @@ class Outflow:
     @property
     def frames(self) -> int:
         """How many were ever put: the number of the next one."""
-        return self.written + len(self._waiting)
+        return self.written + len(self.waiting)
 
     def put(self, frame: bytes) -> None:
-        self._waiting.append(frame)
+        self.waiting.append(frame)
         self.bytes += len(frame)
 
     def put_first(self, frame: bytes) -> None:
@@ -57,16 +57,18 @@ class Outflow:
         self._transport.write(frame)
 
     def flush(self) -> None:
-        waiting = self._waiting
-        while waiting and not self.is_paused:
-            if self.bytes <= WRITE_BYTES:
-                data = b"".join(waiting)
-                self.written += len(waiting)
-                waiting.clear()
-            else:
+        waiting = self.waiting
+        if not self.is_paused:
+            while self.bytes > WRITE_BYTES and not self.is_paused:
                 data = self._next_frames()
-            self.bytes -= len(data)
-            self._transport.write(data)
+                self.bytes -= len(data)
+                self._transport.write(data)
+            if waiting and not self.is_paused:
+                self.written += len(waiting)
+                self.bytes = 0
+                data = b"".join(waiting)
+                waiting.clear()
+                self._transport.write(data)
         if self.bytes != self._accounted:
             self._budget.take(self._kind, self.bytes - self._accounted)
             self._accounted = self.bytes
@@ -74,8 +76,8 @@ class Outflow:
     def _next_frames(self) -> bytes:
         frames: list[bytes] = []
         size = 0
-        while self._waiting and size < WRITE_BYTES:
-            frames.append(self._waiting.popleft())
+        while self.waiting and size < WRITE_BYTES:
+            frames.append(self.waiting.popleft())
             size += len(frames[-1])
         self.written += len(frames)
         return b"".join(frames)
@@ -89,7 +91,7 @@ class Outflow:
 
     def close(self) -> None:
         """The connection is gone, and with it what waited."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._budget.give(self._kind, self._accounted)
         self.bytes = self._accounted = 0
         self.is_paused = True

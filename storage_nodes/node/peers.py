@@ -40,7 +40,7 @@ from storage_nodes.limits import (
 from storage_nodes.model import NodeAddress
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_watch import ClockWatch
-from storage_nodes.node.connections import CUT
+from storage_nodes.node.connections import CUTS
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.outflow import Outflow
 from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
@@ -258,7 +258,7 @@ class PeerLink(asyncio.Protocol):
         out = self._out
         WAITING.labels(self.node_id).set(0 if out is None else out.bytes)
         if out is not None and self._transport is not None and out.is_stuck(now_ms):
-            CUT.labels("peer_stuck").inc()
+            CUTS["peer_stuck"].inc()
             _log.warning("cutting a link: its peer reads nothing", peer=self.node_id, waiting_bytes=out.bytes)
             self._transport.abort()
         self.resume_soon()

@@ -60,7 +60,14 @@ class NodeRoom:
             raise self.refusal("too many bytes of sends wait for the disk of this node")
 
     def takes_appends(self) -> bool:
-        return not (self.budget.is_full(Kind.STAGED) or self.budget.is_full(Kind.INBOX))
+        """Asked whenever peers sent something, or a group is written: are they to stop, or to go on?"""
+        filled_percent = max(self.budget.filled_percent(Kind.STAGED), self.budget.filled_percent(Kind.INBOX))
+        crowded = filled_percent >= (CROWDED_UNTIL_PERCENT if self.crowded else CROWDED_FROM_PERCENT)
+        if crowded != self.crowded:
+            self.crowded = crowded
+            CROWDED.set(crowded)
+            self._tell_peers()
+        return filled_percent < 100
 
     def without_appends(self, messages: Iterable[RaftMessage]) -> list[RaftMessage]:
         """What stays of them while there is no room: their leaders send the rest again (Raft, RETRANSMIT_MS)."""
@@ -69,15 +76,9 @@ class NodeRoom:
         return left
 
     def look(self) -> bool:
-        """Something came or went. True: whether client requests are read has changed."""
-        budget = self.budget
-        percent = CROWDED_UNTIL_PERCENT if self.crowded else CROWDED_FROM_PERCENT
-        crowded = budget.is_filled(Kind.STAGED, percent) or budget.is_filled(Kind.INBOX, percent)
-        if crowded != self.crowded:
-            self.crowded = crowded
-            CROWDED.set(crowded)
-            self._tell_peers()
-        used, bytes_max = budget.total, budget.bytes_max
+        """To be called now and then. True: whether requests of clients are read has changed."""
+        self.takes_appends()
+        used, bytes_max = self.budget.total, self.budget.bytes_max
         exhausted = used >= bytes_max if not self.exhausted else used >= bytes_max * READ_AGAIN_PERCENT // 100
         if exhausted == self.exhausted:
             return False

@@ -53,26 +53,21 @@ def encode_frame(opcode: int, flags: int, correlation_id: int, payload: bytes) -
 class FrameDecoder:
     """Turns the bytes of one connection into frames."""
 
-    __slots__ = ("_bytes_max", "_chunks", "_have_bytes", "_need_bytes")
+    __slots__ = ("_bytes_max", "_chunks", "_need_bytes", "pending_bytes")
 
     def __init__(self, bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         # What arrived of a frame that is not whole yet, unjoined: a large frame is copied once, not once per chunk.
         self._chunks: list[bytes] = []
-        self._have_bytes = 0
+        self.pending_bytes = 0
         self._need_bytes = HEADER_BYTES
-
-    @property
-    def pending_bytes(self) -> int:
-        """What arrived of a frame that is not whole yet."""
-        return self._have_bytes
 
     def feed(self, data: bytes) -> list[Frame]:
         """All frames that are whole now. Raises FrameError; the decoder is then of no further use."""
-        have = self._have_bytes + len(data)
+        have = self.pending_bytes + len(data)
         if have < self._need_bytes:
             self._chunks.append(data)
-            self._have_bytes = have
+            self.pending_bytes = have
             return []
         if self._chunks:
             self._chunks.append(data)
@@ -105,6 +100,6 @@ class FrameDecoder:
             at = end
         if at < size:
             self._chunks.append(buffer[at:] if at else buffer)
-        self._have_bytes = size - at
+        self.pending_bytes = size - at
         self._need_bytes = need
         return frames

@@ -58,9 +58,7 @@ class Scene:
 
 def test_calls_for_one_node_leave_room_for_the_others() -> None:
     scene = Scene()
-    under_way = [
-        scene.guards.place(1 + number % 4).__enter__() for number in range(STORAGE_CALLS_PER_NODE_MAX)
-    ]
+    under_way = [scene.guards.place(1 + number % 4).__enter__() for number in range(STORAGE_CALLS_PER_NODE_MAX)]
     assert scene.refused(5) is not None, "however little its partition has under way"
     assert scene.refused(11) is None
     assert len(under_way) == STORAGE_CALLS_PER_NODE_MAX
@@ -196,5 +194,3 @@ def test_place_costs_little() -> None:
                 pass
         best_s = min(best_s, time.perf_counter() - began)
     assert best_s / 2_000 < 10e-6
-
-

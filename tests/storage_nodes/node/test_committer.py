@@ -7,6 +7,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from storage_nodes.limits import MIB, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.model import PartitionKind
 from storage_nodes.node.committer import Committer
@@ -96,3 +97,68 @@ def test_replica_that_was_closed_keeps_no_place_in_the_next_group() -> None:
         committer.propose_soon(proposer)
     committer.forget(1, closed)
     assert committer._proposers == [other]
+
+
+class Partition:
+    """Adds its share of each group until it has nothing more."""
+
+    def __init__(self, committer: Committer, log: Any, name: int, waiting_bytes: int, order: list[int]) -> None:
+        self.committer, self.log, self.name, self.order = committer, log, name, order
+        self.waiting_bytes = waiting_bytes
+        committer.propose_soon(self)
+
+    def stage(self) -> None:
+        self.order.append(self.name)
+        added = min(self.waiting_bytes, self.committer.share_bytes)
+        self.waiting_bytes -= added
+        self.log.staged_bytes += added
+        if self.waiting_bytes:
+            self.committer.propose_soon(self)
+
+    def durable(self, end_offset: int) -> None:
+        pass
+
+
+def groups_of(partitions: int, waiting_bytes: int, peers_bytes: int = 0) -> tuple[list[int], list[list[int]]]:
+    """Lengths of the groups, and who added to each, until nothing is left."""
+    log: Any = Log()
+    log.staged_bytes = 0
+    lengths: list[int] = []
+
+    def take_group() -> Any:
+        lengths.append(log.staged_bytes)
+        log.staged_bytes = peers_bytes
+        return SimpleNamespace(length_bytes=lengths[-1]) if lengths[-1] > peers_bytes else None
+
+    log.take_group = take_group
+    soon: list[Callable[[], None]] = []
+    committer = idle_committer(log, [], soon)
+    order: list[int] = []
+    for name in range(partitions):
+        Partition(committer, log, name, waiting_bytes, order)
+    orders: list[list[int]] = []
+    soon.pop()()
+    while order:
+        orders.append(order.copy())
+        order.clear()
+        committer._written(SimpleNamespace(length_bytes=1), 0.0)  # type: ignore[arg-type]
+    return lengths, orders
+
+
+def test_group_ends_where_it_is_full_however_many_partitions_wait() -> None:
+    lengths, orders = groups_of(100, 3 * MIB)
+    assert max(lengths) <= WAL_GROUP_BYTES_MAX
+    assert sum(lengths) == 100 * 3 * MIB
+    first_turns = [name for order in orders for name in order][:100]
+    assert first_turns == list(range(100)), "nobody has a second turn before everybody had one"
+
+
+def test_few_partitions_share_a_group() -> None:
+    lengths, orders = groups_of(2, WAL_GROUP_BYTES_MAX)
+    assert lengths[:2] == [WAL_GROUP_BYTES_MAX] * 2 and orders[:2] == [[0, 1], [0, 1]]
+
+
+def test_what_other_leaders_append_does_not_keep_own_partitions_out() -> None:
+    lengths, orders = groups_of(10, MIB, peers_bytes=3 * WAL_GROUP_BYTES_MAX)
+    assert [name for order in orders for name in order] == list(range(10))
+    assert len(orders) <= 3 and max(lengths) <= 4 * WAL_GROUP_BYTES_MAX

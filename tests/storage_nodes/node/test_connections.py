@@ -176,6 +176,15 @@ def test_leases_of_answers_that_were_not_written_are_given_back_when_the_connect
     pipe.drain_all()
 
 
+def test_connection_that_is_lost_in_the_turn_of_its_answers_gives_back_what_was_not_written() -> None:
+    node = Node()
+    connection, pipe = node.connect(reads=False)
+    connection.data_received(acquires(*range(6)))
+    handed_over = len(pipe.buffer) // len(ANSWER)
+    connection.connection_lost(None)
+    assert 0 < handed_over < 6 and node.lost == list(range(handed_over, 6))
+
+
 def test_answer_to_a_lost_connection_is_given_back() -> None:
     node = Node()
     connection, _ = node.connect()

@@ -255,6 +255,7 @@ def test_full_node_takes_commands_of_other_leaders_and_leaves_what_is_damaged_to
     node: Any = StorageNode.__new__(StorageNode)
     node.links = SimpleNamespace(is_newest=lambda _sender, _incarnation: True)
     node.care = SimpleNamespace(closed=True)
+    node.room = SimpleNamespace(takes_appends=lambda: True)
     node._inbox = SimpleNamespace(take=lambda _sender, _incarnation, kept: taken.extend(kept))
     frame = RaftFrame(9, [AppendEntries(number, 1, 0, 0, 0, [entry]) for number, entry in enumerate(messages)])
     node.raft_frame(2, frame)
