@@ -15,6 +15,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from storage_nodes.client import storage_client as storage_client_module
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
@@ -28,6 +29,7 @@ from storage_nodes.node import replica as replica_module
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
+from tests.simulation import promises
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.network import Network
@@ -354,6 +356,13 @@ def node_in(world: World) -> Iterator[None]:
         def randrange(self) -> Callable[[int], int]:
             return world.current.random.randrange
 
+    class CurrentChance:
+        """Of clients that nodes make."""
+
+        @staticmethod
+        def Random() -> random.Random:
+            return random.Random(world.current.random.getrandbits(64))
+
     replaced: list[tuple[Any, str, Any]] = [
         (node_module, "NodeClock", lambda: SimClock(world.current.clock)),
         (node_module, "NodeLog", SimpleNamespace(open=lambda directory, **more: world.current.open_log(**more))),
@@ -363,6 +372,8 @@ def node_in(world: World) -> Iterator[None]:
         (node_module, "ThreadPoolExecutor", lambda *_: SimpleNamespace(shutdown=world.current.finish_jobs)),
         (replica_module, "random", CurrentRandom()),
     ]
+    if promises.REPEATS_ARE_RECOGNISED:
+        replaced.append((storage_client_module, "random", CurrentChance))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:
         setattr(module, name, value)
