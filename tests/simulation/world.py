@@ -261,7 +261,7 @@ class World:
             process.disk.eio_rate = 0.0
             process.disk.full = False
             if process.is_up:
-                process.loop.paused_until_us = min(process.loop.paused_until_us, self.scheduler.now_us)
+                process.loop.resume()
             self._start_one(process)
         for front_end in self.front_ends:
             front_end.start()
