@@ -15,7 +15,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from storage_nodes.client import storage_client as storage_client_module
 from storage_nodes.config import NodeConfig
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.errors import CorruptionError, DiskFailedError
@@ -24,6 +23,7 @@ from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
 from storage_nodes.node import flushing as flushing_module
+from storage_nodes.node import forwards as forwards_module
 from storage_nodes.node import node as node_module
 from storage_nodes.node import replica as replica_module
 from storage_nodes.node.committer import Committer
@@ -352,16 +352,8 @@ def node_in(world: World) -> Iterator[None]:
     """The storage node's modules take clock, log, threads and chance from the process that runs at the moment."""
 
     class CurrentRandom:
-        @property
-        def randrange(self) -> Callable[[int], int]:
-            return world.current.random.randrange
-
-    class CurrentChance:
-        """Of clients that nodes make."""
-
-        @staticmethod
-        def Random() -> random.Random:
-            return random.Random(world.current.random.getrandbits(64))
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.current.random, name)
 
     replaced: list[tuple[Any, str, Any]] = [
         (node_module, "NodeClock", lambda: SimClock(world.current.clock)),
@@ -373,7 +365,7 @@ def node_in(world: World) -> Iterator[None]:
         (replica_module, "random", CurrentRandom()),
     ]
     if promises.REPEATS_ARE_RECOGNISED:
-        replaced.append((storage_client_module, "random", CurrentChance))
+        replaced.append((forwards_module, "random", CurrentRandom()))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:
         setattr(module, name, value)
