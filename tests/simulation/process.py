@@ -200,6 +200,7 @@ class SimProcess:
         self.disk = SimDisk(self.disk.chance)
         self.damaged, self.confirmed_groups = "", []
         self.world.oracle.wiped(self.process_id)
+        self.world.clock_faults.wiped(self)
 
     def exit(self) -> None:
         """The process ends itself."""
@@ -285,7 +286,10 @@ class SimProcess:
 
     def _config(self) -> NodeConfig:
         nodes = ",".join(f"{node_id}=sim:{node_id}@zone-{node_id}" for node_id in self.world.node_ids)
-        return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes)
+        more: dict[str, Any] = {}
+        if promises.BUFFERS_ARE_BOUNDED and self.world.faults.tight:
+            more["node_memory_bytes"] = self.world.faults.node_memory_bytes
+        return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes, **more)
 
     # --- loop and disk --------------------------------------------------------------------------------------------
 
