@@ -205,7 +205,8 @@ class Faults:
 
     def harden(self) -> None:
         """What was drawn, and besides every bound tiny and disks often lost: edges that few seeds draw together."""
-        self.tiny = self.one_by_one = True
+        self.tiny = True
+        self.one_by_one = not self.large_bytes
         self.wipe_rate, self.cut_rate = max(self.wipe_rate, 0.01), max(self.cut_rate, 0.02)
         self.heal_rate = 0.1
 
@@ -245,6 +246,7 @@ def draw_transport(faults: Faults, chance: random.Random) -> None:
     faults.front_end_restart_rate = chance.choice([0.0, 0.01, 0.05])
     if chance.random() < 0.06:
         faults.large_bytes = chance.choice([30_000, 262_144, 1_000_000])
+        faults.one_by_one = False  # at that pace a replica is fed for minutes
         links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
         links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
 
