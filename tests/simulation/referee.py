@@ -47,6 +47,7 @@ class Referee:
         self.promised: dict[tuple[int, int], bytes] = {}  # place -> body, acknowledged with quorum
         self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
         self.delivered = 0
+        self.delivered_us = 0  # the last one, of the queue that everybody uses
         self.read = 0
         self.duplicates = 0
         self.cancelled = 0
@@ -232,6 +233,8 @@ class Referee:
             if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
+        if partition == self._world.partition:
+            self.delivered_us = self._world.scheduler.now_us
 
     def check_paused(self, operation: Operation, epoch: int) -> None:
         """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""

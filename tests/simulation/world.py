@@ -283,7 +283,7 @@ class World:
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
                 self.check_leaders()
-                self.check_not_late(max(self._unled_us.get(self.partition, 0), healed_us))
+                self.check_not_late(healed_us)
             if self._unsettled() == "":
                 return
             if since_us > DRAINED_WITHIN_US:
@@ -312,15 +312,16 @@ class World:
                 self.oracle.fail("L1 led by one", f"partition {partition} is led by {leaders}")
             self._unled_us[partition] = now_us
 
-    def check_not_late(self, led_us: int) -> None:
-        """LATE: while receivers ask all the time, a message is handed out soon after its lease or delay ended.
+    def check_not_late(self, healed_us: int) -> None:
+        """LATE: receivers ask all the time, so a message is handed out soon after its lease or delay ended.
 
-        Not where others may stand in front of it, or somebody holds the queue back.
+        Or others in front of it; and not where somebody holds the queue back.
         """
         book, faults = self.oracle.books.get(self.partition), self.faults
         if type(book) is not QueueBook or faults.retry_kind or faults.pauses:
             return
         now_us = self.scheduler.now_us
+        led_us = max(self._unled_us.get(self.partition, 0), healed_us, self.referee.delivered_us)
         for offset in book.bodies:
             if offset not in book.gone and offset not in book.scheduled:
                 free_us = max(book.times.free_since_us(offset), led_us)
