@@ -39,7 +39,7 @@ from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
-from tests.simulation import planted_groups, provocations
+from tests.simulation import planted_clients, planted_clocks, planted_groups, promises, provocations
 from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -463,7 +463,26 @@ class Planted(NamedTuple):
     steps: int = 4_000
 
 
+# Of what only a part of the product keeps yet.
+_CLOCKS = [
+    Planted("B35", "R28", planted_clocks.forgets_the_last_stamp, provocations.wrong_clocks),
+    Planted("B36", "R28", planted_clocks.expires_by_one_clock, provocations.wrong_clocks),
+    Planted("B37", "R28", planted_clocks.leads_with_a_wrong_clock, provocations.wrong_clocks),
+    Planted("B38", "R28", planted_clocks.time_stands_still, provocations.wrong_clocks),
+]
+_REPEATS = [
+    Planted("B39", "R29", planted_clients.keeps_late_leases, provocations.front_ends),
+    Planted("B40", "R28", planted_clients.repeats_without_a_sequence, provocations.front_ends),
+    Planted("B41", "R28", planted_clients.forgets_sequences_with_the_leader, provocations.front_ends),
+]
+_BUFFERS = [
+    Planted("B42", "G7", planted_clients.keeps_the_budget, provocations.bursts),
+    Planted("B43", "G7", planted_clients.cuts_for_its_own_burst, provocations.bursts),
+]
 PLANTED = [
+    *(_CLOCKS if promises.CLOCKS_AGREE else []),
+    *(_REPEATS if promises.REPEATS_ARE_RECOGNISED else []),
+    *(_BUFFERS if promises.BUFFERS_ARE_BOUNDED else []),
     Planted("B1", "R17", truncates_on_stale_append),
     Planted("B2", "R6", commits_older_epochs),
     Planted("B3", "R1", votes_before_durable),
