@@ -138,7 +138,13 @@ class ClockFaults:
     def heal(self) -> None:
         """Faults are over. A clock may stay wrong, where nothing else went wrong that its node is needed for."""
         world = self._world
-        if world.wipes or world.faults.rot_rate or len(world.node_ids) > 4 or self._chance.random() < 0.5:
+        if (
+            world.faults.mended
+            or world.wipes
+            or world.faults.rot_rate
+            or len(world.node_ids) > 4
+            or self._chance.random() < 0.5
+        ):
             for node_id in sorted(self.liars):
                 self._set(world.processes[node_id], 0)
 

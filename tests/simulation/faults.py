@@ -174,6 +174,7 @@ class Faults:
     pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
     jump_rate: float = 0.0  # NTP steps a node's wall clock; a minority's also to a wrong time, and at a start
+    mended: bool = False  # all clocks are right once faults are over
     suspend_rate: float = 0.0  # a machine sleeps
     sleep_rate: float = 0.0  # all machines do, for up to eight hours
     retention_ms: int = RETENTION_MS_DEFAULT  # of the queue

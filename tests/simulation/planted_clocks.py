@@ -30,7 +30,10 @@ def _own_clock(stack: ExitStack) -> None:
 
 @contextmanager
 def forgets_the_last_stamp() -> Iterator[None]:
-    """B35: a leader's time begins at agreed time, whatever the last stamp of its log is. The log's own check goes too."""
+    """B35: a leader's time begins at agreed time, whatever the last stamp of its log is.
+
+    The check of whoever appends goes too.
+    """
     unknown: Any = property(lambda self: 0, lambda self, value: None)
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(PartitionLog, "last_stamp_ms", unknown))
