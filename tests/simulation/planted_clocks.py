@@ -44,9 +44,16 @@ def forgets_the_last_stamp() -> Iterator[None]:
 
 @contextmanager
 def expires_by_one_clock() -> Iterator[None]:
-    """B36: a retention ends by the leader's own clock, however far it is ahead of all others."""
-    with ExitStack() as stack:
-        _own_clock(stack)
+    """B36: a retention ends by the leader's own wall clock. It leads also where that is wrong, and stamps rightly."""
+    kind = _leader_time()
+    real = kind.now_ms
+
+    def now_ms(self: Any) -> int:
+        time_ms = real(self)
+        self.ahead_ms = time_ms - self._clock.wall_ms()
+        return int(time_ms)
+
+    with leads_with_a_wrong_clock(), mock.patch.object(kind, "now_ms", now_ms):
         yield
 
 
