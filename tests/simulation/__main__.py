@@ -17,9 +17,9 @@ import time
 import traceback
 from functools import partial
 
+from tests.simulation.bug_list import PLANTED
 from tests.simulation.cases import Case, Catch, commit, hunt, load, planted_bug, run_case, shrink
 from tests.simulation.faults import KINDS
-from tests.simulation.planted import PLANTED
 from tests.simulation.sweep import Bounds, describe, make_pool, sweep
 from tests.simulation.world import STEPS_DEFAULT
 

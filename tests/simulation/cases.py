@@ -13,10 +13,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from tests.simulation.bug_list import PLANTED, Planted
 from tests.simulation.faults import KINDS, Faults
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.log_oracle import BrokenInvariant
-from tests.simulation.planted import PLANTED, Planted
 from tests.simulation.world import STEPS_DEFAULT, Outcome, World
 
 STEPS_MIN = 50

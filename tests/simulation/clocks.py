@@ -76,6 +76,7 @@ class ClockFaults:
                 process.clock.drift_ppm = chance.randrange(-DRIFT_PPM, DRIFT_PPM)
             process.clock.offset_ms = self._nearly_right_ms()
         self.jumps = self.sleeps = 0
+        self._wiped: set[int] = set()  # and not started since
 
     def _nearly_right_ms(self) -> int:
         if promises.CLOCKS_AGREE:
@@ -84,8 +85,17 @@ class ClockFaults:
 
     def starting(self, process: SimProcess) -> None:
         """A machine's clock may be anything before the network time is there."""
-        if self._may_lie(process) and self._chance.random() < 0.5:
+        if process.process_id in self._wiped:
+            self._wiped.discard(process.process_id)
+        elif self._may_lie(process) and self._chance.random() < 0.5:
             self._set(process, self._chance.choice(_AT_BOOT_MS))
+
+    def wiped(self, process: SimProcess) -> None:
+        """Its next start is with an empty disk, and then not with a clock that is behind: that it is newer than its
+        former life nobody could know, and its peers would not let it in."""
+        self._wiped.add(process.process_id)
+        if promises.CLOCKS_AGREE:
+            process.clock.offset_ms = RIGHT_MS
 
     def tick(self) -> None:
         """NTP steps a clock; a machine sleeps, or all of them do."""
@@ -105,8 +115,11 @@ class ClockFaults:
         """One machine sleeps; a liar's wall clock did not notice."""
         duration_ms = self._chance.randrange(2_000, 15_000)
         process.pause(duration_ms * 1_000)
+        self._world.scheduler.after(duration_ms * 1_000 - 1, self._wakes, process, duration_ms)
+
+    def _wakes(self, process: SimProcess, slept_ms: int) -> None:
         if self._may_lie(process):
-            self._world.scheduler.after(duration_ms * 1_000 - 1, self._set, process, -duration_ms)
+            self._set(process, -slept_ms)
 
     def _sleep(self) -> None:
         """All machines sleep at once, as those of one host do: for as long as it likes, at no cost in steps."""
@@ -125,9 +138,19 @@ class ClockFaults:
     def heal(self) -> None:
         """Faults are over. A clock may stay wrong, where nothing else went wrong that its node is needed for."""
         world = self._world
-        if world.wipes or world.faults.rot_rate or len(world.node_ids) > 4 or self._chance.random() < 0.5:
+        if (
+            world.faults.mended
+            or world.wipes
+            or world.faults.rot_rate
+            or len(world.node_ids) > 4
+            or self._chance.random() < 0.5
+        ):
             for node_id in sorted(self.liars):
                 self._set(world.processes[node_id], 0)
+
+    def is_wrong(self, node_id: int) -> bool:
+        """Beyond what peers may overlook."""
+        return abs(self._world.processes[node_id].clock.offset_ms) > 1_000 + 2 * RIGHT_MS
 
     def _may_lie(self, process: SimProcess) -> bool:
         return process.process_id in self.liars and not self._world.draining

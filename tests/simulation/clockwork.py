@@ -108,6 +108,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not self._booked and not self._running:
             self._turn()
 
+    def resume(self) -> None:
+        """A process that stands still goes on."""
+        if self.paused_until_us > self.scheduler.now_us:
+            self.paused_until_us = self.scheduler.now_us
+            self._book(self.scheduler.now_us)
+
     def _turn(self) -> None:
         self._booked = False
         if self.dead:

@@ -11,6 +11,7 @@ from unittest import mock
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
 from storage_nodes.log.bounds import LogBounds
+from tests.simulation import promises
 from tests.simulation.network import LinkFaults
 
 if TYPE_CHECKING:
@@ -69,6 +70,23 @@ ONE_BY_ONE = {
 }
 
 
+# Buffers and budgets, where they are bounded.
+TIGHT_BYTES = 20_000
+TIGHT = dict.fromkeys(
+    (
+        "storage_nodes.node.connections.CONNECTION_ANSWERS_BYTES_MAX",
+        "storage_nodes.node.peers.LINK_BYTES_MAX",
+        "storage_nodes.node.outflow.TRANSPORT_BYTES_MAX",
+        "storage_nodes.node.outflow.WRITE_BYTES",
+    ),
+    TIGHT_BYTES,
+)
+TIGHT_SENDS = {
+    "storage_nodes.node.appends.UNCOMMITTED_BYTES_MAX": TIGHT_BYTES,
+    "storage_nodes.client.connection.CLIENT_WRITE_BUFFER_BYTES": TIGHT_BYTES // 4,
+    "storage_nodes.client.sequences.PRODUCER_WINDOW_RECORDS": 64,
+    "storage_nodes.machines.producers.PRODUCER_WINDOW_RECORDS": 64,
+}
 # A queue's retention is a minute at least: longer than most seeds live.
 SHORT = {"storage_nodes.machines.queue.machine.RETENTION_MS_MIN": 1}
 
@@ -98,6 +116,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "retention": ("retention_ms",),
     "window": ("dedup_ms",),
     "tiny": ("tiny",),
+    "tight": ("tight",),
     "one-by-one": ("one_by_one",),
     "retry": ("retry_kind",),
     "parking": ("park_groups",),
@@ -118,7 +137,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 # What switched off means, where that is not 0.
 _OFF: dict[str, Any] = {"leisure": 1, "disk_us": (100, 1_000)}
 _OFF |= {"retention_ms": RETENTION_MS_DEFAULT, "dedup_ms": DEDUP_WINDOW_MS_DEFAULT}
-_OFF |= dict.fromkeys(("drift", "tiny", "one_by_one", "park_groups", "pauses"), False)
+_OFF |= dict.fromkeys(("drift", "tiny", "tight", "one_by_one", "park_groups", "pauses"), False)
 
 
 @dataclass
@@ -155,15 +174,26 @@ class Faults:
     pauses: bool = False  # somebody pauses the queue now and then
     isolate_rate: float = 0.0  # a leader loses sight of the other nodes, while its clients still see it
     jump_rate: float = 0.0  # NTP steps a node's wall clock; a minority's also to a wrong time, and at a start
+    mended: bool = False  # all clocks are right once faults are over
     suspend_rate: float = 0.0  # a machine sleeps
     sleep_rate: float = 0.0  # all machines do, for up to eight hours
     retention_ms: int = RETENTION_MS_DEFAULT  # of the queue
     dedup_ms: int = DEDUP_WINDOW_MS_DEFAULT  # window of the queue
     slow_readers: float = 0.0  # share of the clients that do not read what they are answered, for seconds
+    tight: bool = False  # buffers and budgets are small
     large_bytes: int = 0  # bodies of up to so many bytes, now and then; 0 = all are small
     front_ends: int = 0  # processes with a client of the product's own
     front_end_restart_rate: float = 0.0
     keyed: bool = False  # messages of a standard queue have groups and tags, and some receivers ask for tags
+
+    @property
+    def tight_uncommitted_bytes(self) -> int:
+        return TIGHT_BYTES if self.tight else 0
+
+    @property
+    def node_memory_bytes(self) -> int:
+        """The least that the largest frames of this world pass through."""
+        return 400_000 + 100 * self.large_bytes
 
     def switch_off(self, kinds: Iterable[str]) -> None:
         """Leave out these kinds of faults (KINDS)."""
@@ -176,7 +206,8 @@ class Faults:
 
     def harden(self) -> None:
         """What was drawn, and besides every bound tiny and disks often lost: edges that few seeds draw together."""
-        self.tiny = self.one_by_one = True
+        self.tiny = True
+        self.one_by_one = not self.large_bytes
         self.wipe_rate, self.cut_rate = max(self.wipe_rate, 0.01), max(self.cut_rate, 0.02)
         self.heal_rate = 0.1
 
@@ -211,10 +242,12 @@ def draw_transport(faults: Faults, chance: random.Random) -> None:
     links.split = chance.choice([0.0, 0.0, 0.02, 0.2])
     if chance.random() < 0.25:
         faults.slow_readers = chance.choice([0.2, 0.6])
+    faults.tight = chance.random() < 0.5
     faults.front_ends = chance.choice([0, 0, 0, 1, 2])
     faults.front_end_restart_rate = chance.choice([0.0, 0.01, 0.05])
     if chance.random() < 0.06:
         faults.large_bytes = chance.choice([30_000, 262_144, 1_000_000])
+        faults.one_by_one = False  # at that pace a replica is fed for minutes
         links.piece_bytes = max(links.piece_bytes, faults.large_bytes // 20)
         links.bytes_per_s = max(links.bytes_per_s, 4 * faults.large_bytes) if links.bytes_per_s else 0
 
@@ -260,6 +293,9 @@ def draw_faults(chance: random.Random) -> Faults:
 def tiny_bounds(faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
         chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {}) | SHORT
+        if faults.tight:
+            chosen |= TIGHT if promises.BUFFERS_ARE_BOUNDED else {}
+            chosen |= TIGHT_SENDS if promises.REPEATS_ARE_RECOGNISED else {}
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         yield

@@ -42,7 +42,8 @@ Lease = tuple[int, int, int]  # partition, offset, delivery
 def make_client(front_end: FrontEnd) -> StorageClient:
     """The one place that knows how a client is made."""
     nodes = [NodeAddress(node_id, "sim", node_id, f"zone-{node_id}") for node_id in front_end.world.node_ids]
-    return StorageClient("sim", nodes, f"front-end-{front_end.process_id}")
+    more: dict[str, Any] = {"chance": front_end.random} if promises.REPEATS_ARE_RECOGNISED else {}
+    return StorageClient("sim", nodes, f"front-end-{front_end.process_id}", **more)
 
 
 class FrontEnd:

@@ -54,8 +54,13 @@ class Network:
         self._scheduler = scheduler
         self._random = random.Random(f"{seed}-network")
         self._open: dict[SimTransport, None] = {}
+        self.on_cut: Callable[[SimTransport], None] = lambda transport: None
         self._stalled: list[tuple[SimTransport, bytes]] = []
         self._busy_until_us: dict[tuple[int, int], int] = {}  # (sender, receiver) of what the link has taken
+
+    @property
+    def now_us(self) -> int:
+        return self._scheduler.now_us
 
     def dial(
         self,

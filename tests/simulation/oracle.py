@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from storage_nodes.log.record_batch import read_configuration, read_header
@@ -20,6 +20,7 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
+from tests.simulation import promises
 from tests.simulation.books import FifoBook, QueueBook, StreamBook
 from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.guards import complaints
@@ -209,6 +210,7 @@ class Oracle(LogOracle):
                 self.fail("R15 latest configuration", f"node {node_id}, partition {partition}: {raft.voters}, {voters}")
             self.check_majority(partition, count, {seen.voters or voters, voters})
             book = self.cluster if partition == CLUSTER_PARTITION else self.book(partition, replica)
+            self.check_stamps(partition, truth, len(fresh))
             for batch in fresh:
                 self.set_times(partition, book, batch)
                 book.fold(batch, epoch)
@@ -274,6 +276,12 @@ class Oracle(LogOracle):
         if isinstance(book, FifoBook):
             book.parks = config.park_groups
         return book
+
+    def check_stamps(self, partition: int, truth: CommittedLog, count: int) -> None:
+        """R28: the stamps of a log never fall."""
+        stamps = [read_header(batch).timestamp_ms for batch in truth.batches[-count - 1 :]]
+        if promises.CLOCKS_AGREE and any(a > b for a, b in pairwise(stamps)):
+            self.fail("R28 stamps never fall", f"partition {partition}: {stamps} up to {truth.end}")
 
     def set_times(self, partition: int, book: Any, batch: bytes) -> None:
         """When what is about to be folded was staged, and by whom."""
@@ -406,6 +414,7 @@ class Oracle(LogOracle):
         for name, (size, most) in sizes.items():
             if size > most:
                 self.fail("I14 bounded", f"node {process.process_id}: {name} {size} > {most}")
+        self._world.memory.check_node(process)
 
     # --- leaders that should know better ----------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -39,8 +39,6 @@ from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
 from storage_nodes.protocol.records import HEADER_DEDUP, decode_body
-from tests.simulation import planted_groups, provocations
-from tests.simulation.faults import Faults
 from tests.simulation.sim_disk import SimDisk, SimFile, SyncFailed
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 
@@ -452,52 +450,3 @@ def changes_two_at_once() -> Iterator[None]:
         mock.patch.object(Moves, "group", group),
     ):
         yield
-
-
-class Planted(NamedTuple):
-    number: str
-    rule: str
-    plant: Callable[[], AbstractContextManager[Any]]
-    # Without the fault that the bug answers wrongly there is nothing to see.
-    provoke: Callable[[Faults], None] = lambda faults: None
-    steps: int = 4_000
-
-
-PLANTED = [
-    Planted("B1", "R17", truncates_on_stale_append),
-    Planted("B2", "R6", commits_older_epochs),
-    Planted("B3", "R1", votes_before_durable),
-    Planted("B4", "R10", votes_for_anyone),
-    Planted("B5", "R15", counts_learners_for_commits, provocations.moves),
-    Planted("B5v", "R15", counts_learners_for_votes, provocations.moves),
-    Planted("B6", "R12", trusts_an_empty_disk, provocations.empty_disks),
-    Planted("B6a", "R4", takes_older_incarnations, provocations.late_frames),
-    Planted("B7", "R15", changes_before_own_commit, provocations.moves),
-    Planted("B8", "R8", no_check_quorum, provocations.lone_leaders, 12_000),
-    Planted("B9", "R12", counts_suspect_votes, provocations.empty_disks),
-    Planted("B10", "R5", no_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
-    Planted("B11", "R5", no_directory_fsync, provocations.more_faults(crash_rate=0.01, power_share=0.5)),
-    Planted("B12", "R21", retries_fsync, provocations.more_faults(eio_rate=0.01, crash_rate=0.01, power_share=0.5)),
-    Planted("B13", "R20", corruption_is_the_end, provocations.more_faults(rot_rate=0.5, crash_rate=0.02)),
-    Planted("B14", "R23", drops_what_it_does_not_know, provocations.more_faults(managers=2, crash_rate=0.01)),
-    Planted("B15", "R14", obeys_old_leaders),
-    Planted("B16", "R9", serves_when_elected),
-    Planted("B17", "R13", no_epoch_start),
-    Planted("B18", "R28", answers_repeats_before_commit, provocations.fifo),
-    Planted("B19", "R28", forgets_ids_in_checkpoints, provocations.fifo),
-    Planted("B20", "R28", remembers_ids_before_commit, provocations.fifo),
-    Planted("B21", "R14", counts_late_votes, provocations.late_votes),
-    Planted("B22", "R31", planted_groups.takes_commits_of_zombies, provocations.consumers),
-    Planted("B23", "R30", dead_letters_twice, provocations.dead_letters),
-    Planted("B24", "R18", snapshots_roll_back, provocations.many_snapshots),
-    Planted("B25", "R15", changes_two_at_once, provocations.moves),
-    Planted("B26", "R6", answers_sends_before_commit),
-    Planted("B27", "R25", answers_deletes_before_commit),
-    Planted("B28", "R24", flushes_what_is_not_committed),
-    Planted("B29", "R22", recycles_wal_too_early),
-    Planted("B30", "R1", forgets_the_vote),
-    Planted("B31", "R23", makes_what_was_deleted, provocations.restless_managers),
-    Planted("B32", "R31", planted_groups.grants_before_fenced, provocations.consumers),
-    Planted("B33", "R31", planted_groups.takes_without_asking, provocations.consumers),
-    Planted("B34", "R31", planted_groups.answers_commits_before_commit, provocations.consumers),
-]

@@ -29,6 +29,7 @@ from storage_nodes.node import replica as replica_module
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
+from tests.simulation import promises
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.network import Network
@@ -199,6 +200,7 @@ class SimProcess:
         self.disk = SimDisk(self.disk.chance)
         self.damaged, self.confirmed_groups = "", []
         self.world.oracle.wiped(self.process_id)
+        self.world.clock_faults.wiped(self)
 
     def exit(self) -> None:
         """The process ends itself."""
@@ -284,7 +286,10 @@ class SimProcess:
 
     def _config(self) -> NodeConfig:
         nodes = ",".join(f"{node_id}=sim:{node_id}@zone-{node_id}" for node_id in self.world.node_ids)
-        return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes)
+        more: dict[str, Any] = {}
+        if promises.BUFFERS_ARE_BOUNDED and self.world.faults.tight:
+            more["node_memory_bytes"] = self.world.faults.node_memory_bytes
+        return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes, **more)
 
     # --- loop and disk --------------------------------------------------------------------------------------------
 
@@ -351,9 +356,8 @@ def node_in(world: World) -> Iterator[None]:
     """The storage node's modules take clock, log, threads and chance from the process that runs at the moment."""
 
     class CurrentRandom:
-        @property
-        def randrange(self) -> Callable[[int], int]:
-            return world.current.random.randrange
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.current.random, name)
 
         def random(self) -> float:
             return world.current.random.random()
@@ -371,6 +375,8 @@ def node_in(world: World) -> Iterator[None]:
         (replica_module, "random", CurrentRandom()),
         (forwards_module, "random", CurrentRandom()),
     ]
+    if promises.REPEATS_ARE_RECOGNISED:
+        replaced.append((forwards_module, "random", CurrentRandom()))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:
         setattr(module, name, value)

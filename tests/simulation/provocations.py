@@ -65,3 +65,27 @@ def consumers(faults: Faults) -> None:
 def moves(faults: Faults) -> None:
     faults.movers, faults.leisure = 2, 1
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
+
+
+def wrong_clocks(faults: Faults) -> None:
+    wrong_leaders(faults)
+    faults.mended = True
+
+
+def wrong_leaders(faults: Faults) -> None:
+    faults.jump_rate, faults.retention_ms, faults.dedup_ms = 0.02, 10_000, 6_000
+    faults.stop_rate, faults.restart_rate, faults.leisure = 0.03, 0.5, 1
+    faults.cut_rate = faults.power_failure_rate = faults.wipe_rate = 0.0
+
+
+def front_ends(faults: Faults) -> None:
+    faults.front_ends, faults.front_end_restart_rate = 2, 0.0
+    faults.isolate_rate, faults.heal_rate, faults.stop_rate, faults.restart_rate = 0.02, 0.05, 0.02, 0.5
+    faults.links.client_loss = 0.0
+
+
+def bursts(faults: Faults) -> None:
+    faults.front_ends, faults.front_end_restart_rate, faults.large_bytes, faults.tight = 2, 0.0, 262_144, True
+    faults.one_by_one = False
+    faults.links.bytes_per_s, faults.links.piece_bytes, faults.links.socket_bytes = 4_000_000, 65_536, 20_000
+    faults.pause_rate, faults.crash_rate, faults.power_failure_rate = 0.01, 0.0, 0.0

@@ -47,6 +47,7 @@ class Referee:
         self.promised: dict[tuple[int, int], bytes] = {}  # place -> body, acknowledged with quorum
         self.deleted_us: dict[tuple[int, int], int] = {}  # place -> when its effective delete was acknowledged
         self.delivered = 0
+        self.delivered_us = 0  # the last one, of the queue that everybody uses
         self.read = 0
         self.duplicates = 0
         self.cancelled = 0
@@ -138,7 +139,7 @@ class Referee:
     def check_send_committed(self, request: SendRequest, reply: SendReply) -> None:
         """I2: an acknowledged message is committed at the offset that was told."""
         bodies = self._bodies(request.partition)
-        for offset, body in enumerate(request.bodies, reply.first_offset):
+        for offset, body in zip(_offsets(reply, len(request.bodies)), request.bodies, strict=True):
             if bodies.get(offset) != body:
                 self._world.oracle.fail("I2 acked is committed", f"offset {offset} was acknowledged, it is not there")
             self.promised[request.partition, offset] = body
@@ -148,7 +149,7 @@ class Referee:
 
     def check_duplicates(self, book: FifoBook, reply: SendReply, count: int) -> None:
         """I8: whoever sends a message again is told of the first one, and of nothing else."""
-        offsets = range(reply.first_offset, reply.first_offset + count)
+        offsets = _offsets(reply, count)
         told = dict(reply.duplicates)
         repeated = {index: book.duplicates[o] for index, o in enumerate(offsets) if o in book.duplicates}
         if told != repeated:
@@ -232,6 +233,8 @@ class Referee:
             if operation.applied >= gone.end or (epoch >= gone.epoch and told < operation.arrived_us):
                 fail("I2 deleted stays deleted", f"offset {offset} was delivered in epoch {epoch}, removed by {gone}")
         self.delivered += 1
+        if partition == self._world.partition:
+            self.delivered_us = self._world.scheduler.now_us
 
     def check_paused(self, operation: Operation, epoch: int) -> None:
         """PAUSED: who asks after a pause was answered gets nothing; an older leader may not know yet (R8)."""
@@ -316,3 +319,12 @@ class Referee:
     def _bodies(self, partition: int) -> dict[int, bytes]:
         book = self._world.oracle.books.get(partition)
         return book.bodies if book is not None else {}
+
+
+def _offsets(reply: SendReply, count: int) -> list[int]:
+    """Of the records of a send. A send that was tried again may stand in stretches: (index, offset) of each."""
+    stretches = dict(getattr(reply, "stretches", ()))
+    offsets: list[int] = []
+    for index in range(count):
+        offsets.append(stretches.get(index, offsets[-1] + 1 if offsets else reply.first_offset))
+    return offsets

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.simulation import sweep as sweeps
+from tests.simulation.bug_list import PLANTED, Planted
 from tests.simulation.cases import Case, commit, hunt, load, run_case, shrink, store, verdict
 from tests.simulation.guards import NotDeterministic, guarded
 from tests.simulation.log_oracle import BrokenInvariant
-from tests.simulation.planted import PLANTED, Planted
 from tests.simulation.world import Outcome, run_seed
 
 SEEDS_FROM = 1

@@ -40,6 +40,7 @@ class SimTransport:
         self.on_write: Callable[[bytes], None] | None = None
         self.on_arrival: Callable[[bytes], None] | None = None
         self.unread_bytes = 0  # written, and the other end has not read it
+        self.read_us = -1_000_000_000  # when some of it was read last
         self._network = network
         self._other = other
         self._high_bytes = network.faults.socket_bytes + HIGH_BYTES_DEFAULT
@@ -103,7 +104,10 @@ class SimTransport:
         if not self.closed:
             self._network.close(self, RESET_DELAY_US)
 
-    abort = close
+    def abort(self) -> None:
+        if not self.closed:
+            self._network.on_cut(self)
+            self.close()
 
     # --- the network ----------------------------------------------------------------------------------------------
 
@@ -136,6 +140,7 @@ class SimTransport:
     def was_read(self, count: int) -> None:
         """By the other end; or it was lost, and nothing waits for it."""
         self.unread_bytes -= count
+        self.read_us = self._network.now_us
         if self._is_pausing and self.unread_bytes <= self._low_bytes and not self.closed:
             self._is_pausing = False
             self.own.post(self._resume)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
+from tests.simulation import promises
 from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
 from tests.simulation.clocks import ClockFaults
@@ -34,6 +35,7 @@ from tests.simulation.guards import guarded
 from tests.simulation.keeper_clients import Keeper
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.manager_clients import TOPIC_PARTITIONS, Creator, Manager
+from tests.simulation.memory_oracle import MemoryOracle
 from tests.simulation.move_clients import Mover
 from tests.simulation.network import Network
 from tests.simulation.oracle import Oracle
@@ -101,6 +103,7 @@ class World:
         self.scheduler = Scheduler(self.seed)
         self.scheduler.trace = trace
         self.network = Network(self.scheduler, self.seed, self.faults.links)
+        self.network.on_cut = lambda transport: self.memory.check_cut(transport)
         count = chance.choice([1, 3, 3, 3, 3, 5])
         if self.faults.movers:
             count = chance.choice([3, 4, 4, 5])
@@ -116,6 +119,7 @@ class World:
         self._unled_us: dict[int, int] = {}  # and when it was last seen without one leader
         self._led_us: dict[int, int] = {}  # when each partition was last seen led, after everything healed
         self.oracle = Oracle(self)
+        self.memory = MemoryOracle(self)
         self.referee = Referee(self)
         self.group_referee = GroupReferee(self)
         self.clients: list[Client] = []
@@ -261,7 +265,7 @@ class World:
             process.disk.eio_rate = 0.0
             process.disk.full = False
             if process.is_up:
-                process.loop.paused_until_us = min(process.loop.paused_until_us, self.scheduler.now_us)
+                process.loop.resume()
             self._start_one(process)
         for front_end in self.front_ends:
             front_end.start()
@@ -279,7 +283,7 @@ class World:
             since_us = self.scheduler.now_us - healed_us
             if since_us > LEADERS_WITHIN_US:
                 self.check_leaders()
-                self.check_not_late(max(self._unled_us.get(self.partition, 0), healed_us))
+                self.check_not_late(healed_us)
             if self._unsettled() == "":
                 return
             if since_us > DRAINED_WITHIN_US:
@@ -308,15 +312,16 @@ class World:
                 self.oracle.fail("L1 led by one", f"partition {partition} is led by {leaders}")
             self._unled_us[partition] = now_us
 
-    def check_not_late(self, led_us: int) -> None:
-        """LATE: while receivers ask all the time, a message is handed out soon after its lease or delay ended.
+    def check_not_late(self, healed_us: int) -> None:
+        """LATE: receivers ask all the time, so a message is handed out soon after its lease or delay ended.
 
-        Not where others may stand in front of it, or somebody holds the queue back.
+        Or others in front of it; and not where somebody holds the queue back.
         """
         book, faults = self.oracle.books.get(self.partition), self.faults
         if type(book) is not QueueBook or faults.retry_kind or faults.pauses:
             return
         now_us = self.scheduler.now_us
+        led_us = max(self._unled_us.get(self.partition, 0), healed_us, self.referee.delivered_us)
         for offset in book.bodies:
             if offset not in book.gone and offset not in book.scheduled:
                 free_us = max(book.times.free_since_us(offset), led_us)
@@ -348,7 +353,22 @@ class World:
                 return f"a reader of stream {client.partition} has come to {client.offset}"
         if self.faults.consumers and len(self.topic) < TOPIC_PARTITIONS:
             return "the stream of the consumer groups is not created"
-        return self.group_referee.unsettled() or self._not_level()
+        return (
+            self.group_referee.unsettled()
+            or self._not_level()
+            or self._led_by_wrong_clocks()
+            or self.memory.unsettled()
+        )
+
+    def _led_by_wrong_clocks(self) -> str:
+        """L1: whose clock is wrong leads nothing that others can lead."""
+        if not promises.CLOCKS_AGREE:
+            return ""
+        for node_id in filter(self.clock_faults.is_wrong, self.node_ids):
+            for partition, replica in getattr(self.processes[node_id].node, "replicas", {}).items():
+                if replica.serving and len(replica.raft.voters) > 2:
+                    return f"node {node_id} leads partition {partition}, and its clock is wrong"
+        return ""
 
     def _not_level(self) -> str:
         """L3: every replica that can be there is there, holds the same, and what was deleted is gone."""

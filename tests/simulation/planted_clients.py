@@ -1,0 +1,76 @@
+"""Planted bugs of the product's client, of what nodes remember of it, and of budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from storage_nodes.client.connection import Connection
+from storage_nodes.client.storage_client import StorageClient
+from storage_nodes.protocol.messages import SendRequest, encode_message
+
+
+@contextmanager
+def keeps_late_leases() -> Iterator[None]:
+    """B39: a lease that comes to a receive which was given up is nobody's, until it ends."""
+    with mock.patch.object(StorageClient, "_hand_back", lambda self, partition, payload: None):
+        yield
+
+
+@contextmanager
+def repeats_without_a_sequence() -> Iterator[None]:
+    """B40: each attempt of a send has numbers of its own."""
+    frame: Any = import_module("storage_nodes.client.sends")._Frame
+    real = frame._ask
+
+    def ask(self: Any) -> None:
+        if self._payload and self._line is not None and self._asked:
+            request = msgspec.msgpack.decode(self._payload, type=SendRequest)
+            fields = {"sequence": self._line.next}
+            self._line.next += len(request.bodies)
+            self._payload = encode_message(msgspec.structs.replace(request, **fields))
+        real(self)
+
+    with mock.patch.object(frame, "_ask", ask):
+        yield
+
+
+@contextmanager
+def forgets_sequences_with_the_leader() -> Iterator[None]:
+    """B41: a leader knows the numbers that it appended itself and nobody else's: the fold is not asked."""
+    table = import_module("storage_nodes.machines.producers").ProducerTable
+    with mock.patch.object(table, "look_up", lambda *_: None):
+        yield
+
+
+@contextmanager
+def keeps_the_budget() -> Iterator[None]:
+    """B42: what refused or lost sends took of a node's memory is not given back."""
+    budget = import_module("storage_nodes.node.memory_budget").MemoryBudget
+    real = budget.take
+
+    def take(self: Any, kind: int, size_bytes: int) -> None:
+        if size_bytes > 0:
+            real(self, kind, size_bytes)
+
+    with (
+        mock.patch.object(budget, "take", take),
+        mock.patch.object(budget, "give", lambda self, kind, size_bytes: None),
+    ):
+        yield
+
+
+@contextmanager
+def cuts_for_its_own_burst() -> Iterator[None]:
+    """B43: a client whose connection does not take a burst at once gives it up."""
+
+    def pause_writing(self: Any) -> None:
+        self._transport.abort()
+
+    with mock.patch.object(Connection, "pause_writing", pause_writing):
+        yield
