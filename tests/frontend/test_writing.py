@@ -88,14 +88,19 @@ async def test_client_that_does_not_read_is_cut_with_a_reason(
 async def test_client_that_reads_slowly_but_reads_gets_everything(
     large_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "WRITE_WINDOW_S", 0.05)
+    """Far less in each window than the kernel lets go of at once."""
+    monkeypatch.setattr(writing, "WRITE_WINDOW_S", 0.25)
     client = connect(large_port)
     await asyncio.get_running_loop().sock_sendall(client, ASK)
     got = 0
-    while got < len(ANSWER):
-        got += await read(client, 2 * 1024 * 1024)
+    for _ in range(50):
+        got += await read(client, 20_000)
         await asyncio.sleep(0.02)
-    assert got >= len(ANSWER) and not paused_clients.held_bytes
+    assert got >= 50 * 20_000 and paused_clients.held_bytes
+    while got < len(ANSWER) and (rest := await read(client, len(ANSWER) - got)):
+        got += rest
+    assert got >= len(ANSWER)
+    await until(lambda: not paused_clients.held_bytes)
     client.close()
 
 
@@ -130,7 +135,7 @@ async def test_beyond_the_memory_for_all_the_longest_paused_is_cut(
         await loop.sock_sendall(clients[-1], ASK)
         await until(lambda: paused_clients.cut > cut)
     assert await read(clients[0], len(ANSWER)) < len(ANSWER)
-    assert await read(clients[-1], len(ANSWER)) == len(ANSWER)
+    assert await read(clients[-1], len(ANSWER)) >= len(ANSWER)
     for client in clients:
         client.close()
     await until(lambda: not paused_clients.held_bytes)
