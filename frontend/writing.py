@@ -62,7 +62,7 @@ class ClientTransport:
     write, or to the end of this turn of the event loop.
     """
 
-    __slots__ = ("_before_bytes", "_call_later", "_call_soon", "_head", "_transport", "_window")
+    __slots__ = ("_before_bytes", "_call_later", "_call_soon", "_head", "_over", "_transport", "_window")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -71,6 +71,7 @@ class ClientTransport:
         self._head = b""
         self._window: asyncio.TimerHandle | None = None
         self._before_bytes = 0
+        self._over = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -100,7 +101,7 @@ class ClientTransport:
     # --- said by the protocols ---
 
     def paused(self) -> None:
-        if self._window is None:
+        if self._window is None and not self._over:
             self._before_bytes = self._owed_bytes()
             self._window = self._call_later(WRITE_WINDOW_S, self._look)
             paused_clients.note(self, self._transport.get_write_buffer_size())
@@ -108,10 +109,14 @@ class ClientTransport:
     def resumed(self) -> None:
         # What is left of a connection that closes must go out as well: nobody will write, and wait, again.
         if not self._transport.is_closing():
-            self.ended()
+            self._watch_no_more()
 
     def ended(self) -> None:
-        """The connection is lost, or need not be watched."""
+        """The connection is lost. (uvicorn closes it once more; what was held then counts for nothing.)"""
+        self._over = True
+        self._watch_no_more()
+
+    def _watch_no_more(self) -> None:
         window, self._window = self._window, None
         if window is not None:
             window.cancel()
@@ -133,7 +138,7 @@ class ClientTransport:
         """What the client's host has not acknowledged. The kernel's part counts too: it asks for more only once it has
         sent a third of a buffer of megabytes, and until then a slow reader would look like one that does not read."""
         count = bytearray(4)
-        with contextlib.suppress(OSError, AttributeError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, count)
         return self._transport.get_write_buffer_size() + int.from_bytes(count, sys.byteorder)
 

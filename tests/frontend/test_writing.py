@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 import structlog
+import uvloop
 
 from frontend import writing
 from frontend.http import Receive, Scope, Send, answer
@@ -83,6 +84,27 @@ async def test_client_that_does_not_read_is_cut_with_a_reason(
     assert "the client took 0 bytes in 0.1 s" in line["reason"] and line["held_bytes"] > 10_000_000
     assert await read(client, len(ANSWER)) < len(ANSWER)
     client.close()
+
+
+def test_watch_ends_with_the_connection_on_the_loop_that_front_ends_run_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop says of a connection that was cut that it holds bytes still."""
+    monkeypatch.setattr(writing, "WRITE_WINDOW_S", 0.1)
+    before = paused_clients.cut
+
+    async def run() -> None:
+        server = Server(public_config(large, "127.0.0.1", 0))
+        task = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        client = connect(server.servers[0].sockets[0].getsockname()[1])
+        await asyncio.get_running_loop().sock_sendall(client, ASK)
+        await until(lambda: paused_clients.cut == before + 1)
+        await until(lambda: not server.server_state.connections)
+        assert not paused_clients.held_bytes
+        client.close()
+        server.should_exit = True
+        await asyncio.wait_for(task, 15)
+
+    uvloop.run(run())
 
 
 async def test_client_that_reads_slowly_but_reads_gets_everything(
