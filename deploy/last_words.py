@@ -11,7 +11,9 @@ from deploy import limits
 
 HIDDEN = "***"
 _URL_PASSWORD = re.compile(r"(://[^\s:@/]*:)[^\s@/]+(@)")
-_NAMED = re.compile(r"(?i)((?:password|passwd|secret|token|requirepass|authorization)\w*[\"']?\s*[=: ]\s*[\"']?)[^\s\"',}]+")
+_NAMED = re.compile(
+    r"(?i)((?:password|passwd|secret|token|requirepass|authorization)\w*[\"']?\s*[=: ]\s*[\"']?)[^\s\"',}]+"
+)
 
 
 def last_words(log: Path, secrets: Iterable[str], lines_max: int = limits.LOG_TAIL_LINES) -> list[str]:

@@ -252,12 +252,11 @@ class Supervisor:
 
     def _describe(self, child: Child, health: str) -> dict[str, Any]:
         """One that should be up and is not comes with its last words."""
-        not_up = None
+        not_up: dict[str, Any] | None = None
         if health not in ("healthy", "stopped"):
             words = self._last_words(child, limits.LAST_WORDS_LINES)
-            not_up = {
-                "since": child.not_up_since, "last_end": child.last_end, "log": str(child.log_path), "last_words": words,
-            }  # fmt: skip
+            not_up = {"since": child.not_up_since, "last_end": child.last_end, "log": str(child.log_path)}
+            not_up["last_words"] = words
         return {**describe(child, health), "not_up": not_up}
 
     async def _turn_node(self, on: bool, number: object) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from frontend.metadata.client import MetadataClient
 from frontend.plane import Plane
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, operators_config, public_config
+from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
 
 
@@ -60,6 +61,8 @@ async def run(config: FrontendConfig) -> int:
     metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name)
     storage = StorageClient(config.cluster_id, config.nodes, name)
     plane = build_plane(config, storage, metadata)
+    plane.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
+    plane.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     host, port = split_address(config.listen)
     servers = [Server(public_config(build_application(plane), host, port, config.trusted_proxies), plane.drain)]
     if config.metrics_listen:

@@ -23,6 +23,7 @@ from frontend.control_watch import ControlWatch
 from frontend.errors import KINDS, Refusal, unavailable
 from frontend.http import Request, Send
 from frontend.limits import (
+    CONTROL_ANSWER_BYTES_MAX,
     CONTROL_CALLS_IN_FLIGHT_MAX,
     CONTROL_CONNECT_S,
     CONTROL_KEEP_ALIVE_S,
@@ -143,11 +144,17 @@ class ControlPlane:
             response = await self._watched(
                 self._http.build_request(request.method, url, headers=headers, content=request.body)
             )
-            if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                return await _relay(response, send)
-        # A live stream would hold its place for hours: it moves to a bulkhead of its own.
-        with self._streams:
-            return await _relay(response, send)
+            answer = _Answer(response)
+            await answer.take()
+        # A place is held while the control plane works, not while the client reads what it said.
+        if answer.whole:
+            return await answer.relay(send)
+        # A live stream, or an answer too large to be held, goes on as long as its client: a bulkhead of its own.
+        try:
+            with self._streams:
+                return await answer.relay(send)
+        finally:
+            await response.aclose()
 
     async def _watched(self, call: httpx2.Request) -> httpx2.Response:
         with self._watch:
@@ -182,19 +189,51 @@ class ControlPlane:
         return [(PRINCIPAL_HEADER, claim), (MAC_HEADER, mac)]
 
 
-async def _relay(response: httpx2.Response, send: Send) -> int:
-    headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in _NOT_RETURNED]
-    length = response.headers.get("content-length")
-    if length is not None:
-        headers.append((b"content-length", length.encode()))
-    try:
-        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-        async for chunk in response.aiter_raw():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        await response.aclose()
-    return response.status_code
+class _Answer:
+    """An answer of the control plane on its way to the client."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self._chunks = response.aiter_raw()
+        self._taken = b""
+        self.whole = False
+
+    async def take(self) -> None:
+        """Read it, up to CONTROL_ANSWER_BYTES_MAX; a live stream is left as it is. Raises Refusal (503)."""
+        if self._response.headers.get("content-type", "").startswith("text/event-stream"):
+            return
+        taken, size = [], 0
+        try:
+            async for chunk in self._chunks:
+                taken.append(chunk)
+                size += len(chunk)
+                if size > CONTROL_ANSWER_BYTES_MAX:
+                    break
+            else:
+                self.whole = True
+        except httpx2.HTTPError:
+            raise unavailable("The control plane does not answer.") from None
+        finally:
+            if size <= CONTROL_ANSWER_BYTES_MAX:
+                await self._response.aclose()
+        self._taken = b"".join(taken)
+
+    async def relay(self, send: Send) -> int:
+        """What was taken, then the rest as it comes; returns the status."""
+        raw = self._response.headers.raw
+        headers = [(name.lower(), value) for name, value in raw if name.lower() not in _NOT_RETURNED]
+        length = self._response.headers.get("content-length")
+        if length is not None:
+            headers.append((b"content-length", length.encode()))
+        await send({"type": "http.response.start", "status": self._response.status_code, "headers": headers})
+        if not self.whole:
+            if self._taken:
+                await send({"type": "http.response.body", "body": self._taken, "more_body": True})
+            async for chunk in self._chunks:
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            self._taken = b""
+        await send({"type": "http.response.body", "body": self._taken})
+        return self._response.status_code
 
 
 def _is_passed_on(name: bytes) -> bool:

@@ -1,7 +1,10 @@
 """uvicorn as this process runs it: what it does not bound by itself is bounded here.
 
+    connections            at most CONNECTIONS_MAX, and what the limit of open files allows; the next one gets 503
     unfinished header      at most PARTIAL_HEADER_BYTES_MAX, else 431 and close
-    header and body        each must be whole within its deadline, else the connection is closed
+    header and body        each must be whole within its deadline, and a body must arrive at BODY_BYTES_PER_S_MIN, else
+                           408 and close
+    answers and frames     the client must read them (frontend/writing.py), else the connection is cut
     stop                   parked polls answer first, then connections close
 
 One timer per connection, not per request, watches the deadlines.
@@ -11,89 +14,98 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from frontend.limits import (
+    BODY_BYTES_PER_S_MIN,
+    BODY_GRACE_S,
     CONNECTIONS_BACKLOG_MAX,
+    CONNECTIONS_MAX,
+    FILES_KEPT,
     HEADER_READ_S_MAX,
     KEEP_ALIVE_S,
     PARTIAL_HEADER_BYTES_MAX,
+    REFUSALS_TOLD_EVERY_S,
     REQUEST_READ_S_MAX,
     SHUTDOWN_GRACE_S,
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
+from frontend.writing import ClientTransport
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_MANY = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
+_log = structlog.get_logger("frontend.server")
 
 
-class HeadJoiningTransport:
-    """Writes the head of an answer together with what follows it.
-
-    uvicorn writes head and body one after the other, and each write is a system call that the kernel answers by running
-    the receiver's half of the connection too: about a tenth of what a request costs. A head is held until the next
-    write, or to the end of this turn of the event loop.
-    """
-
-    __slots__ = ("_call_soon", "_head", "_transport")
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._call_soon = loop.call_soon
-        self._head = b""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def write(self, data: bytes) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head + data)
-        elif data.startswith(b"HTTP/1.1 ") and data.endswith(b"\r\n\r\n"):
-            self._head = data
-            self._call_soon(self.flush)
-        else:
-            self._transport.write(data)
-
-    def flush(self) -> None:
-        if self._head:
-            head, self._head = self._head, b""
-            self._transport.write(head)
-
-    def close(self) -> None:
-        self.flush()
-        self._transport.close()
+def allow_open_files() -> int:
+    """Raise this process's limit of open files as far as it may; how many connections fit under it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, max(1, soft - FILES_KEPT))
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One HTTP connection with deadlines."""
 
+    connections_max = CONNECTIONS_MAX  # `public_config` sets it to what the limit of open files allows
+    refused_told_s = 0.0  # when the log last said that connections are refused
+    transport: Any
     _began_s = 0.0  # when the request that is arriving began; 0 = none is
     _in_header = True
-    _header_bytes = 0
+    _arrived_bytes = 0  # of that request, as long as it is not whole
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(HeadJoiningTransport(transport, self.loop))  # type: ignore[arg-type]
+        super().connection_made(ClientTransport(transport, self.loop))  # type: ignore[arg-type]
+        if len(self.connections) > self.connections_max:
+            self._refuse()
+            return
         self._began_s = self.loop.time()
         self._watch = self.loop.call_later(HEADER_READ_S_MAX, self._look)
+
+    def _refuse(self) -> None:
+        kind = type(self)
+        if self.loop.time() - kind.refused_told_s > REFUSALS_TOLD_EVERY_S:
+            kind.refused_told_s = self.loop.time()
+            _log.warning("connections_refused", connections=self.connections_max)
+        self.transport.write(_TOO_MANY)
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        self.transport.ended()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._in_header and self._began_s:
-            self._header_bytes += len(data)
-            if self._header_bytes > PARTIAL_HEADER_BYTES_MAX and not self.transport.is_closing():
+        if self._began_s:
+            self._arrived_bytes += len(data)
+            if self._in_header and self._arrived_bytes > PARTIAL_HEADER_BYTES_MAX and not self.transport.is_closing():
                 self.transport.write(_TOO_LARGE)
                 self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.resumed()
 
     def handle_websocket_upgrade(self) -> None:
         if self._watch is not None:
@@ -104,7 +116,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._began_s = self.loop.time()
         self._in_header = True
-        self._header_bytes = 0
+        self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
         self._in_header = False
@@ -119,11 +131,53 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._began_s:
-            age_s = self.loop.time() - self._began_s
-            if age_s >= (HEADER_READ_S_MAX if self._in_header else REQUEST_READ_S_MAX):
-                self.transport.close()
+            late = self._lateness(self.loop.time() - self._began_s)
+            if late:
+                self._cut(late)
                 return
         self._watch = self.loop.call_later(HEADER_READ_S_MAX / 2, self._look)
+
+    def _lateness(self, age_s: float) -> str:
+        """Why the request that is arriving is not waited for any longer."""
+        if self._in_header:
+            return f"no whole header within {HEADER_READ_S_MAX:g} s" if age_s >= HEADER_READ_S_MAX else ""
+        if age_s >= REQUEST_READ_S_MAX:
+            return f"no whole body within {REQUEST_READ_S_MAX:g} s"
+        if age_s >= BODY_GRACE_S and self._arrived_bytes < BODY_BYTES_PER_S_MIN * age_s:
+            return f"{self._arrived_bytes} bytes in {age_s:.0f} s"
+        return ""
+
+    def _cut(self, reason: str) -> None:
+        # Nothing arrived: a client that keeps a connection in reserve, which is told nothing.
+        if self._arrived_bytes:
+            _log.warning("slow_request_cut", reason=reason, client=str(self.client))
+            if self._may_answer():
+                self.transport.write(_TOO_SLOW)
+        self.transport.close()
+
+    def _may_answer(self) -> bool:
+        """Whether what is written now is taken for the answer to the request that is arriving."""
+        if self._in_header:
+            return self.cycle is None or self.cycle.response_complete
+        return not self.pipeline and not self.cycle.response_started
+
+
+class BoundedSocketProtocol(WebSocketsSansIOProtocol):
+    """One websocket, whose client must read what it is pushed."""
+
+    transport: Any
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.paused()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.transport.resumed()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport.ended()
+        super().connection_lost(exc)
 
 
 class Server(uvicorn.Server):
@@ -145,13 +199,14 @@ class Server(uvicorn.Server):
 
 def public_config(application: Any, host: str, port: int, trusted_proxies: str = "") -> uvicorn.Config:
     """The public endpoint."""
+    BoundedHttpProtocol.connections_max = allow_open_files()
     return uvicorn.Config(
         application,
         host=host,
         port=port,
         loop="none",
         http=BoundedHttpProtocol,
-        ws="websockets-sansio",
+        ws=BoundedSocketProtocol,
         ws_max_size=SOCKET_FRAME_BYTES_MAX,
         ws_ping_interval=SOCKET_PING_S,
         ws_ping_timeout=SOCKET_PING_S,

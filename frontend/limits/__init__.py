@@ -83,6 +83,9 @@ REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
 # A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
 REQUEST_DRAIN_BYTES_MAX = 16 * MIB
 REQUEST_READ_S_MAX = 30.0
+# Besides, a body must have arrived at this rate once it is so old. A body of the largest size needs a hundred times it.
+BODY_GRACE_S = 10.0
+BODY_BYTES_PER_S_MIN = 1 * KIB
 REQUEST_HEADER_BYTES_MAX = 32 * KIB
 REQUEST_HEADERS_MAX = 100
 # The SQS query protocol: a full batch with all its attributes has some 450 fields.
@@ -94,6 +97,19 @@ PARTIAL_HEADER_BYTES_MAX = 64 * KIB
 HEADER_READ_S_MAX = 10.0
 KEEP_ALIVE_S = 75
 CONNECTIONS_BACKLOG_MAX = 2_048
+# Parked polls, sockets, and as many again for requests. Fewer where the process may not open so many files: some are
+# kept for storage nodes, metadata and the control plane.
+CONNECTIONS_MAX = 60_000
+FILES_KEPT = 1_024
+REFUSALS_TOLD_EVERY_S = 10.0
+# A client that does not take what it asked for: in each window it must take this much, once more than the event loop's
+# high-water mark (64 KiB) is held for it. 4 KiB/s is a tenth of what a bad mobile network gives.
+WRITE_WINDOW_S = 20.0
+WRITE_BYTES_PER_S_MIN = 4 * KIB
+# Held for one connection: never more than one answer and the marks of its protocol.
+CONNECTION_HELD_BYTES_MAX = 64 * MIB
+# Held for all connections of a front end.
+ANSWERS_HELD_BYTES_MAX = 256 * MIB
 SHUTDOWN_GRACE_S = 10
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
@@ -141,6 +157,8 @@ STORAGE_TARGETS_MAX = 100_000
 POLLS_PARKED_MAX = 20_000
 CONTROL_CALLS_IN_FLIGHT_MAX = 128
 CONTROL_STREAMS_MAX = 512
+# An answer of the control plane up to this size is taken over before the client reads it.
+CONTROL_ANSWER_BYTES_MAX = 4 * MIB
 CONTROL_TIMEOUT_S = 30.0
 CONTROL_CONNECT_S = 2.0
 # Shorter than the control plane's own (uvicorn: 5 s): a connection that it is about to close must not be used.
@@ -186,6 +204,12 @@ assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit on
 assert GROUP_ID_CHARS_MAX <= DEDUP_KEY_BYTES_MAX, "an id is a key where the queue is the scope"
 assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
+assert CONNECTIONS_MAX > POLLS_PARKED_MAX + SOCKETS_MAX
+assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ_S_MAX < REQUEST_BODY_BYTES_MAX
+# XML makes six characters of a quotation mark.
+assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
+assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
+assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S

@@ -199,7 +199,7 @@ async def test_valkey_that_cannot_read_its_files_is_not_ready_though_its_port_op
     spec = valkey.prepare_valkey(made, state)
     child = Child(spec, installation[0].environment(state), made.logs)
     child.start()
-    with pytest.raises(StartFailed, match="valkey died 4 times while starting .ended with status 1"):
+    with pytest.raises(StartFailed, match=r"valkey died 4 times while starting .ended with status 1"):
         await child.ready(30)
     assert await child.health() == "failing" and child.not_up_since is not None
     await child.stop()

@@ -9,6 +9,7 @@ from typing import Any
 import boto3
 import botocore.exceptions
 import pytest
+import structlog
 import websockets
 from botocore.config import Config as BotoConfig
 
@@ -142,12 +143,80 @@ async def test_slow_header_and_slow_body_are_cut(
     monkeypatch.setattr(server_module, "REQUEST_READ_S_MAX", 0.05)
     for start in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"):
         reader, writer = await raw(port, start)
-        assert await asyncio.wait_for(reader.read(), 5) == b"", start
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert answer.startswith(b"HTTP/1.1 408 ") if start else answer == b"", start
         writer.close()
     target = b"x-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/json\r\n"
     reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\n" + target + b"content-length: 10\r\n\r\nabc")
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_body_that_arrives_byte_by_byte_is_cut_with_408_and_told_and_others_are_served(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # also how often it is looked at
+    monkeypatch.setattr(server_module, "BODY_GRACE_S", 0.2)
+    target = b"x-amz-target: AmazonSQS.SendMessage\r\ncontent-type: application/json\r\n"
+    reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\n" + target + b"content-length: 9000\r\n\r\n")
+
+    async def drip() -> None:
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    with structlog.testing.capture_logs() as logs:
+        answer = asyncio.create_task(answered(reader))
+        while not answer.done():
+            assert (await front.rest("/v1/queues/orders/messages", {"body": "x"})).status == 200
+            await asyncio.sleep(0.02)
+    dripping.cancel()
+    assert answer.result().startswith(b"HTTP/1.1 408 ")
+    (line,) = [line for line in logs if line["event"] == "slow_request_cut"]
+    assert "bytes in" in line["reason"] and "127.0.0.1" in line["client"]
+    writer.close()
+
+
+async def test_body_that_is_slow_but_not_too_slow_is_taken(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)
+    monkeypatch.setattr(server_module, "BODY_GRACE_S", 0.05)
+    reader, writer = await raw(port, b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4000\r\n\r\n")
+    for _ in range(10):
+        writer.write(b"x" * 400)
+        await asyncio.sleep(0.03)
+    assert b" 400 " in await answered(reader)
+    writer.close()
+
+
+async def test_late_request_is_not_answered_in_the_middle_of_another_answer(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The poll before it is parked: a 408 would be taken for its answer."""
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)
+    poll = json.dumps({"wait_seconds": 20}).encode()
+    head = b"POST /v1/queues/orders/messages/receive HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    token = f"authorization: Bearer {front.key.bearer_token}\r\ncontent-length: {len(poll)}\r\n\r\n".encode()
+    reader, writer = await raw(port, head + token + poll + b"GET /heal")
     assert await asyncio.wait_for(reader.read(), 5) == b""
     writer.close()
+
+
+async def test_connection_over_the_bound_is_refused_politely(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first_reader, first = await raw(port, b"")
+    await asyncio.sleep(0.02)
+    monkeypatch.setattr(server_module.BoundedHttpProtocol, "connections_max", 1)
+    reader, second = await raw(port, b"")
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 503 ") and b"retry-after: 1" in answer
+    first.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert b" 200 " in await answered(first_reader), "those that are there are served"
+    for writer in (first, second):
+        writer.close()
 
 
 async def test_connection_is_usable_after_a_refusal(front: Installation, port: int) -> None:
