@@ -148,7 +148,7 @@ class ProducerTrial:
         await self.repeated("repeats", 0, 100, 5, first)
         await self.taken("goes on", 0, 105, 3)
         await self.repeated("repeats what is before the last", 0, 100, 5, first)
-        await self.refused("overlaps in part", 0, 103, 4)
+        await self.refused("overlaps in part", 0, 106, 4)
         await self.refused("leaps", 0, LEAP, 1)
         await self.refused("is negative", 0, -5, 1)
         await self.refused("passes the largest number", 0, SEQUENCE_MAX - 1, 5)
