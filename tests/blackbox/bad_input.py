@@ -115,6 +115,17 @@ class ProducerTrial:
         if found != offset:
             self.violations.append(f"{self.name} {what}: stored again at {found}, was at {offset}")
 
+    async def once(self, what: str, epoch: int, sequence: int, known: int, count: int, offset: int) -> None:
+        """A batch whose first `known` records stand at `offset` already: refused, or only the others are stored."""
+        self.steps += 1
+        try:
+            found = await produced(self._node, self._opcode, self._payload(self.values(count), epoch, sequence))
+        except StorageError:
+            return
+        self.stored += count - known
+        if found != offset:
+            self.violations.append(f"{self.name} {what}: answered {found}, its first record is at {offset}")
+
     async def refused(self, what: str, epoch: int, sequence: int, count: int, producer: int | None = None) -> None:
         self.steps += 1
         try:
@@ -146,17 +157,18 @@ class ProducerTrial:
     async def run(self) -> None:
         first = await self.taken("begins anywhere", 0, 100, 5)
         await self.repeated("repeats", 0, 100, 5, first)
-        await self.taken("goes on", 0, 105, 3)
+        second = await self.taken("goes on", 0, 105, 3)
         await self.repeated("repeats what is before the last", 0, 100, 5, first)
-        await self.refused("overlaps in part", 0, 106, 4)
+        await self.once("overlaps at its beginning", 0, 106, 2, 4, second + 1)
+        await self.refused("goes back and overlaps at its end", 0, 97, 5)
         await self.refused("leaps", 0, LEAP, 1)
         await self.refused("is negative", 0, -5, 1)
         await self.refused("passes the largest number", 0, SEQUENCE_MAX - 1, 5)
-        await self.refused("has a negative epoch", -3, 108, 1)
-        await self.refused("has a producer out of range", 0, 108, 1, producer=-7)
-        await self.taken("goes on after all that", 0, 108, 2)
+        await self.refused("has a negative epoch", -3, 110, 1)
+        await self.refused("has a producer out of range", 0, 110, 1, producer=-7)
+        await self.taken("goes on after all that", 0, 110, 2)
         newer = await self.taken("takes a new epoch", 1, 0, 2)
-        await self.refused("has an older epoch", 0, 110, 1)
+        await self.refused("has an older epoch", 0, 112, 1)
         await self.repeated("repeats in the new epoch", 1, 0, 2, newer)
         await self.taken("goes on in the new epoch", 1, 2, 1)
 
