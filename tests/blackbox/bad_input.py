@@ -20,6 +20,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import Hello, Opcode, StreamReadRequest, encode_message
 from storage_nodes.protocol.records import decode_body
+from tests.blackbox.bursts import GROWTH_MIB_MAX as NODE_GROWTH_MIB_MAX
 from tests.blackbox.clusters import NodeCluster
 from tests.blackbox.payload import body_of, value_of
 from tests.blackbox.raw_node import RawNode, cut_after, produce, produced, push, silent_socket
@@ -30,7 +31,7 @@ from tests.blackbox.verdicts import ACCEPTED, judge_memory, judge_others
 ALONE_S = 3.0
 OTHERS_PAUSE_S = 0.02
 OTHERS_WITHIN_S = 1.0
-# How much a process may grow by callers that do not read, whatever they ask for.
+# How much a front end may grow by callers that do not read, whatever they ask for; a node has its budget (`bursts.py`).
 GROWTH_MIB_MAX = 160.0
 SEQUENCE_MAX = 2**31 - 1
 LEAP = 1_000_000_000
@@ -273,7 +274,7 @@ async def bad_reader_node(ask: Ask, result: Result) -> None:
         cluster.reap()
         result.violations = {
             **_uncut(["never reads"] * SILENT + ["greets a byte a second", "never greets"], cuts),
-            **judge_memory(samples, before_mib + GROWTH_MIB_MAX),
+            **judge_memory(samples, before_mib + NODE_GROWTH_MIB_MAX),
             **others.judge(),
             "no reason in the log": [] if reasons_in(cluster.log_of(victim)) else [f"node {victim}"],
             "node ended": [f"node {node} ended with exit code {code}" for node, code in cluster.exits],
