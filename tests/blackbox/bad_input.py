@@ -20,6 +20,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import Hello, Opcode, StreamReadRequest, encode_message
 from storage_nodes.protocol.records import decode_body
+from tests.blackbox.bursts import GROWTH_MIB_MAX as NODE_GROWTH_MIB_MAX
 from tests.blackbox.clusters import NodeCluster
 from tests.blackbox.payload import body_of, value_of
 from tests.blackbox.raw_node import RawNode, cut_after, produce, produced, push, silent_socket
@@ -30,7 +31,7 @@ from tests.blackbox.verdicts import ACCEPTED, judge_memory, judge_others
 ALONE_S = 3.0
 OTHERS_PAUSE_S = 0.02
 OTHERS_WITHIN_S = 1.0
-# How much a process may grow by callers that do not read, whatever they ask for.
+# How much a front end may grow by callers that do not read, whatever they ask for; a node has its budget (`bursts.py`).
 GROWTH_MIB_MAX = 160.0
 SEQUENCE_MAX = 2**31 - 1
 LEAP = 1_000_000_000
@@ -115,6 +116,17 @@ class ProducerTrial:
         if found != offset:
             self.violations.append(f"{self.name} {what}: stored again at {found}, was at {offset}")
 
+    async def once(self, what: str, epoch: int, sequence: int, known: int, count: int, offset: int) -> None:
+        """A batch whose first `known` records stand at `offset` already: refused, or only the others are stored."""
+        self.steps += 1
+        try:
+            found = await produced(self._node, self._opcode, self._payload(self.values(count), epoch, sequence))
+        except StorageError:
+            return
+        self.stored += count - known
+        if found != offset:
+            self.violations.append(f"{self.name} {what}: answered {found}, its first record is at {offset}")
+
     async def refused(self, what: str, epoch: int, sequence: int, count: int, producer: int | None = None) -> None:
         self.steps += 1
         try:
@@ -146,17 +158,18 @@ class ProducerTrial:
     async def run(self) -> None:
         first = await self.taken("begins anywhere", 0, 100, 5)
         await self.repeated("repeats", 0, 100, 5, first)
-        await self.taken("goes on", 0, 105, 3)
+        second = await self.taken("goes on", 0, 105, 3)
         await self.repeated("repeats what is before the last", 0, 100, 5, first)
-        await self.refused("overlaps in part", 0, 103, 4)
+        await self.once("overlaps at its beginning", 0, 106, 2, 4, second + 1)
+        await self.refused("goes back and overlaps at its end", 0, 97, 5)
         await self.refused("leaps", 0, LEAP, 1)
         await self.refused("is negative", 0, -5, 1)
         await self.refused("passes the largest number", 0, SEQUENCE_MAX - 1, 5)
-        await self.refused("has a negative epoch", -3, 108, 1)
-        await self.refused("has a producer out of range", 0, 108, 1, producer=-7)
-        await self.taken("goes on after all that", 0, 108, 2)
+        await self.refused("has a negative epoch", -3, 110, 1)
+        await self.refused("has a producer out of range", 0, 110, 1, producer=-7)
+        await self.taken("goes on after all that", 0, 110, 2)
         newer = await self.taken("takes a new epoch", 1, 0, 2)
-        await self.refused("has an older epoch", 0, 110, 1)
+        await self.refused("has an older epoch", 0, 112, 1)
         await self.repeated("repeats in the new epoch", 1, 0, 2, newer)
         await self.taken("goes on in the new epoch", 1, 2, 1)
 
@@ -261,7 +274,7 @@ async def bad_reader_node(ask: Ask, result: Result) -> None:
         cluster.reap()
         result.violations = {
             **_uncut(["never reads"] * SILENT + ["greets a byte a second", "never greets"], cuts),
-            **judge_memory(samples, before_mib + GROWTH_MIB_MAX),
+            **judge_memory(samples, before_mib + NODE_GROWTH_MIB_MAX),
             **others.judge(),
             "no reason in the log": [] if reasons_in(cluster.log_of(victim)) else [f"node {victim}"],
             "node ended": [f"node {node} ended with exit code {code}" for node, code in cluster.exits],

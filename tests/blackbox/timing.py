@@ -137,16 +137,22 @@ def _absent(
     story: _Story, deliveries: Sequence[Delivery], due_s: float, until_s: float, lease_s: float, slack_s: float
 ) -> float | None:
     """When an empty answer proved that the message was not there though it had to be."""
-    leased = [(delivery.begin_s, delivery.end_s + lease_s) for delivery in deliveries]
-    leased += [(begin_s, end_s + lease_s) for begin_s, end_s in story.unsure]
-    at = bisect_left(story.empty, (due_s + slack_s, -NEVER))
-    for begin_s, end_s in story.empty[at:]:
+    for at in range(bisect_left(story.empty, (due_s + slack_s, -NEVER)), len(story.empty)):
+        begin_s, end_s = story.empty[at]
         if begin_s > until_s:
             return None
-        excused = any(held_s < end_s and begin_s < free_s + slack_s for held_s, free_s in leased)
-        if end_s <= until_s and not excused:
+        if end_s > until_s or any(
+            _holds(one.begin_s, one.end_s, lease_s + slack_s, begin_s, end_s) for one in deliveries
+        ):
+            continue
+        if not any(_holds(*unsure, lease_s + slack_s, begin_s, end_s) for unsure in story.unsure):
             return begin_s
     return None
+
+
+def _holds(given_s: float, answered_s: float, lease_s: float, begin_s: float, end_s: float) -> bool:
+    """A lease that was given somewhere in a receive may still, or already, have held while the empty answer came."""
+    return given_s < end_s and begin_s < answered_s + lease_s
 
 
 def _word(note: str, name: str) -> float:

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sysconfig
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.installation import free_port
@@ -71,15 +72,27 @@ class Server:
 
     def freeze(self) -> None:
         """There, and silent: connections are taken by the kernel, nothing is answered."""
-        assert self._process is not None
-        os.killpg(self._process.pid, signal.SIGSTOP)
         self._paused = True
+        for pid in self._pids():
+            self._tell(pid, signal.SIGSTOP)
 
     def unfreeze(self) -> None:
-        if self._paused and self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGCONT)
+        if self._paused:
+            for pid in self._pids():
+                self._tell(pid, signal.SIGCONT)
         self._paused = False
+
+    def _pids(self) -> Iterator[int]:
+        """The server first, so that it makes no new ones; then its own (PostgreSQL's stand in groups of their own)."""
+        if self._process is not None:
+            pid = self._process.pid
+            yield pid
+            yield from map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+
+    @staticmethod
+    def _tell(pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
     def _identity(self) -> dict[str, object]:
         if self.owner is None:
