@@ -4,8 +4,8 @@ the switch is on. Each is one line; with all of them on there is nothing to swit
 from __future__ import annotations
 
 # Nodes compare clocks, leader time neither falls nor stands still, and nothing expires before a majority says so.
-CLOCKS_AGREE = False
+CLOCKS_AGREE = True
 # A client's own repetition never makes a copy, and a lease that comes late to it is handed back.
-REPEATS_ARE_RECOGNISED = False
+REPEATS_ARE_RECOGNISED = True
 # Connections wait instead of being cut by their own burst; uncommitted bytes and a node's buffers are bounded.
-BUFFERS_ARE_BOUNDED = False
+BUFFERS_ARE_BOUNDED = True
