@@ -75,13 +75,10 @@ def _agree(bases_ms: Sequence[int], count: int) -> bool:
 
 def _agree_with(own_ms: int, bases_ms: Sequence[int], count: int, tolerance_ms: int) -> bool:
     """Do our own and any `count - 1` of the others, which are sorted, agree with each other so closely?"""
-    near = [base_ms for base_ms in bases_ms if abs(base_ms - own_ms) <= tolerance_ms]
-    starts = range(len(near) - count + 2)
     others = count - 1
     if not others:
         return True
-    return any(
-        max(near[at + others - 1], own_ms) - min(near[at], own_ms) <= tolerance_ms
-        for at in starts
-        if at + others <= len(near)
+    spans = (
+        max(bases_ms[at + others - 1], own_ms) - min(bases_ms[at], own_ms) for at in range(len(bases_ms) - others + 1)
     )
+    return any(span_ms <= tolerance_ms for span_ms in spans)

@@ -12,7 +12,7 @@ import pytest
 
 from storage_nodes.log.errors import CorruptionError, DirectoryInUseError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, NodeLog
-from storage_nodes.log.record_batch import read_header
+from storage_nodes.log.record_batch import build_batch, read_header
 from tests.storage_nodes.log.writing import (
     SMALL,
     all_live,
@@ -51,6 +51,17 @@ def test_group_written_moves_durable_ends_and_nothing_before_does(log: NodeLog) 
     assert log.partitions[1].durable_end == 0
     assert sorted(log.group_written(group)) == [(1, 3), (2, 2)]
     assert log.partitions[2].durable_end == 2
+
+
+def test_latest_stamp_of_a_log_is_known_at_once_and_after_a_restart(log: NodeLog) -> None:
+    for stamp_ms in (5_000, 7_000, 6_000):
+        log.append(1, build_batch(log.partitions[1].log_end, 1, stamp_ms, [b"body"]))
+        assert log.partitions[1].last_stamp_ms >= stamp_ms
+    commit(log)
+    assert log.partitions[1].last_stamp_ms == 7_000
+    again = reopened(log)
+    assert again.partitions[1].last_stamp_ms == 7_000
+    again.close()
 
 
 def test_truncate_while_a_group_is_written_keeps_its_entries_from_counting(log: NodeLog) -> None:
