@@ -175,7 +175,8 @@ class StorageClient:
         it is tried again; the caller may do so with an `attempt` id of its own, later calls included.
         Standard queues: with `tags` only messages that have one of them; OVER_LIMIT where those are out of sight.
         """
-        attempt = attempt or self._next_attempt()
+        if not attempt and max_messages > 0:  # 0 asks after an attempt of the caller's
+            attempt = self._next_attempt()
         payload = encode_message(AcquireRequest(partition, max_messages, visibility_ms, wait_ms, attempt, list(tags)))
         late = partial(self._hand_back, partition)
         reply, _ = await self._ask(Opcode.ACQUIRE, partition, payload, wait_ms / 1000, late)

@@ -153,7 +153,7 @@ def test_own_loop_that_stood_still_reads_first_what_came_in() -> None:
     clock, connection, wire, results = connected()
     connection.ask(Opcode.SEND, b"x", results.append)
     clock.run(PING_AFTER_S + 0.01)
-    clock.run(PING_ANSWER_S + LATE_S, late_s=LATE_S * 0.99 + 0.3)
+    clock.run(PING_ANSWER_S + 3 * LATE_S, late_s=2 * LATE_S)
     assert not wire.is_aborted, "late with the look: it asks once more"
     connection.data_received(PONG)
     clock.run(PING_AFTER_S / 2)
