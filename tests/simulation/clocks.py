@@ -136,15 +136,10 @@ class ClockFaults:
             process.resumed_us = world.scheduler.now_us
 
     def heal(self) -> None:
-        """Faults are over. A clock may stay wrong, where nothing else went wrong that its node is needed for."""
-        world = self._world
-        if (
-            world.faults.mended
-            or world.wipes
-            or world.faults.rot_rate
-            or len(world.node_ids) > 4
-            or self._chance.random() < 0.5
-        ):
+        """Faults are over. A clock may stay wrong, where its node is not needed: no disk was lost, none is emptied."""
+        world, faults = self._world, self._world.faults
+        needed = world.wipes or faults.rot_rate or faults.movers or len(world.node_ids) > 4
+        if faults.mended or needed or self._chance.random() < 0.5:
             for node_id in sorted(self.liars):
                 self._set(world.processes[node_id], 0)
 
