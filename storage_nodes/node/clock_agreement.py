@@ -5,7 +5,9 @@ what our monotonic clock says. A base only changes when its clock is set, so tha
 known as well as it was, and a step of our own wall clock changes our own base alone.
 
     heard   a peer's wall time came with a heartbeat. It left its node a moment ago, so the clock looks behind by the
-            delay: of the last few samples the largest is the truest.
+            delay. Of the last few samples the largest is the truest, unless the clock was set back: so who is off goes
+            by the largest, and agreed time by the last one. It may be behind by a delay, but no clock that is right
+            again makes it later.
     look    our own clock is read, and all are compared:
 
         agreed time   the latest time that a majority of the registered nodes' clocks say or have passed: no minority,
@@ -16,6 +18,7 @@ known as well as it was, and a step of our own wall clock changes our own base a
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -47,7 +50,8 @@ class ClockAgreement:
         nodes = {self._node_id, *registered}
         majority = len(nodes) // 2 + 1
         bases_ms = sorted(max(samples) for node, samples in self._samples.items() if node in nodes)
-        known_ms = sorted([*bases_ms, self._own_base_ms])
+        known_ms = sorted(samples[-1] for node, samples in self._samples.items() if node in nodes)
+        insort(known_ms, self._own_base_ms)
         self.base_ms = known_ms[-majority] if len(known_ms) >= majority else None
         tolerance_ms = CLOCK_OFFSET_BACK_MS_MAX if self.is_off else CLOCK_OFFSET_MS_MAX
         if _agree_with(self._own_base_ms, bases_ms, majority, tolerance_ms) or not _agree(bases_ms, majority):

@@ -111,7 +111,7 @@ def test_delayed_beats_make_no_clock_look_behind_while_some_come_in_time() -> No
     view = View(0, 0, 0)
     view.beat(CLOCK_SAMPLES_MAX)
     view.delays_ms = {2: 5_000, 3: 5_000}
-    assert not view.beat(CLOCK_SAMPLES_MAX - 1).is_off and view.agreed_wrong_ms == 0
+    assert not view.beat(CLOCK_SAMPLES_MAX - 1).is_off and view.agreed_wrong_ms == -5_000, "behind, never ahead"
     view.delays_ms = {2: 0, 3: 0}
     assert not view.beat().is_off and view.agreed_wrong_ms == 0
 
@@ -123,6 +123,13 @@ def test_step_of_a_peers_clock_is_seen_within_two_seconds_both_ways() -> None:
         view.beat(CLOCK_SAMPLES_MAX)
         view.wrong_ms[2] = wrong_ms
         assert view.beat(rounds).offset_ms(2) == wrong_ms
+
+
+def test_clocks_that_are_wrong_one_after_the_other_are_no_majority() -> None:
+    view = View(0, DAY_MS, 0)
+    view.beat(CLOCK_SAMPLES_MAX)
+    view.wrong_ms |= {2: 0, 3: DAY_MS}
+    assert view.beat().base_ms is not None and view.agreed_wrong_ms == 0
 
 
 def test_step_of_the_own_clock_is_seen_at_once_and_changes_no_other() -> None:
