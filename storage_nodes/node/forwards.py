@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from storage_nodes.client import StorageClient
 from storage_nodes.model import NodeAddress
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import NOT_TAKEN
+from storage_nodes.protocol.messages import NOT_TAKEN, VisibilityMode
 
 # How long the leader of the other partition is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
@@ -43,6 +43,14 @@ class Forwards:
     ) -> None:
         """Let only this grant of a consumer group read and commit at a stream partition; `done` as above."""
         self._begin(lambda client: client.group_fence(partition, group, generation, epoch), done)
+
+    def give_back(self, partition: int, leases: Sequence[tuple[int, int]]) -> None:
+        """Leases, as (offset, delivery), that reached nobody, of a leadership here that is over. They run out where
+        nobody takes them back."""
+        changes = [(offset, delivery, 0) for offset, delivery in leases]
+        self._begin(
+            lambda client: client.change_visibility(partition, changes, VisibilityMode.UNCOUNTED), lambda error: None
+        )
 
     async def close(self) -> None:
         for task in list(self._under_way):

@@ -427,6 +427,7 @@ class QueueReplica(Replica):
                 still_live = {offset: body for offset, body in found.items() if self.machine.is_live(offset, offset)}
                 self._hand_over(effect, still_live)
             else:
+                self._give_back_elsewhere(effect.picks)
                 error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
                 token.connection.refuse(token, error)
 
@@ -467,6 +468,14 @@ class QueueReplica(Replica):
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""
         self._do(self.machine.release([pick[:2] for pick in picks], self.now_ms()))
+
+    def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
+        """We lead no more, and these reached nobody: whoever leads next takes them back. Only leases that are folded by
+        the end of our leadership: another may give out what is not under the same numbers."""
+        live = self.machine.state.live
+        leased = [pick[:2] for pick in picks if pick.offset in live and live[pick.offset][1] == pick.delivery]
+        if leased and not self.serving:
+            self.host.forwards.give_back(self.partition, leased)
 
     def _fetch(self, from_offset: int) -> None:
         """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""

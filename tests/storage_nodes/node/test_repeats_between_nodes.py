@@ -7,14 +7,17 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
 from storage_nodes.client.connection import Connection, connect
 from storage_nodes.config import NodeConfig
 from storage_nodes.model import PartitionKind, format_node_list
+from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -213,5 +216,36 @@ def test_purge_that_is_repeated_hears_what_it_did(tmp_path: Path) -> None:
                     assert refused.code is ErrorCode.PURGE_IN_PROGRESS
                 else:
                     raise AssertionError("another call purged within the minute")
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_leases_whose_bodies_were_being_read_when_the_leader_changed_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were never handed to anybody, and would be out of sight for twelve hours."""
+
+    async def scenario() -> None:
+        async with three_nodes(tmp_path) as (nodes, client):
+            partition = (await client.create_partition(PartitionKind.QUEUE, "t")).partition
+            await client.send(partition, [encode_body(b"x")] * 3)
+            replica: Any = await nodes.leader(partition)
+            reader = replica.bodies
+            read, read_later = BodyReader.read, BodyReader.read_later
+            monkeypatch.setattr(BodyReader, "read", lambda own, at: None if own is reader else read(own, at))
+
+            def hang(own: Any, offsets: list[int], done: Any) -> None:
+                if own is reader:
+                    own._waiting.append((offsets, done))
+                else:
+                    read_later(own, offsets, done)
+
+            monkeypatch.setattr(BodyReader, "read_later", hang)
+            polling = asyncio.create_task(client.acquire(partition, 10, 43_200_000, 15_000))
+            async with asyncio.timeout(20):
+                while len(replica.machine.state.live) < 3:
+                    await asyncio.sleep(0.01)
+            replica.hand_over(next(node_id for node_id in (1, 2, 3) if node_id != replica.host.node_id))
+            assert {message.offset for message in (await polling).messages} == set(replica.machine.state.live)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
