@@ -89,12 +89,11 @@ class QueueBook:
                     self.delivery[offset] = 0
                 self._note_schedule(offset, body, headers, header.timestamp_ms, Gone(header.end_offset, epoch))
             return
-        gone = Gone(header.end_offset, epoch)
         for _, body in iterate_bodies(batch):
             command = decode_command(body)
             if command is not None:
                 self._last_ms = max(self._last_ms, command[TIME_MS])
-                self._fold(command, gone)
+                self._fold(command, Gone(header.end_offset, epoch))  # one each: of two the first one removed it
 
     def _note_schedule(self, offset: int, body: bytes, headers: dict[bytes, bytes], time_ms: int, gone: Gone) -> None:
         """A release takes the place of what is scheduled, for that time, or is nothing."""

@@ -67,12 +67,15 @@ def moves(faults: Faults) -> None:
     faults.isolate_rate, faults.heal_rate = 0.02, 0.05
 
 
-def wrong_clocks(faults: Faults) -> None:
-    wrong_leaders(faults)
-    faults.mended = True
-
-
 def wrong_leaders(faults: Faults) -> None:
+    """Clocks that stay wrong."""
+    wrong_clocks(faults)
+    faults.mended = False
+    faults.rot_rate, faults.movers = 0.0, 0
+
+
+def wrong_clocks(faults: Faults) -> None:
+    faults.mended = True
     faults.jump_rate, faults.retention_ms, faults.dedup_ms = 0.02, 10_000, 6_000
     faults.stop_rate, faults.restart_rate, faults.leisure = 0.03, 0.5, 1
     faults.cut_rate = faults.power_failure_rate = faults.wipe_rate = 0.0
