@@ -33,8 +33,9 @@ from storage_nodes.machines.cluster.commands import (
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import NodeAddress, NodeState, PartitionKind
 from storage_nodes.node.connections import Token
+from storage_nodes.node.host import Host
 from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.replica import Host, Replica
+from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
     CancelMoveRequest,

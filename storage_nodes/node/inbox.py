@@ -19,8 +19,7 @@ from collections.abc import Callable
 
 from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.peers import size_of
-from storage_nodes.protocol.peer_messages import RaftMessage
+from storage_nodes.protocol.peer_messages import RaftMessage, size_of
 
 
 class Inbox:

@@ -44,9 +44,10 @@ from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.browsing import browse
 from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
+from storage_nodes.node.host import Host
 from storage_nodes.node.partition_meta import PartitionMeta
 from storage_nodes.node.removing import remove
-from storage_nodes.node.replica import Host, Replica
+from storage_nodes.node.replica import Replica
 from storage_nodes.node.scheduled import check_changes, release, show
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (

@@ -10,16 +10,14 @@ Subclasses (queue, stream, cluster) say what a committed entry means and what a 
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
-from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
+from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
     NO_PRODUCER,
@@ -36,18 +34,10 @@ from storage_nodes.machines.raft import effects as raft_effects
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, Refusal
-from storage_nodes.node.bodies import BodyCache
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.clock_watch import ClockWatch
-from storage_nodes.node.committer import Committer
-from storage_nodes.node.failover import ELECTIONS, Failover
-from storage_nodes.node.feeding import Feed
-from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.failover import ELECTIONS
+from storage_nodes.node.host import Host
 from storage_nodes.node.leader_time import LeaderTime
 from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
-from storage_nodes.node.room import NodeRoom
-from storage_nodes.node.snapshots import Snapshots
-from storage_nodes.node.timers import Timers
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
@@ -58,39 +48,6 @@ T = TypeVar("T")
 
 
 _NEVER = (0, 0)
-
-
-class Host(Protocol):
-    """What a replica needs of its node."""
-
-    node_id: int
-    loop: asyncio.AbstractEventLoop
-    clock: NodeClock
-    clocks: ClockWatch
-    log: NodeLog
-    committer: Committer
-    timers: Timers
-    snapshots: Snapshots
-    bodies: BodyCache
-    forwards: Forwards
-    failover: Failover
-    feed: Feed
-    room: NodeRoom
-
-    def has_room(self, peer: int) -> bool:
-        """May entries be sent to this peer now?"""
-
-    def when_room(self, peer: int, resume: Callable[[], None]) -> None:
-        """Call `resume`, in a later turn, when they may."""
-
-    def send(self, peer: int, message: RaftMessage) -> None: ...
-    def is_up(self, peer: int) -> bool: ...
-    def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
-    def peers_up(self) -> list[int]: ...
-    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
-        """The replica's configuration in force is committed; perhaps said again after a restart."""
-
-    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
 
 class Replica:

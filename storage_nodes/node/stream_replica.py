@@ -15,8 +15,9 @@ from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
+from storage_nodes.node.host import Host
 from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.replica import Host, Replica
+from storage_nodes.node.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.group_messages import (
     GroupCommitRequest,

@@ -160,3 +160,12 @@ RaftMessage = AppendEntries | AppendReply | VoteRequest | VoteReply | TimeoutNow
 class RaftFrame(Message, frozen=True):
     incarnation: int
     messages: list[RaftMessage]
+
+
+def size_of(message: RaftMessage) -> int:
+    """About how many bytes it takes in a frame, and in memory."""
+    if type(message) is AppendEntries:
+        return 64 + sum(map(len, message.entries))
+    if type(message) is SnapshotChunk:
+        return 64 + len(message.checkpoint) + sum(map(len, message.entries))
+    return 64

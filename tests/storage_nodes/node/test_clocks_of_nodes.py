@@ -79,6 +79,12 @@ class Wire:
     def get_write_buffer_size(self) -> int:
         return 0
 
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        pass
+
+    def get_extra_info(self, name: str) -> None:
+        return None
+
 
 class Rig:
     """Node 1 of three; the two others are up and their clocks are right."""

@@ -95,7 +95,7 @@ class Feeder(Replica):
         self.reads: list[tuple[Read, Done]] = []
         self.sent: list[tuple[SendEntries, list[bytes]]] = []
         host: Any = SimpleNamespace(feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))))
-        log: Any = SimpleNamespace(read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
+        log: Any = SimpleNamespace(log_end=0, read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
         raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
         self.host, self.log, self.raft = host, log, raft
         self.closed, self._reading_cold = False, ()

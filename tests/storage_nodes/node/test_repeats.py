@@ -13,7 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from storage_nodes.limits import BATCH_BYTES_MAX, PRODUCERS_PER_PARTITION_MAX, UNCOMMITTED_BYTES_MAX
+from storage_nodes.limits import (
+    BATCH_BYTES_MAX,
+    PRODUCERS_PER_PARTITION_MAX,
+    UNCOMMITTED_BYTES_MAX,
+    WAL_GROUP_BYTES_MAX,
+)
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
     NO_PRODUCER,
@@ -31,6 +36,8 @@ from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.model import Acks
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
+from storage_nodes.node.memory_budget import MemoryBudget
+from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, decode_body, encode_body
@@ -53,11 +60,16 @@ class Group:
         self.folded = [0] * REPLICAS
         self.checkpoints: list[tuple[int, bytes]] = []
         self.leader = -1
-        self.appends = Appends()
+        self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
         self.answers: dict[int, SendReply | StorageError] = {}  # by number of the attempt
         self.connection: Any = SimpleNamespace(answer=self._answered, refuse=self._refused)
         self.log_facts = SimpleNamespace(log_end=0)
-        self.replica: Any = SimpleNamespace(log=self.log_facts, append_own=self._append, propose_soon=lambda: None)
+        self.replica: Any = SimpleNamespace(
+            log=self.log_facts,
+            append_own=self._append,
+            propose_soon=lambda: None,
+            group_share_bytes=lambda: WAL_GROUP_BYTES_MAX,
+        )
         self.elect(0)
 
     def _machine(self) -> Any:
@@ -98,7 +110,7 @@ class Group:
         if self.leader >= 0:
             self.appends.fail(leader)
             self.machines[self.leader].follow()
-        self.appends = Appends()
+        self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
         del self.log[self.committed + kept :]
         self.log_facts.log_end = self.log[-1][0].end_offset if self.log else 0
         self._append([encode_body(b"", control_key(CONTROL_EPOCH_START))], self.now_ms, control=True)

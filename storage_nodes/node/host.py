@@ -1,0 +1,59 @@
+"""What a replica needs of its node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from storage_nodes.log.node_log import NodeLog
+from storage_nodes.node.bodies import BodyCache
+from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.clock_watch import ClockWatch
+from storage_nodes.node.committer import Committer
+from storage_nodes.node.failover import Failover
+from storage_nodes.node.feeding import Feed
+from storage_nodes.node.forwards import Forwards
+from storage_nodes.node.room import NodeRoom
+from storage_nodes.node.snapshots import Snapshots
+from storage_nodes.node.timers import Timers
+from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.peer_messages import RaftMessage
+
+if TYPE_CHECKING:
+    from storage_nodes.node.replica import Replica
+
+T = TypeVar("T")
+
+
+class Host(Protocol):
+    """Satisfied by `StorageNode`."""
+
+    node_id: int
+    loop: asyncio.AbstractEventLoop
+    clock: NodeClock
+    clocks: ClockWatch
+    log: NodeLog
+    committer: Committer
+    timers: Timers
+    snapshots: Snapshots
+    bodies: BodyCache
+    forwards: Forwards
+    failover: Failover
+    feed: Feed
+    room: NodeRoom
+
+    def has_room(self, peer: int) -> bool:
+        """May entries be sent to this peer now?"""
+
+    def when_room(self, peer: int, resume: Callable[[], None]) -> None:
+        """Call `resume`, in a later turn, when they may."""
+
+    def send(self, peer: int, message: RaftMessage) -> None: ...
+    def is_up(self, peer: int) -> bool: ...
+    def nodes_without_room(self, voters: Sequence[int]) -> list[int]: ...
+    def peers_up(self) -> list[int]: ...
+    def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
+        """The replica's configuration in force is committed; perhaps said again after a restart."""
+
+    def run_cold(self, work: Callable[[], T], done: Callable[[T], None]) -> None: ...
