@@ -75,7 +75,7 @@ TIGHT_BYTES = 20_000
 TIGHT = dict.fromkeys(
     (
         "storage_nodes.node.connections.CONNECTION_ANSWERS_BYTES_MAX",
-        "storage_nodes.node.peers.LINK_BYTES_MAX",
+        "storage_nodes.node.peer_link.LINK_BYTES_MAX",
         "storage_nodes.node.outflow.TRANSPORT_BYTES_MAX",
         "storage_nodes.node.outflow.WRITE_BYTES",
     ),
