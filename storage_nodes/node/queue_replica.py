@@ -442,6 +442,7 @@ class QueueReplica(Replica):
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""
         self._do(self.machine.release([pick[:2] for pick in picks], self.host.clock.wall_ms()))
+        self.propose_soon()  # nobody else may come by for long
 
     def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
         """We lead no more, and these reached nobody: whoever leads next takes them back. Only leases that are folded by
