@@ -25,12 +25,13 @@ from storage_nodes.log.record_batch import (
     read_header,
     records_to_fold,
 )
-from storage_nodes.machines.queue.effects import Duplicated
+from storage_nodes.machines.queue.effects import Duplicated, Pick
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.model import Acks
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
+from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, decode_body, encode_body
@@ -422,3 +423,15 @@ def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_wo
         assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
     group.send(1_002, request(1, producer=5))
     assert 1_002 not in group.answers, "one that is known goes on"
+
+
+def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
+    """They come to light when a read ends: no timer is booked for what the machine staged then."""
+    done: list[str] = []
+    machine = SimpleNamespace(release=lambda picks, now_ms: done.append(f"staged {picks}"))
+    host = SimpleNamespace(clock=SimpleNamespace(wall_ms=lambda: NOW_MS))
+    replica: Any = SimpleNamespace(
+        _do=lambda effects: None, machine=machine, host=host, propose_soon=lambda: done.append("proposed")
+    )
+    QueueReplica._give_back(replica, [Pick(7, 1, NOW_MS, NOW_MS)])
+    assert done == ["staged [(7, 1)]", "proposed"]
