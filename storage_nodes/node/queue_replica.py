@@ -468,14 +468,18 @@ class QueueReplica(Replica):
 
     def _give_back(self, picks: list[queue_effects.Pick]) -> None:
         """Leased, but there is nobody to have them: available again at once."""
+        if self.handing_over:
+            self._give_back_elsewhere(picks)  # nothing is proposed here any more
+            return
         self._do(self.machine.release([pick[:2] for pick in picks], self.now_ms()))
+        self.propose_soon()  # nobody else may come by for long
 
     def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
-        """We lead no more, and these reached nobody: whoever leads next takes them back. Only leases that are folded by
-        the end of our leadership: another may give out what is not under the same numbers."""
+        """We lead no more, or are about to, and these reached nobody: whoever leads next takes them back. Only leases
+        that are folded by the end of our leadership: another may give out what is not under the same numbers."""
         live = self.machine.state.live
         leased = [pick[:2] for pick in picks if pick.offset in live and live[pick.offset][1] == pick.delivery]
-        if leased and not self.serving:
+        if leased and (self.handing_over or not self.serving):
             self.host.forwards.give_back(self.partition, leased)
 
     def _fetch(self, from_offset: int) -> None:

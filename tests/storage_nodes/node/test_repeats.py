@@ -30,13 +30,14 @@ from storage_nodes.log.record_batch import (
     read_header,
     records_to_fold,
 )
-from storage_nodes.machines.queue.effects import Duplicated
+from storage_nodes.machines.queue.effects import Duplicated, Pick
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.model import Acks
 from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
 from storage_nodes.node.memory_budget import MemoryBudget
+from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
@@ -434,3 +435,34 @@ def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_wo
         assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
     group.send(1_002, request(1, producer=5))
     assert 1_002 not in group.answers, "one that is known goes on"
+
+
+def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
+    """They come to light when a read ends: no timer is booked for what the machine staged then."""
+    done: list[str] = []
+    machine = SimpleNamespace(release=lambda picks, now_ms: done.append(f"staged {picks}"))
+    replica: Any = SimpleNamespace(
+        _do=lambda effects: None,
+        machine=machine,
+        now_ms=lambda: NOW_MS,
+        propose_soon=lambda: done.append("proposed"),
+        handing_over=False,
+    )
+    QueueReplica._give_back(replica, [Pick(7, 1, NOW_MS, NOW_MS)])
+    assert done == ["staged [(7, 1)]", "proposed"]
+
+
+def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_of_the_next_leader() -> None:
+    """Nothing is proposed any more; and a lease that is not folded is none to the next leader."""
+    given: list[tuple[int, list[tuple[int, int]]]] = []
+    live = {7: (NOW_MS, 1, NOW_MS, NOW_MS), 8: (NOW_MS, 2, NOW_MS, NOW_MS)}
+    replica: Any = SimpleNamespace(
+        partition=5,
+        handing_over=True,
+        serving=True,
+        machine=SimpleNamespace(state=SimpleNamespace(live=live)),
+        host=SimpleNamespace(forwards=SimpleNamespace(give_back=lambda *call: given.append(call))),
+    )
+    replica._give_back_elsewhere = lambda picks: QueueReplica._give_back_elsewhere(replica, picks)
+    QueueReplica._give_back(replica, [Pick(offset, 1, NOW_MS, NOW_MS) for offset in (7, 8, 9)])
+    assert given == [(5, [(7, 1)])]

@@ -249,3 +249,26 @@ def test_leases_whose_bodies_were_being_read_when_the_leader_changed_are_given_b
             assert {message.offset for message in (await polling).messages} == set(replica.machine.state.live)
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_what_did_not_fit_an_answer_from_disk_is_given_back_though_nothing_else_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with three_nodes(tmp_path) as (nodes, client):
+            partition = (await client.create_partition(PartitionKind.QUEUE, "t")).partition
+            for _ in range(4):
+                await client.send(partition, [encode_body(bytes(1024 * 1024))])
+            read_later, loop = BodyReader.read_later, asyncio.get_running_loop()
+            monkeypatch.setattr(BodyReader, "read", lambda own, at: None)
+            # A slow disk: the leases are committed, and all is quiet, when the bodies come.
+            slow = lambda own, at, done: loop.call_later(0.3, read_later, own, at, done)  # noqa: E731
+            monkeypatch.setattr(BodyReader, "read_later", slow)
+            count = len((await client.acquire(partition, 10, 43_200_000)).messages)
+            live = (await nodes.leader(partition)).machine.state.live  # type: ignore[attr-defined]
+            async with asyncio.timeout(5):
+                while len(live) < 4 or sum(entry[0] > entry[3] + 1_000_000 for entry in live.values()) > count:
+                    await asyncio.sleep(0.01)
+            assert 1 <= count < 4
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
