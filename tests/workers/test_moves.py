@@ -118,7 +118,7 @@ def test_dead_letter_queue_of_another_type_or_itself_is_refused(scene: Scene, na
         scene.create(existing)
     attributes = {"RedrivePolicy": scene.redrive(target)}
     answer = scene.caller.sqs("SetQueueAttributes", QueueName=name, Attributes=attributes)
-    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidAttributeValue")
+    assert (answer.status_code, answer.json()["code"]) == (400, "InvalidParameterValueException")
 
 
 def test_dead_letter_queue_of_another_account_is_refused(scene: Scene) -> None:
@@ -127,7 +127,7 @@ def test_dead_letter_queue_of_another_account_is_refused(scene: Scene) -> None:
     arn = scene.arn("dead").replace(scene.caller.account_id, other.account_id)
     policy = scene.redrive("dead").replace(scene.arn("dead"), arn)
     answer = scene.caller.sqs("CreateQueue", QueueName="orders", Attributes={"RedrivePolicy": policy})
-    assert answer.json()["code"] == "InvalidAttributeValue"
+    assert answer.json()["code"] == "InvalidParameterValueException"
 
 
 # --- dead letters are read ---
