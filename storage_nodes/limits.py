@@ -1,7 +1,7 @@
 """The bounds of the storage plane, with the relations between them asserted.
 
-Names end in their unit. Nothing in this plane may grow without a bound. A few pauses and time-outs that one file alone uses
-stand in that file (node/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
+Names end in their unit. Nothing in this plane may grow without a bound. A few pauses and time-outs that one file alone
+uses stand in that file (node/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     polled   a look every WATCH_INTERVAL_MS or so, for what makes no announcement: retries, moves, ticks of schedules
     done     a look when a piece of work has ended: the row may have a next step that is due
 
-A look hands due rows to work pools (`Lane`), one for each kind of work, with threads of their own: long moves hold up no new queue. That
-several workers see the same row is harmless: the row's claim lets one of them work (api/queues/lifecycle.py).
+A look hands due rows to work pools (`Lane`), one for each kind of work, with threads of their own: long moves hold up
+no new queue. That several workers see the same row is harmless: the row's claim lets one of them work
+(api/queues/lifecycle.py).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Bulkheads: how many calls of one kind may be under way. The next one is refused at once, so that what is slow does not
-take the rest of the process with it. The breakers of storage calls are in `guarded.py`.
+"""Bulkheads: how many calls of one kind may be under way. The next one is refused at once, so that what is slow does
+not take the rest of the process with it. The breakers of storage calls are in `guarded.py`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class _Stored:
 
 
 class FakeStorage:
-    """`fail_with` makes every call raise, with `fail_text`; `codes` are answered by delete and change_visibility instead of their own."""
+    """`fail_with` makes every call raise, with `fail_text`; `codes` are what delete and change_visibility answer."""
 
     def __init__(self, now_s: Callable[[], float], partitions: Sequence[int] = (1,)) -> None:
         self._now_s = now_s
