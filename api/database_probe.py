@@ -42,7 +42,7 @@ class DatabaseProbe:
         done, _ = await asyncio.wait((asking,), timeout=limits.DATABASE_PROBE_MS_MAX / 1000)
         self._answered = bool(done) and asking.exception() is None
         if not self._answered:
-            await self.close()  # before the cancellation: psycopg would ask a silent server to agree
+            await self.close()  # before the cancellation: psycopg would wait for a cancel request to the silent server
             asking.cancel()
         self._looked_at_ms = _now_ms()
         self._looking = None

@@ -1,6 +1,7 @@
 """The embedded Valkey: Celery's broker, with its log on disk so that hints survive a crash.
 
-Beside its files stands what wrote them (WRITER_FILE), so that no other family or older version is set to read them.
+Beside its files stands what wrote them (WRITER_FILE), so that files are never opened by another
+product or an older version.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
     200 ready         everything it needs is there
     200 degraded      messages are served; each reason names a part and since when
-    503 unavailable   no message can be sent or received through this front end
+    503 unavailable   the front end stops, or it knows no key and has nobody to ask
+
+Storage nodes are not looked at: without a majority of them it says 200 `ready`.
 """
 
 from __future__ import annotations

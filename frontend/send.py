@@ -255,7 +255,7 @@ async def store(
         except StorageError as error:
             if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
                 plane.meters.count("requests_throttled")
-                raise throttled(1.0) from None
+                raise throttled(1.0, error.message) from None
             raise await storage_refusal(plane, queue, error) from None
 
 
@@ -311,6 +311,8 @@ async def storage_refusal(plane: Plane, queue: QueueView, error: StorageError) -
             return refusal
     plane.meters.count("storage_errors")
     meant = code_refusal(error.code, queue.record.name)
+    if error.code == ErrorCode.OVER_LIMIT and error.message:
+        return Refusal(meant.code, f"A limit of the queue is reached: {error.message}.")
     if error.retry_after_ms and meant.code == "ServiceUnavailable":
         return unavailable(meant.message, retry_after_s(error.retry_after_ms))
     return meant
@@ -339,13 +341,12 @@ def code_refusal(code: ErrorCode, queue_name: str, handle: str = "") -> Refusal:
         return unavailable("The message store has more to do than it can take at the moment. Try again later.")
     if code == ErrorCode.READ_ONLY:
         return unavailable("The disks of the message store are nearly full: it takes no messages until there is room.")
-    if code == ErrorCode.OVERLOADED:
-        return unavailable("The message store takes no more for the moment: its disks are behind. Try again.")
     return unavailable("The message store cannot do this at the moment. Try again.")
 
 
-def throttled(wait_s: float) -> Refusal:
-    return Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
+def throttled(wait_s: float, reason: str = "") -> Refusal:
+    text = f"The rate of requests is over the limit: {reason}." if reason else "The rate of requests is over the limit."
+    return Refusal("RequestThrottled", text, max(1, round(wait_s + 0.5)))
 
 
 def _draft(plane: Plane, queue: QueueView, fields: MessageFields) -> Draft:

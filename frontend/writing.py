@@ -1,4 +1,5 @@
-"""The write side of a client's connection: what the client does not read is held for a bounded time, and in bounds.
+"""The write side of a client's connection: what the client does not read is held for a limited time
+and up to a limited number of bytes.
 
     open       bytes go to the kernel at once; only what it does not take is held here
     paused     more than the high-water mark is held: senders wait. The client must take WRITE_BYTES_PER_S_MIN in each

@@ -1,6 +1,7 @@
-"""Every bound of the storage plane, in one place, with the relations between them asserted.
+"""The bounds of the storage plane, with the relations between them asserted.
 
-Names end in their unit. A bound that is not here does not exist: nothing in this plane may grow without one.
+Names end in their unit. Nothing in this plane may grow without a bound. A few pauses and time-outs that one file alone
+uses stand in that file (node/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ ACQUIRE_BYTES_MAX = 2 * MIB
 ACQUIRE_WAIT_MS_MAX = 20_000
 RECEIPTS_PER_CALL_MAX = 1_000
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 20_000
-CONNECTION_WRITE_BUFFER_BYTES_MAX = 64 * MIB
 # What a client hands to the operating system ahead of the node's reading; the rest waits, in order, in the client.
 CLIENT_WRITE_BUFFER_BYTES = 1 * MIB
 # How long a client connection with calls outstanding may hear nothing before it asks whether the node is there, and how
@@ -374,7 +374,6 @@ assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTE
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
 assert PRODUCER_JUMP_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
 assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
-assert CLIENT_WRITE_BUFFER_BYTES < CONNECTION_WRITE_BUFFER_BYTES_MAX
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
 assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX

@@ -3,10 +3,11 @@
     heard    an announcement of the database (api/changes.py): a look after WATCH_GRACE_MS, so that a hint which the
              broker carries comes first where there is one
     polled   a look every WATCH_INTERVAL_MS or so, for what makes no announcement: retries, moves, ticks of schedules
-    done     a look when a piece of work has ended: the row may owe the next step
+    done     a look when a piece of work has ended: the row may have a next step that is due
 
-A look hands due rows to lanes, one a kind of work, each with threads of its own: long moves hold up no new queue. That
-several workers see the same row is harmless: the row's claim lets one of them work (api/queues/lifecycle.py).
+A look hands due rows to work pools (`Lane`), one for each kind of work, with threads of their own: long moves hold up
+no new queue. That several workers see the same row is harmless: the row's claim lets one of them work
+(api/queues/lifecycle.py).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Lane:
         self._taken: set[int] = set()
 
     def submit(self, row_ids: Iterable[int]) -> None:
-        """Those that are not at work already, as many as the lane takes. The others are for other workers, or later."""
+        """Those that are not at work already, as many as the pool takes. The others are for other workers, or later."""
         chosen = list(row_ids)
         random.shuffle(chosen)  # else all workers would begin with the same row
         with self._lock:
@@ -74,7 +75,7 @@ class Lane:
 
 
 class Watcher:
-    """The thread that looks, and the lanes that work."""
+    """The thread that looks, and the work pools."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -188,7 +189,7 @@ def start_watcher() -> Watcher:
 
 
 def wake_watcher() -> None:
-    """A row may owe its next step."""
+    """A row may have a next step that is due."""
     watcher = _watcher
     if watcher is not None:
         watcher.wake()

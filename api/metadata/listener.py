@@ -69,7 +69,8 @@ async def _listen(connection: Connection) -> None:
     listening = asyncio.ensure_future(connection.execute(f"LISTEN {CHANNEL}"))
     done, _ = await asyncio.wait((listening,), timeout=limits.METADATA_READ_MS_MAX / 1000)
     if not done:
-        await connection.close()  # before the cancellation: psycopg would ask a silent server to agree
+        # Before the cancellation: psycopg would wait for a cancel request to the silent server.
+        await connection.close()
         listening.cancel()
         raise StoreUnavailable("PostgreSQL does not answer in time")
     listening.result()

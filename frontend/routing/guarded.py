@@ -1,17 +1,17 @@
-"""Storage calls with a bulkhead and a circuit breaker, so that what one node or one partition lacks costs the others
-nothing.
+"""Storage calls with a bulkhead and a circuit breaker, so that a failing node or partition does not slow down calls to
+the others.
 
-Bulkhead: the calls under way for one node, and for one partition, have a share of all places each; beyond it they are
-refused at once. Long polls have places of their own and are not counted here.
+Bulkhead: the calls under way for one node, and for one partition, have a share of all slots each; beyond it they are
+refused at once. Long polls have slots of their own and are not counted here.
 
 Breaker: a call fails when the client has tried until its deadline and nobody served the partition.
 
-    of a partition   FAILURES_MAX such calls in a row, whatever the reason: it has no leader, or no majority
+    of a partition   STORAGE_FAILURES_MAX such calls in a row, whatever the reason: it has no leader, or no majority
     of a node        the same, of calls that it did not answer at all
 
 While either is open, calls for the partition fail at once with UNAVAILABLE and a hint when to come again, but for one
-every PROBE_INTERVAL_MS: of each partition, so that those whose leader is elsewhere by now are found there at once and
-need not wait for the sick node. The first success closes both. A refusal is an answer, and opens nothing.
+every STORAGE_PROBE_INTERVAL_MS, of each partition: partitions whose leader has moved are used again after their first
+probe, and need not wait for the sick node. The first success closes both. A refusal is an answer, and opens nothing.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ known as well as it was, and a step of our own wall clock changes our own base a
 
     heard   a peer's wall time came with a heartbeat. It left its node a moment ago, so the clock looks behind by the
             delay. Of the last few samples the largest is the truest, unless the clock was set back: so who is off goes
-            by the largest, and agreed time by the last one. It may be behind by a delay, but no clock that is right
-            again makes it later.
+            by the largest, and agreed time by the last one. It may be behind by a delay, but a
+            clock that was ahead and has been corrected no longer pulls it forward.
     look    our own clock is read, and all are compared:
 
         agreed time   the latest time that a majority of the registered nodes' clocks say or have passed: no minority,

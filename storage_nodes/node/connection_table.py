@@ -61,7 +61,7 @@ class ConnectionTable:
             connection.look(now_ms)
 
     def look_at_reading(self) -> None:
-        """Whether the node has memory left has changed."""
+        """Called when the node's memory budget ran out or is free again."""
         for connection in list(self._connections):
             connection.look_at_reading()
 

@@ -30,7 +30,8 @@ class LeaderTime:
         self._agreement = agreement
         self._mono_ms = mono_ms = clock.mono_ms()
         agreed_ms = agreement.agreed_ms(mono_ms)
-        # Without a majority to ask: a wrong stamp makes messages stay longer, for nothing expires until it is known.
+        # Without a majority to ask: a stamp too far ahead makes messages stay longer, one too far behind makes them
+        # expire early once agreed time is known. Until then nothing expires.
         self._now_ms = max(last_stamp_ms, clock.wall_ms() if agreed_ms is None else agreed_ms)
         self._slew_rest = 0
         self.ahead_ms = AHEAD_UNKNOWN if agreed_ms is None else self._now_ms - agreed_ms

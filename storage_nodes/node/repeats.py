@@ -1,7 +1,7 @@
 """Sends of producers that a leader has under way: a repeat joins its first attempt instead of being appended again.
 
 What is folded is in the partition's state (`machines/producers.py`); what is not yet is here, from the request until
-its entry is folded. Together they know of everything that a producer's numbers can stand for at a leader.
+its entry is folded. Together they tell for every number whether it is new, under way or in the log.
 """
 
 from __future__ import annotations

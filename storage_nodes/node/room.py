@@ -49,7 +49,7 @@ class NodeRoom:
             MEMORY_MAX.labels(kind.name.lower()).set(budget.shares_bytes[kind])
 
     def refusal(self, what: str) -> StorageError:
-        """OVERLOADED, with a hint: what hangs at the disk for long will not be over soon."""
+        """OVERLOADED, with a hint: the longer the disk takes, the later to retry."""
         REFUSED.inc()
         after_ms = min(max(RETRY_AFTER_MS_MIN, int(2_000 * self._writing_s())), RETRY_AFTER_MS_MAX)
         return StorageError(ErrorCode.OVERLOADED, what, retry_after_ms=after_ms)

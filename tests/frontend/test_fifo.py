@@ -223,11 +223,12 @@ async def test_fifo_dead_letter_keeps_its_message_id(line: Installation) -> None
 
 
 async def test_more_ids_than_storage_remembers_throttle_the_sender(line: Installation) -> None:
-    line.storage.fail_with = ErrorCode.OVER_LIMIT
+    line.storage.fail_with, line.storage.fail_text = ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered"
     for url in (FIFO_URL, QUEUE_URL):
         message = MESSAGE if url == FIFO_URL else {"MessageBody": "x"}
         reply = await line.sqs("SendMessage", {**message, "QueueUrl": url})
         assert reply.error == "RequestThrottled" and int(reply.headers["retry-after"]) >= 1
+        assert "too many deduplication ids are remembered" in reply.json["message"]
 
 
 async def test_too_many_in_flight_on_a_fifo_queue_is_an_empty_answer(line: Installation) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from frontend.errors import Refusal
 from frontend.limits.gcra import RateLimits, RateTree
-from frontend.routing.bulkhead import Bulkhead, CircuitBreaker
+from frontend.routing.bulkhead import Bulkhead
 
 
 def test_burst_passes_then_the_rate_holds() -> None:
@@ -56,20 +56,3 @@ def test_full_bulkhead_refuses_and_recovers() -> None:
     with pytest.raises(KeyError), bulkhead:
         raise KeyError
     assert bulkhead.calls == 0
-
-
-def test_breaker_opens_probes_and_closes() -> None:
-    breaker = CircuitBreaker(3, 2.0)
-    for _ in range(2):
-        assert breaker.allows(0.0)
-        breaker.failed(0.0)
-    assert breaker.allows(0.0)
-    breaker.failed(0.0)
-    assert not breaker.allows(1.9)
-    assert breaker.allows(2.0)
-    assert not breaker.allows(2.0), "one probe at a time"
-    breaker.failed(2.0)
-    assert not breaker.allows(3.9) and breaker.retry_after_s(3.0) == 1
-    assert breaker.allows(4.0)
-    breaker.succeeded()
-    assert breaker.allows(4.0) and breaker.allows(4.0)

@@ -332,9 +332,10 @@ async def _address(front: Installation) -> Any:
 
 
 async def test_over_limit_is_told_on_short_poll_only(front: Installation) -> None:
-    front.storage.fail_with = ErrorCode.OVER_LIMIT
+    front.storage.fail_with, front.storage.fail_text = ErrorCode.OVER_LIMIT, "too many messages are in flight"
     reply = await front.sqs("ReceiveMessage", params())
     assert (reply.status, reply.error) == (403, "OverLimit")
+    assert "too many messages are in flight" in reply.json["message"]
     assert await receive(front, WaitTimeSeconds=1) == []
 
 

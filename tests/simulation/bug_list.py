@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, promises, provocations
+from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, provocations
 from tests.simulation.faults import Faults
 
 
@@ -19,26 +19,16 @@ class Planted(NamedTuple):
     steps: int = 4_000
 
 
-# Of what only a part of the product keeps yet.
-_CLOCKS = [
+PLANTED = [
     Planted("B35", "R28", planted_clocks.forgets_the_last_stamp, provocations.wrong_clocks),
     Planted("B36", "R28", planted_clocks.expires_by_one_clock, provocations.wrong_clocks),
     Planted("B37", "R28", planted_clocks.leads_with_a_wrong_clock, provocations.wrong_leaders),
     Planted("B38", "R28", planted_clocks.time_stands_still, provocations.wrong_clocks),
-]
-_REPEATS = [
     Planted("B39", "R29", planted_clients.keeps_late_leases, provocations.front_ends),
     Planted("B40", "R28", planted_clients.repeats_without_a_sequence, provocations.front_ends),
     Planted("B41", "R28", planted_clients.forgets_sequences_with_the_leader, provocations.front_ends),
-]
-_BUFFERS = [
     Planted("B42", "G7", planted_clients.keeps_the_budget, provocations.bursts),
     Planted("B43", "G7", planted_clients.cuts_for_its_own_burst, provocations.bursts),
-]
-PLANTED = [
-    *(_CLOCKS if promises.CLOCKS_AGREE else []),
-    *(_REPEATS if promises.REPEATS_ARE_RECOGNISED else []),
-    *(_BUFFERS if promises.BUFFERS_ARE_BOUNDED else []),
     Planted("B1", "R17", planted.truncates_on_stale_append),
     Planted("B2", "R6", planted.commits_older_epochs),
     Planted("B3", "R1", planted.votes_before_durable),

@@ -12,7 +12,6 @@ import random
 from typing import TYPE_CHECKING
 
 from storage_nodes.node.clock import NodeClock
-from tests.simulation import promises
 
 if TYPE_CHECKING:
     from tests.simulation.clockwork import Scheduler
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 WALL_START_MS = 1_700_000_000_000
 MONO_START_MS = 1_000_000
 RIGHT_MS = 300
-SKEW_MS = 2_000  # of all nodes, where nodes do not compare clocks
 DRIFT_PPM = 1_000
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -51,15 +49,12 @@ class SimClock(NodeClock):
 
     def __init__(self, machine: MachineClock) -> None:
         self._machine = machine
-        self._wall_offset_ms = machine.wall_ms() - machine.boottime_ms()
 
     def mono_ms(self) -> int:
         return self._machine.boottime_ms()
 
     def wall_ms(self) -> int:
-        if promises.CLOCKS_AGREE:
-            return self._machine.wall_ms()
-        return self.mono_ms() + self._wall_offset_ms  # anchored when the process started
+        return self._machine.wall_ms()
 
 
 class ClockFaults:
@@ -70,7 +65,7 @@ class ClockFaults:
         self._chance = random.Random(f"{world.seed}-clocks")
         faults, chance, nodes = world.faults, self._chance, world.node_ids
         minority = (len(nodes) - 1) // 2
-        self.liars = set(chance.sample(nodes, minority)) if faults.jump_rate and promises.CLOCKS_AGREE else set()
+        self.liars = set(chance.sample(nodes, minority)) if faults.jump_rate else set()
         for process in world.processes.values():
             if faults.drift:
                 process.clock.drift_ppm = chance.randrange(-DRIFT_PPM, DRIFT_PPM)
@@ -79,9 +74,7 @@ class ClockFaults:
         self._wiped: set[int] = set()  # and not started since
 
     def _nearly_right_ms(self) -> int:
-        if promises.CLOCKS_AGREE:
-            return self._chance.randrange(-RIGHT_MS, RIGHT_MS)
-        return self._chance.randrange(-SKEW_MS, SKEW_MS) if self._world.faults.drift else 0
+        return self._chance.randrange(-RIGHT_MS, RIGHT_MS)
 
     def starting(self, process: SimProcess) -> None:
         """A machine's clock may be anything before the network time is there."""
@@ -94,8 +87,7 @@ class ClockFaults:
         """Its next start is with an empty disk, and then not with a clock that is behind: that it is newer than its
         former life nobody could know, and its peers would not let it in."""
         self._wiped.add(process.process_id)
-        if promises.CLOCKS_AGREE:
-            process.clock.offset_ms = RIGHT_MS
+        process.clock.offset_ms = RIGHT_MS
 
     def tick(self) -> None:
         """NTP steps a clock; a machine sleeps, or all of them do."""
@@ -104,7 +96,7 @@ class ClockFaults:
             if process.is_up and chance.random() < faults.jump_rate:
                 if self._may_lie(process):
                     self._set(process, chance.choice(_WRONG_MS))
-                elif promises.CLOCKS_AGREE:
+                else:
                     process.clock.offset_ms = self._nearly_right_ms()
             elif process.is_up and chance.random() < faults.suspend_rate:
                 self._suspend(process)

@@ -11,7 +11,6 @@ from unittest import mock
 
 from storage_nodes.limits import DEDUP_WINDOW_MS_DEFAULT, RETENTION_MS_DEFAULT
 from storage_nodes.log.bounds import LogBounds
-from tests.simulation import promises
 from tests.simulation.network import LinkFaults
 
 if TYPE_CHECKING:
@@ -294,8 +293,7 @@ def tiny_bounds(faults: Faults) -> Iterator[None]:
     with ExitStack() as stack:
         chosen = (TINY if faults.tiny else {}) | (ONE_BY_ONE if faults.one_by_one else {}) | SHORT
         if faults.tight:
-            chosen |= TIGHT if promises.BUFFERS_ARE_BOUNDED else {}
-            chosen |= TIGHT_SENDS if promises.REPEATS_ARE_RECOGNISED else {}
+            chosen |= TIGHT | TIGHT_SENDS
         for name, value in chosen.items():
             stack.enter_context(mock.patch(name, value))
         yield

@@ -18,7 +18,6 @@ from storage_nodes.model import Acks, NodeAddress, PartitionKind
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquireReply, PartitionInfo, VisibilityMode
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
-from tests.simulation import promises
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.log_oracle import BrokenInvariant
 from tests.simulation.network import Network
@@ -42,8 +41,7 @@ Lease = tuple[int, int, int]  # partition, offset, delivery
 def make_client(front_end: FrontEnd) -> StorageClient:
     """The one place that knows how a client is made."""
     nodes = [NodeAddress(node_id, "sim", node_id, f"zone-{node_id}") for node_id in front_end.world.node_ids]
-    more: dict[str, Any] = {"chance": front_end.random} if promises.REPEATS_ARE_RECOGNISED else {}
-    return StorageClient("sim", nodes, f"front-end-{front_end.process_id}", **more)
+    return StorageClient("sim", nodes, f"front-end-{front_end.process_id}", chance=front_end.random)
 
 
 class FrontEnd:
@@ -212,7 +210,7 @@ class FrontEnd:
     def _leased(self, partition: int, reply: AcquireReply) -> None:
         """An answer arrives: soon somebody has what it leases, or it is handed back."""
         leases = {(partition, message.offset, message.delivery) for message in reply.messages}
-        if leases and promises.REPEATS_ARE_RECOGNISED:
+        if leases:
             self._late |= leases
             self.world.scheduler.after(HANDED_BACK_WITHIN_US, self.check_handed_back, self.lives, leases)
 

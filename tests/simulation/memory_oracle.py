@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from storage_nodes import limits
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
-from tests.simulation import promises
 from tests.simulation.transport import SimTransport
 
 if TYPE_CHECKING:
@@ -37,8 +36,6 @@ class MemoryOracle:
 
     def check_node(self, process: SimProcess) -> None:
         """I14: no budget is outgrown by more than what a turn brings; nor are uncommitted bytes of a partition."""
-        if not promises.BUFFERS_ARE_BOUNDED:
-            return
         budget = _budget(process)
         if budget is not None:
             self.most_bytes = max(self.most_bytes, budget.total)
@@ -57,7 +54,7 @@ class MemoryOracle:
     def check_cut(self, transport: SimTransport) -> None:
         """CUT: nobody gives up a connection because much waits in it, while the other end reads."""
         now_us = self._world.scheduler.now_us
-        if not promises.BUFFERS_ARE_BOUNDED or transport.get_write_buffer_size() <= 0:
+        if transport.get_write_buffer_size() <= 0:
             return
         if transport.peer.closed or not transport.peer.own.is_up or now_us - transport.read_us > PROGRESS_US:
             return
@@ -67,11 +64,10 @@ class MemoryOracle:
 
     def unsettled(self) -> str:
         """L4: what was taken of a budget was given back."""
-        if promises.BUFFERS_ARE_BOUNDED:
-            for process in self._world.processes.values():
-                budget = _budget(process)
-                if budget is not None and budget.total > IDLE_BYTES:
-                    return f"node {process.process_id} still holds {budget.total} bytes for others"
+        for process in self._world.processes.values():
+            budget = _budget(process)
+            if budget is not None and budget.total > IDLE_BYTES:
+                return f"node {process.process_id} still holds {budget.total} bytes for others"
         return ""
 
     def _fail(self, text: str) -> None:

@@ -20,7 +20,6 @@ from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.stream_replica import StreamReplica
 from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
-from tests.simulation import promises
 from tests.simulation.books import FifoBook, QueueBook, StreamBook
 from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.guards import complaints
@@ -279,7 +278,7 @@ class Oracle(LogOracle):
 
     def check_stamps(self, partition: int, truth: CommittedLog, count: int) -> None:
         """R28: the stamps of a log never fall. But that of the cluster, in which nobody reads the time."""
-        if not promises.CLOCKS_AGREE or partition == CLUSTER_PARTITION:
+        if partition == CLUSTER_PARTITION:
             return
         stamps = [read_header(batch).timestamp_ms for batch in truth.batches[-count - 1 :]]
         if any(a > b for a, b in pairwise(stamps)):

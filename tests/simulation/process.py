@@ -29,7 +29,6 @@ from storage_nodes.node import replica as replica_module
 from storage_nodes.node.committer import Committer
 from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
-from tests.simulation import promises
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
 from tests.simulation.network import Network
@@ -287,7 +286,7 @@ class SimProcess:
     def _config(self) -> NodeConfig:
         nodes = ",".join(f"{node_id}=sim:{node_id}@zone-{node_id}" for node_id in self.world.node_ids)
         more: dict[str, Any] = {}
-        if promises.BUFFERS_ARE_BOUNDED and self.world.faults.tight:
+        if self.world.faults.tight:
             more["node_memory_bytes"] = self.world.faults.node_memory_bytes
         return NodeConfig("sim", self.process_id, DIRECTORY, f"sim:{self.process_id}", nodes, **more)
 
@@ -375,8 +374,6 @@ def node_in(world: World) -> Iterator[None]:
         (replica_module, "random", CurrentRandom()),
         (forwards_module, "random", CurrentRandom()),
     ]
-    if promises.REPEATS_ARE_RECOGNISED:
-        replaced.append((forwards_module, "random", CurrentRandom()))
     before = [(module, name, getattr(module, name)) for module, name, _ in replaced]
     for module, name, value in replaced:
         setattr(module, name, value)

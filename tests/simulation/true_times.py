@@ -6,11 +6,10 @@ clocks since its process started is not judged: it cannot know the time (`Oracle
 
 from __future__ import annotations
 
-from tests.simulation import promises
 from tests.simulation.clocks import WALL_START_MS
 
 # By how much a leader's time may be off.
-TOLERANCE_US = 2_000_000 if promises.CLOCKS_AGREE else 5_000_000
+TOLERANCE_US = 2_000_000
 
 
 class TrueTimes:

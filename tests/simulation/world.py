@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
 from storage_nodes.node.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
-from tests.simulation import promises
 from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client
 from tests.simulation.clocks import ClockFaults
@@ -362,8 +361,6 @@ class World:
 
     def _led_by_wrong_clocks(self) -> str:
         """L1: whose clock is wrong leads nothing that others can lead."""
-        if not promises.CLOCKS_AGREE:
-            return ""
         for node_id in filter(self.clock_faults.is_wrong, self.node_ids):
             for partition, replica in getattr(self.processes[node_id].node, "replicas", {}).items():
                 if replica.serving and len(replica.raft.voters) > 2:

@@ -62,7 +62,7 @@ class _Stored:
 
 
 class FakeStorage:
-    """`fail_with` makes every call raise; `codes` are answered by delete and change_visibility instead of their own."""
+    """`fail_with` makes every call raise, with `fail_text`; `codes` are what delete and change_visibility answer."""
 
     def __init__(self, now_s: Callable[[], float], partitions: Sequence[int] = (1,)) -> None:
         self._now_s = now_s
@@ -76,6 +76,7 @@ class FakeStorage:
         self.modes: list[VisibilityMode] = []
         self.parked: list[ParkedGroup] = []  # of any partition, by name
         self.fail_with: ErrorCode | None = None
+        self.fail_text = ""
         self.codes: list[ErrorCode] | None = None
         self.cancelled = 0
         self.page_max = 1_000  # scheduled messages that a partition shows at a time
@@ -347,7 +348,7 @@ class FakeStorage:
     def _log(self, call: str, partition: int) -> list[_Stored | None]:
         self.calls.append((call, partition))
         if self.fail_with is not None:
-            raise StorageError(self.fail_with)
+            raise StorageError(self.fail_with, self.fail_text)
         if partition not in self.logs:
             raise StorageError(ErrorCode.UNKNOWN_PARTITION)
         return self.logs[partition]
