@@ -23,6 +23,9 @@ RECEIPTS_PER_CALL_MAX = 1_000
 REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX = 20_000
 # What a client hands to the operating system ahead of the node's reading; the rest waits, in order, in the client.
 CLIENT_WRITE_BUFFER_BYTES = 1 * MIB
+# Sends to one partition that a client has under way at a time; more wait in the client, in order. Several front ends
+# together stay below what a leader takes before a majority has it (UNCOMMITTED_BYTES_MAX).
+SENDS_UNDER_WAY_BYTES_MAX = 8 * MIB
 # How long a client connection with calls outstanding may hear nothing before it asks whether the node is there, and how
 # long it waits for any sign of it then.
 PING_AFTER_MS = 1_000
@@ -374,6 +377,7 @@ assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTE
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS < PRODUCER_SEQUENCE_MAX
 assert PRODUCER_JUMP_MS_MAX < PRODUCER_MEMORY_MS < PRODUCER_FORGET_MS
 assert WAL_GROUP_BYTES_MAX < UNCOMMITTED_BYTES_MAX < WAL_FILE_BYTES
+assert FRAME_BYTES_MAX < SENDS_UNDER_WAY_BYTES_MAX <= UNCOMMITTED_BYTES_MAX // 4, "a few front ends fill no leader"
 assert FEED_SHARE > 1, "a peer that is behind must gain on what is written"
 assert REPLICATION_FACTOR <= CLUSTER_VOTERS_MAX
 assert CONSUMER_COMMANDS_PER_BATCH_BYTES_MAX + 16 * CONSUMER_PARTITIONS_MAX < BATCH_BYTES_MAX

@@ -15,6 +15,7 @@ import msgspec
 
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
+from storage_nodes.client.send_window import SendWindow
 from storage_nodes.client.sequences import Line, Sequences
 from storage_nodes.limits import APPEND_BYTES_MAX, PRODUCER_WINDOW_RECORDS, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks
@@ -23,6 +24,8 @@ from storage_nodes.protocol.messages import SendReply, SendRequest, encode_messa
 
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS
 
+# Partitions whose windows are kept; one that is idle costs nothing to make anew.
+WINDOWS_KEPT_MAX = 10_000
 # Opcode, partition, plain, acks.
 Key = tuple[int, int, bool, int]
 
@@ -39,6 +42,8 @@ class Sends:
         self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
         self._gathering: dict[Key, list[_Send]] = {}
+        # By partition. Those through which nothing goes are dropped when there are many.
+        self._windows: dict[int, SendWindow] = {}
 
     async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
         loop = asyncio.get_running_loop()
@@ -56,8 +61,18 @@ class Sends:
         sends = self._gathering.pop(key)
         while sends:
             share, sends = _take_share(sends)
-            frame = _Frame(loop, self._links, Pauses(self._chance, self._attempts_max), key, share)
+            pauses = Pauses(self._chance, self._attempts_max)
+            frame = _Frame(loop, self._links, pauses, self._window(key[1]), key, share)
             frame.begin(self._sequences, self._timeout_s)
+
+
+    def _window(self, partition: int) -> SendWindow:
+        window = self._windows.get(partition)
+        if window is None:
+            if len(self._windows) >= WINDOWS_KEPT_MAX:
+                self._windows = {other: kept for other, kept in self._windows.items() if not kept.is_idle}
+            window = self._windows[partition] = SendWindow()
+        return window
 
 
 class _Send:
@@ -75,6 +90,7 @@ class _Frame:
     """One frame, from its first attempt to its outcome."""
 
     __slots__ = (
+        "_admitted_bytes",
         "_asked",
         "_call",
         "_deadline",
@@ -90,14 +106,24 @@ class _Frame:
         "_sends",
         "_sequence",
         "_unsure",
+        "_window",
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, links: NodeLinks, pauses: Pauses, key: Key, sends: list[_Send]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        links: NodeLinks,
+        pauses: Pauses,
+        window: SendWindow,
+        key: Key,
+        sends: list[_Send],
     ) -> None:
         self._loop = loop
         self._links = links
         self._pauses = pauses
+        self._window = window
+        # Bytes of the frame that the window holds for it.
+        self._admitted_bytes = 0
         self._key = key
         self._sends = sends
         self._line: Line | None = None
@@ -139,7 +165,15 @@ class _Frame:
         else:
             request = SendRequest(partition, bodies, plain, acks, self._line.producer_id, 0, first)
         self._payload = encode_message(request)
+        self._window.enter(len(self._payload), self._admitted)
+
+    def _admitted(self) -> bool:
+        """There is room for it now. False: nobody wants to know any more."""
+        if self._is_over:
+            return False
+        self._admitted_bytes = len(self._payload)
         self._ask()
+        return True
 
     def _ask(self) -> None:
         self._retry = None
@@ -206,6 +240,9 @@ class _Frame:
         if self._retry is not None:
             self._retry.cancel()
         self._payload = b""
+        admitted_bytes, self._admitted_bytes = self._admitted_bytes, 0
+        if admitted_bytes:
+            self._window.leave(admitted_bytes)
         if self._line is not None and self._sequence >= 0:
             self._line.done(self._sequence)
 
