@@ -35,6 +35,11 @@ class _Nobody:
 _GIVEN_UP = Token(cast(Connection, _Nobody()), 0, 0)
 
 
+def _is_given_up(waiting: Waiting) -> bool:
+    """By whoever asked, and by all who repeated it."""
+    return waiting.token is _GIVEN_UP and not waiting.more
+
+
 class AllWaiters:
     """Of one partition, while it is led here."""
 
@@ -89,14 +94,12 @@ class AllWaiters:
         if waiting is None:
             return False
         more = waiting.more
-        if waiting.token != token:
-            assert more is not None
-            more.remove(token)
-        elif more:
-            waiting.token = more.pop()
+        if waiting.token == token:
+            waiting.token = more.pop() if more else _GIVEN_UP
         else:
-            waiting.token = _GIVEN_UP
-            self._given_up += 1
+            assert more is not None, "it joined"
+            more.remove(token)
+        self._given_up += _is_given_up(waiting)
         token.connection.refuse(token, StorageError(ErrorCode.OUTCOME_UNKNOWN, "given up before all replicas had it"))
         return True
 
@@ -111,8 +114,8 @@ class AllWaiters:
         for pending in self._pending:
             if pending.end_offset < unfolded_from:
                 # The list itself is not ours alone.
-                dropped += [one for one in pending.requests if one.token is _GIVEN_UP]
-                pending = pending._replace(requests=[one for one in pending.requests if one.token is not _GIVEN_UP])
+                dropped += filter(_is_given_up, pending.requests)
+                pending = pending._replace(requests=[one for one in pending.requests if not _is_given_up(one)])
             if pending.requests:
                 kept.append(pending)
         self._pending = kept

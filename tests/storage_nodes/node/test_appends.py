@@ -137,8 +137,10 @@ def staged_per_group(sizes: list[int], share_bytes: int) -> Iterator[int]:
     asked.append(1)
     while asked:
         asked.clear()
+        before = rig.log.log_end
         rig.batches.clear()
         rig.propose()
+        assert rig.log.log_end > before
         yield sum(len(body) for batch in rig.batches for body in batch)
         assert rig.appends.gathered_records == len(sizes) - rig.log.log_end
     assert rig.log.log_end == len(sizes) and budget.used(Kind.SENDS) == 0
@@ -226,6 +228,7 @@ def test_send_for_all_voters_that_is_given_up_ends_and_the_others_wait_on() -> N
     unknown = ErrorCode.OUTCOME_UNKNOWN
     assert rig.caller.ends == {1: unknown, 3: unknown, 4: 3} and list(rig.caller.parked) == [2]
     rig.commit(4)
+    assert not rig.appends.give_up(rig.token(2)), "it was answered"
     assert rig.caller.ends == {1: unknown, 2: 1, 3: unknown, 4: 3}, "all four are in the log"
     assert rig.appends.is_idle
 
@@ -253,6 +256,20 @@ def test_repeat_of_a_send_that_all_gave_up_before_it_was_folded_is_answered() ->
     rig.ask(1_000, producer=5, sequence=0)
     rig.commit(1)
     assert rig.caller.ends[1_000] == 0
+
+
+def test_repeat_of_a_send_that_was_given_up_waits_however_many_others_are_given_up() -> None:
+    rig = AllRig()
+    rig.ask(0, producer=5, sequence=0)
+    rig.propose()
+    rig.appends.give_up(rig.token(0))
+    rig.ask(1, producer=5, sequence=0)
+    for number in range(2, 2 * SWEEP_MIN + 2):
+        rig.ask(number)
+        rig.commit_without_one()
+        rig.appends.give_up(rig.token(number))
+    rig.commit(rig.log.log_end)
+    assert rig.caller.ends[1] == 0 and rig.appends.is_idle
 
 
 def test_sends_that_wait_for_all_voters_are_bounded_and_those_given_up_count_no_more() -> None:
