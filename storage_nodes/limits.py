@@ -132,6 +132,8 @@ PROPOSALS_PENDING_BYTES_MAX = 32 * MIB
 
 # Bytes of sends in a leader's log that no majority has yet; more are refused until it has.
 UNCOMMITTED_BYTES_MAX = 32 * MIB
+# Sends that wait for all voters (acks = ALL); more are refused. Whoever gives up waits no longer.
+ALL_WAITERS_PER_PARTITION_MAX = 5_000
 # When whoever was refused for want of room may try again.
 OVERLOADED_RETRY_MS = 200
 
@@ -153,6 +155,8 @@ CLOCK_LOOK_MS = 1_000
 # not wait for their turn.
 INBOX_SLICE_MESSAGES = 256
 INBOX_MESSAGES_MAX = 100_000
+# Raft messages for partitions that are not made here yet.
+EARLY_BYTES_MAX = 8 * MIB
 TIMERS_SLICE_PARTITIONS = 64
 PEER_NEWS_SLICE_PARTITIONS = 64
 # While so many messages wait that timers would ring for what is among them, due timers wait too, at most so long.
@@ -348,6 +352,8 @@ assert ACQUIRE_BYTES_MAX + RECORD_BYTES_MAX < CONNECTION_ANSWERS_BYTES_MAX, "one
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < LINK_BYTES_MAX
 assert RETRY_AFTER_MS_MIN < RETRY_AFTER_MS_MAX < WRITE_STALL_MS_MAX
 assert CLIENT_CONNECTIONS_MAX < CONNECTIONS_MAX
+assert ALL_WAITERS_PER_PARTITION_MAX < REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, "one partition does not use up a client"
+assert FRAME_BYTES_MAX <= EARLY_BYTES_MAX, "the largest message fits"
 assert RECORD_BYTES_MAX < BATCH_BYTES_MAX < FRAME_BYTES_MAX
 assert APPEND_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one append must fit one frame"
 assert SNAPSHOT_CHUNK_BYTES_MAX + BATCH_BYTES_MAX < FRAME_BYTES_MAX, "one chunk must fit one frame"

@@ -7,6 +7,7 @@ answer   when the acks asked for are reached: our own disk, a majority, every vo
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
@@ -24,8 +25,10 @@ from storage_nodes.limits import (
     RECORDS_PER_SEND_MAX,
     UNCOMMITTED_BYTES_MAX,
 )
+from storage_nodes.log.record_batch import HEADER_BYTES
 from storage_nodes.machines.producers import ProducerTable, Repeated
 from storage_nodes.model import Acks
+from storage_nodes.node.all_waiters import AllWaiters
 from storage_nodes.node.connections import Token
 from storage_nodes.node.memory_budget import Kind
 from storage_nodes.node.repeats import BatchKind, Line, Repeats, Waiting
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
 # Records of one data batch, so that record prefixes stay within the codec's tables.
 BATCH_RECORDS_MAX = 4_096
+
+# What a send without a producer says of it.
+_NO_PRODUCER = (-1, -1, -1)
 
 _send_request = msgspec.msgpack.Decoder(SendRequest)
 
@@ -80,7 +86,8 @@ class Appends:
         self._gathered_bytes = 0
         self.gathered_records = 0
         # Made when first needed: an empty deque weighs 600 bytes, and most partitions of a node are idle.
-        self._leader = self._quorum = self._all = _NOTHING
+        self._leader = self._quorum = _NOTHING
+        self._all: AllWaiters | None = None
         # Of requests that are not answered yet: offset -> offset of the original message.
         self._duplicates: dict[int, int] | None = None
         self._unfolded = _NOTHING_UNFOLDED
@@ -114,6 +121,8 @@ class Appends:
             if line is None or request.sequence > PRODUCER_SEQUENCE_MAX + 1 - len(bodies):
                 found = self._repeats.find(request, producers)
                 if type(found) is Waiting:
+                    if found.kind[1] == Acks.ALL and not found.is_answered:
+                        self._room_for_all(token).add(token, request.partition, found)
                     _join(token, found)
                     return False
                 earlier = found  # type: ignore[assignment]
@@ -125,6 +134,7 @@ class Appends:
         if self.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
             raise self._room.refusal("too many sends of this partition wait for a majority")
         self._room.require_room(self._gathered_bytes)
+        for_all = self._room_for_all(token) if request.acks == Acks.ALL else None
         if is_numbered and line is None:
             line = self._repeats.begin(request, producers)
         waiting = Waiting(token, request, _kind_of(request, batch_bytes_max), line)
@@ -134,21 +144,25 @@ class Appends:
         if earlier is not None:
             waiting.earlier = earlier
             waiting.bodies = bodies[earlier.known :]
+        if for_all is not None:
+            for_all.add(token, request.partition, waiting)
         self._gathered.append(waiting)
-        self._hold(self._gathered_bytes + len(payload))
+        waiting.size_bytes = len(payload) + HEADER_BYTES
+        self._hold(self._gathered_bytes + waiting.size_bytes)
         self.gathered_records += len(waiting.bodies)
         return False
 
     def propose(self, replica: Replica, now_ms: int) -> None:
         """Stage what gathered; what exceeds this partition's share of the WAL group stays for the next one."""
-        gathered, self._gathered = self._gathered, []
-        self.gathered_records = 0
         share_bytes = replica.group_share_bytes()
         if self._gathered_bytes > share_bytes:
-            gathered = self._keep_excess(gathered, share_bytes)
-            replica.propose_soon()
+            gathered = self._take_share(share_bytes)
         else:
+            gathered, self._gathered = self._gathered, []
+            self.gathered_records = 0
             self._hold(0)
+        if self._gathered:
+            replica.propose_soon()
         groups: dict[BatchKind, list[Waiting]] = {}
         for one in gathered:
             groups.setdefault(one.kind, []).append(one)
@@ -160,15 +174,17 @@ class Appends:
         self._room.budget.take(Kind.SENDS, size_bytes - self._gathered_bytes)
         self._gathered_bytes = size_bytes
 
-    def _keep_excess(self, gathered: list[Waiting], share_bytes: int) -> list[Waiting]:
+    def _take_share(self, share_bytes: int) -> list[Waiting]:
+        """The first requests, one at least, that are no larger than this together."""
+        gathered = self._gathered
         size = taken = 0
-        while taken < len(gathered) and size <= share_bytes - BATCH_BYTES_MAX:
-            size += sum(map(len, gathered[taken].bodies))
+        while taken < len(gathered) and (not taken or size + gathered[taken].size_bytes <= share_bytes):
+            size += gathered[taken].size_bytes
             taken += 1
-        self._gathered = gathered[taken:]
-        self._hold(sum(len(body) for one in self._gathered for body in one.bodies))
-        self.gathered_records = sum(len(one.bodies) for one in self._gathered)
-        return gathered[:taken]
+        share, self._gathered = gathered[:taken], gathered[taken:]
+        self._hold(self._gathered_bytes - size)
+        self.gathered_records -= sum(len(one.bodies) for one in share)
+        return share
 
     def duplicated(self, pairs: list[tuple[int, int]]) -> None:
         """The fold found these to repeat an id: (offset, offset of the original). They are answered with it."""
@@ -183,13 +199,23 @@ class Appends:
             self._answer(quorum.popleft())
         while self._leader and self._leader[0].end_offset <= durable_end:
             self._answer(self._leader.popleft())
-        while self._all and self._all[0].end_offset <= min(replicated, folded):
-            self._answer(self._all.popleft())
+        if self._all is not None:
+            self._all.progressed(min(replicated, folded), self._answer)
         unfolded = self._unfolded
         while unfolded and unfolded[0].end_offset <= folded:
             batch = unfolded.popleft()
             self.uncommitted_bytes -= batch.size_bytes
             self._repeats.folded(batch.requests)
+
+    def give_up(self, token: Token) -> bool:
+        """The caller waits for all voters no longer; what it sent goes on its way. False: it waits for nothing here."""
+        if self._all is None or not self._all.give_up(token):
+            return False
+        unfolded_from = self._unfolded[0].end_offset if self._unfolded else sys.maxsize
+        for one in self._all.sweep(unfolded_from):
+            if self._duplicates:
+                _take_duplicates(one, self._duplicates)
+        return True
 
     def fail(self, leader: int) -> None:
         """We lead no more: what was not proposed may be tried elsewhere, whether the rest was kept is unknown."""
@@ -199,11 +225,14 @@ class Appends:
         for one in gathered:
             one.refuse(StorageError(ErrorCode.NOT_LEADER, "leadership was lost", leader))
         error = StorageError(ErrorCode.OUTCOME_UNKNOWN, "the leader changed before the append was committed")
-        for queue in (self._leader, self._quorum, self._all):
+        for queue in (self._leader, self._quorum):
             for pending in queue:
                 for one in pending.requests:
                     one.refuse(error)
-        self._leader = self._quorum = self._all = _NOTHING
+        if self._all is not None:
+            self._all.fail(error)
+        self._leader = self._quorum = _NOTHING
+        self._all = None
         self._duplicates = None
         self._unfolded = _NOTHING_UNFOLDED
         self._repeats.clear()
@@ -216,16 +245,17 @@ class Appends:
             waiting.answer([])
             return False
         index, offset = earlier.stretches[-1]
-        self._wait_for_all(PendingAppend(offset + earlier.known - index, [waiting], True))
+        for_all = self._room_for_all(token)
+        for_all.add(token, request.partition, waiting)
+        for_all.wait(PendingAppend(offset + earlier.known - index, [waiting], True))
         return True
 
-    def _wait_for_all(self, pending: PendingAppend) -> None:
-        if self._all is _NOTHING:
-            self._all = deque()
-        place = len(self._all)
-        while place and self._all[place - 1].end_offset > pending.end_offset:
-            place -= 1
-        self._all.insert(place, pending)
+    def _room_for_all(self, token: Token) -> AllWaiters:
+        """For one more who waits for all voters. Raises StorageError."""
+        if self._all is None:
+            self._all = AllWaiters()
+        self._all.require_room(token)
+        return self._all
 
     # --- batches and answers ----------------------------------------------------------------------------------
 
@@ -277,7 +307,8 @@ class Appends:
                 self._quorum = deque()
             self._quorum.append(pending)
         elif acks == Acks.ALL:
-            self._wait_for_all(pending)
+            assert self._all is not None, "made when the request was taken"
+            self._all.wait(pending)
         elif acks == Acks.LEADER:
             if self._leader is _NOTHING:
                 self._leader = deque()
@@ -348,3 +379,5 @@ def _check(request: SendRequest) -> None:
         raise StorageError(ErrorCode.TOO_LARGE, f"a record holds at most {RECORD_BYTES_MAX} bytes")
     if not Acks.NONE <= request.acks <= Acks.ALL:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"acks {request.acks} is not known")
+    if request.producer_id < 0 and (request.producer_id, request.producer_epoch, request.sequence) != _NO_PRODUCER:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"without a producer its numbers are {_NO_PRODUCER}")

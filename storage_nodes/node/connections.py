@@ -27,6 +27,7 @@ from storage_nodes.limits import (
     FRAME_BYTES_PER_S_MIN,
     FRAME_MS_MAX,
     GREETING_MS_MAX,
+    OVERLOADED_RETRY_MS,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BYTES,
 )
@@ -168,8 +169,7 @@ class Connection(asyncio.Protocol):
     def refuse(self, token: Token, error: StorageError) -> None:
         self._in_flight -= 1
         self.parked.pop(token.request_id, None)
-        payload = encode_message(ErrorReply(error.code, error.message, error.leader, error.retry_after_ms))
-        self._write(encode_frame(token.opcode, FLAG_ANSWER | FLAG_ERROR, token.request_id, payload))
+        self._write(_error_frame(token.opcode, token.request_id, error))
 
     def close(self) -> None:
         if self._transport is not None:
@@ -350,6 +350,7 @@ class Connection(asyncio.Protocol):
             self._greeted = True
             own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
             self._write(encode_frame(Opcode.HELLO, FLAG_ANSWER, request_id, encode_message(own)))
+            self.look_at_reading()
         elif opcode == Opcode.PEER_HELLO:
             peer = _peer_hello.decode(payload)
             if peer.cluster_id != self._requests.cluster_id:
@@ -368,8 +369,7 @@ class Connection(asyncio.Protocol):
         """Say why it is not let in. It hangs up then: if we did, with frames of it unread, the word would be lost with
         the connection."""
         self._turned_away = True
-        payload = encode_message(ErrorReply(code, objection))
-        self._write(encode_frame(opcode, FLAG_ANSWER | FLAG_ERROR, request_id, payload))
+        self._write(_error_frame(opcode, request_id, StorageError(code, objection)))
         self._loop.call_later(TURNED_AWAY_S, self.close)
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
@@ -405,6 +405,15 @@ class Connection(asyncio.Protocol):
             # Our bug, met while reading a request: one caller is told, the others go on.
             _log.exception("request failed", opcode=opcode)
             self.refuse(token, StorageError(ErrorCode.INTERNAL, type(error).__name__))
+
+
+def _error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
+    """Whoever is told that there is no room is told when to come again, whoever refused it."""
+    retry_after_ms = error.retry_after_ms
+    if error.code == ErrorCode.OVERLOADED:
+        retry_after_ms = retry_after_ms or OVERLOADED_RETRY_MS
+    payload = encode_message(ErrorReply(error.code, error.message, error.leader, retry_after_ms))
+    return encode_frame(opcode, FLAG_ANSWER | FLAG_ERROR, request_id, payload)
 
 
 class _Deadline:

@@ -237,7 +237,9 @@ class QueueReplica(Replica):
         self.propose_soon()
 
     def cancel(self, token: Token) -> None:
-        """The caller gave up a parked acquire, or its connection is gone."""
+        """The caller gave up a parked acquire or a send that waits for all voters, or its connection is gone."""
+        if self._appends is not None and self._appends.give_up(token):
+            return
         self._do(self.machine.cancel(token))
 
     # --- scheduled messages -----------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ class Waiting:
     """A request on its way, and all who wait for its answer."""
 
     __slots__ = ("bodies", "count", "earlier", "first_offset", "is_answered", "kind", "line", "more", "sequence",
-                 "timestamp_ms", "token")  # fmt: skip
+                 "size_bytes", "timestamp_ms", "token")  # fmt: skip
 
     def __init__(self, token: Token, request: SendRequest, kind: BatchKind, line: Line | None) -> None:
         self.token = token
@@ -49,6 +49,7 @@ class Waiting:
         # What an earlier leader appended of it; the rest begins at first_offset.
         self.earlier: Repeated | None = None
         self.first_offset = self.timestamp_ms = -1
+        self.size_bytes = 0  # in the log, about, while it gathers
         self.is_answered = False
 
     def answer(self, duplicates: list[tuple[int, int]]) -> None:

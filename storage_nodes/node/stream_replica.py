@@ -124,7 +124,9 @@ class StreamReplica(Replica):
         self._do(self.machine.configure(token, request.config.retention_ms))
 
     def cancel(self, token: Token) -> None:
-        """The caller gave up a parked read, or its connection is gone."""
+        """The caller gave up a parked read or an append that waits for all voters, or its connection is gone."""
+        if self._appends is not None and self._appends.give_up(token):
+            return
         self._do(self.machine.cancel(token))
 
     # --- Replica ----------------------------------------------------------------------------------------------

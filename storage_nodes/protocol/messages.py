@@ -73,7 +73,8 @@ class Hello(Message, frozen=True):
 
 
 class Cancel(Message, frozen=True):
-    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked."""
+    """Give up a parked ACQUIRE, STREAM_READ or GROUP_READ; it is answered with CANCELLED if it was still parked. Or a
+    send that waits for all voters: its wait ends with OUTCOME_UNKNOWN, what it sent stays in the log."""
 
     correlation_id: int
 

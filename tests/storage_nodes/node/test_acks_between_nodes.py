@@ -11,8 +11,10 @@ import pytest
 
 from benchmarks.storage_cluster import StorageCluster
 from storage_nodes.client import StorageClient
+from storage_nodes.client.connection import connect
 from storage_nodes.model import Acks, PartitionKind
-from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import Opcode, SendRequest, encode_message
 from storage_nodes.protocol.records import encode_body
 
 TRIES = 5
@@ -99,6 +101,36 @@ def test_send_that_asks_for_a_majority_is_answered_while_one_node_stands_still_a
             assert not everybody.done()
         await everybody
         assert sorted(await drain(client, partition)) == [body(Acks.ALL)] + [body(Acks.QUORUM)] * 20
+        await client.close()
+
+    run(scenario())
+
+
+def test_send_for_all_that_is_given_up_is_told_so_and_stays_in_the_log(cluster: StorageCluster) -> None:
+    async def given_up(client: StorageClient, kind: PartitionKind, opcode: Opcode) -> None:
+        partition = await cluster.create_partition(client, kind, kind.name)
+        send = client.send if kind is PartitionKind.QUEUE else client.stream_append
+        first = await send(partition, [body(Acks.QUORUM)])
+        leader = (await client.describe([partition])).partitions[0].leader
+        address = cluster.addresses[leader - 1]
+        connection = await connect(cluster.cluster_id, "t", address.host, address.port, 5)
+        with standing_still(cluster, [leader % 3 + 1]):
+            answer: asyncio.Future[bytes | StorageError] = asyncio.get_running_loop().create_future()
+            payload = encode_message(SendRequest(partition, [body(Acks.ALL)], True, Acks.ALL))
+            asked = connection.ask(opcode, payload, answer.set_result)
+            await asyncio.sleep(0.2)
+            assert not answer.done()
+            connection.ask_to_cancel(asked)
+            error = await asyncio.wait_for(answer, 5)
+        connection.close()
+        assert isinstance(error, StorageError) and error.code is ErrorCode.OUTCOME_UNKNOWN
+        last = await send(partition, [body(Acks.ALL)], acks=Acks.ALL)
+        assert last.first_offset == first.first_offset + 2
+
+    async def scenario() -> None:
+        client = await cluster.client()
+        await given_up(client, PartitionKind.STREAM, Opcode.STREAM_APPEND)
+        await given_up(client, PartitionKind.QUEUE, Opcode.SEND)
         await client.close()
 
     run(scenario())

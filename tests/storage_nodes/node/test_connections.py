@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from storage_nodes.limits import (
@@ -15,17 +16,22 @@ from storage_nodes.limits import (
     GREETING_MS_MAX,
     MIB,
     NODE_MEMORY_BYTES_MIN,
+    OVERLOADED_RETRY_MS,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     TRANSPORT_BYTES_MAX,
     WRITE_BYTES,
     WRITE_STALL_MS_MAX,
 )
+from storage_nodes.model import Acks
 from storage_nodes.node import connection_table as table_module
+from storage_nodes.node.appends import Appends
 from storage_nodes.node.connection_table import ConnectionTable
 from storage_nodes.node.connections import Connection, Token
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.room import NodeRoom
+from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
-from storage_nodes.protocol.messages import Hello, Opcode, encode_message
+from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 
 HELLO = encode_frame(Opcode.HELLO, 0, 1, encode_message(Hello("c", "client")))
@@ -316,3 +322,69 @@ def test_connections_are_bounded_and_clients_leave_room_for_peers(monkeypatch: p
     pipes = [node.connect()[1] for _ in range(4)]
     assert [bool(pipe.frames and pipe.frames[0].flags & FLAG_ERROR) for pipe in pipes[:3]] == [False, False, True]
     assert pipes[3].aborted
+
+
+# --- what is refused ----------------------------------------------------------------------------------------
+
+
+def errors(pipe: SlowPipe) -> list[tuple[int, int, int]]:
+    """Request id, code and hint of each."""
+    refused = [frame for frame in pipe.frames if frame.flags & FLAG_ERROR]
+    replies = [(frame.correlation_id, msgspec.msgpack.decode(frame.payload, type=ErrorReply)) for frame in refused]
+    return [(request_id, reply.code, reply.retry_after_ms) for request_id, reply in replies]
+
+
+def test_whoever_is_refused_for_want_of_room_hears_when_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "CLIENT_CONNECTIONS_MAX", 1)
+    node = Node()
+    connection, pipe = node.connect()
+    _, turned_away = node.connect()
+    sends = [encode_frame(Opcode.SEND, 0, number, b"") for number in range(REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX + 1)]
+    connection.data_received(b"".join(sends))
+    # As a machine refuses, which knows nothing of time.
+    connection.refuse(node.asked[0], StorageError(ErrorCode.OVERLOADED, "too many"))
+    connection.refuse(node.asked[1], StorageError(ErrorCode.NOT_LEADER, "not here"))
+    node.run()
+    overloaded = (ErrorCode.OVERLOADED, OVERLOADED_RETRY_MS)
+    assert errors(turned_away) == [(1, *overloaded)]
+    assert errors(pipe) == [
+        (REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX, *overloaded), (0, *overloaded), (1, ErrorCode.NOT_LEADER, 0)
+    ]  # fmt: skip
+
+
+def test_client_that_comes_while_the_node_is_exhausted_is_not_read() -> None:
+    node = Node()
+    node.room.budget.take(Kind.SENDS, node.room.budget.bytes_max)
+    assert node.room.look()
+    connection, pipe = node.connect()
+    assert answered(pipe, Opcode.HELLO) == [1] and not pipe.reading and not connection.is_reading
+
+
+class AllNode(Node):
+    """Sends wait for a voter that is away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.appends = Appends(self.room)
+
+    def request(self, token: Token, payload: bytes) -> None:
+        self.appends.take(token, payload, None)
+
+    def cancelled(self, token: Token, partition: int) -> None:
+        assert partition == 7 and self.appends.give_up(token)
+        self.cancelled_ids.append(token.request_id)
+
+
+def test_sends_for_all_voters_that_were_given_up_do_not_use_up_the_connection() -> None:
+    node = AllNode()
+    connection, pipe = node.connect()
+    payload = encode_message(SendRequest(7, [b"\x00"], True, Acks.ALL))
+    for number in range(2, 52):
+        connection.data_received(encode_frame(Opcode.SEND, 0, number, payload))
+        if number % 2:
+            connection.data_received(encode_frame(Opcode.CANCEL, 0, 0, encode_message(Cancel(number))))
+    node.run()
+    assert errors(pipe) == [(number, ErrorCode.OUTCOME_UNKNOWN, 0) for number in range(3, 52, 2)]
+    assert connection._in_flight == 25
+    connection.connection_lost(None)
+    assert sorted(node.cancelled_ids) == list(range(2, 52)) and connection._in_flight == 0

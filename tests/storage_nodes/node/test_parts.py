@@ -12,7 +12,13 @@ import msgspec
 import pytest
 
 from storage_nodes.config import ConfigError, NodeConfig, split_listen
-from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES, TIMERS_HELD_MS_MAX, TIMERS_SLICE_PARTITIONS
+from storage_nodes.limits import (
+    EARLY_BYTES_MAX,
+    INBOX_MESSAGES_MAX,
+    INBOX_SLICE_MESSAGES,
+    TIMERS_HELD_MS_MAX,
+    TIMERS_SLICE_PARTITIONS,
+)
 from storage_nodes.log.errors import DiskFailedError
 from storage_nodes.node.committer import EXIT_DISK_FAILED
 from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
@@ -22,7 +28,7 @@ from storage_nodes.node.memory_budget import MemoryBudget
 from storage_nodes.node.requests import first_integer
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
-from storage_nodes.protocol.peer_messages import RaftMessage, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, VoteRequest
 
 ENVIRONMENT = {
     "PENSTOCK_CLUSTER_ID": "c",
@@ -151,6 +157,17 @@ def test_early_messages_are_bounded_in_age_and_count() -> None:
     for number in range(EARLY_MESSAGES_MAX * 2):
         early.keep(1, VoteRequest(7, number, 0, 0), 0)
     assert len(early.take(7)) == EARLY_MESSAGES_MAX
+
+
+def test_early_messages_are_bounded_in_bytes() -> None:
+    early = EarlyMessages(lambda _sender: 1)
+    entry = bytes(EARLY_BYTES_MAX // 4)
+    for partition in range(6):
+        early.keep(1, AppendEntries(partition, 1, 0, 0, 0, [entry]), 0)
+    assert [len(early.take(partition)) for partition in range(6)] == [0, 0, 0, 1, 1, 1]
+    for partition in range(3):
+        early.keep(1, AppendEntries(partition, 1, 0, 0, 0, [entry]), 0)
+    assert [len(early.take(partition)) for partition in range(3)] == [1, 1, 1], "what was taken counts no more"
 
 
 def test_early_messages_of_an_older_incarnation_are_not_replayed() -> None:

@@ -49,6 +49,12 @@ TINY_BYTES = 70
 REPLICAS = 3
 
 
+class _Caller(SimpleNamespace):
+    """A connection: one of its kind."""
+
+    __hash__ = object.__hash__
+
+
 class Group:
     def __init__(self, kind: str, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
         self.kind = kind
@@ -63,7 +69,7 @@ class Group:
         self.leader = -1
         self.appends = Appends(NodeRoom(MemoryBudget(), lambda: 0.0, lambda: None))
         self.answers: dict[int, SendReply | StorageError] = {}  # by number of the attempt
-        self.connection: Any = SimpleNamespace(answer=self._answered, refuse=self._refused)
+        self.connection: Any = _Caller(answer=self._answered, refuse=self._refused, parked={})
         self.log_facts = SimpleNamespace(log_end=0)
         self.replica: Any = SimpleNamespace(
             log=self.log_facts,
