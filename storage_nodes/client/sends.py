@@ -18,7 +18,7 @@ from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.sequences import Line, Sequences
 from storage_nodes.limits import APPEND_BYTES_MAX, PRODUCER_WINDOW_RECORDS, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
 
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS
@@ -89,6 +89,7 @@ class _Frame:
         "_retry",
         "_sends",
         "_sequence",
+        "_turn",
         "_unsure",
     )  # fmt: skip
 
@@ -102,6 +103,8 @@ class _Frame:
         self._sends = sends
         self._line: Line | None = None
         self._sequence = -1
+        # Its place among those that wait for a number.
+        self._turn = 0
         self._payload = b""
         self._asked = 0
         self._call: Call | None = None
@@ -120,15 +123,19 @@ class _Frame:
             self._numbered(-1)
         else:
             count = sum([send.count for send in self._sends])
-            self._line = sequences.line(partition, count)
-            self._line.number(count, self._numbered)
+            self._line = sequences.line(partition, acks == Acks.ALL)
+            self._turn = self._line.number(count, self._numbered)
+            if self._sequence < 0:
+                for send in self._sends:
+                    send.reply.add_done_callback(self._leave)
+
+    def _leave(self, _: asyncio.Future[SendReply]) -> None:
+        """A caller has gone away: nobody may be left who waits for a number."""
+        if self._sequence < 0 and not self._is_over and all(send.reply.done() for send in self._sends):
+            self._end()
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
-        if self._is_over:  # it waited for its number for too long
-            if self._line is not None:
-                self._line.done(first)
-            return
         sends = self._sends
         bodies = sends[0].bodies if len(sends) == 1 else [body for send in sends for body in send.bodies]
         for send in sends:
@@ -174,31 +181,35 @@ class _Frame:
 
     def _give_up(self) -> None:
         self._deadline = None
-        if self._call is not None and self._call.cancel():
-            self._unsure = True
-        self._fail(StorageError(ErrorCode.UNREACHABLE, "no answer in time"))
+        error = StorageError(ErrorCode.UNREACHABLE, "no answer in time")
+        error.asked = self._asked or NOBODY_ASKED
+        if self._call is not None:
+            error.node_is_there = self._call.node_is_there
+            self._unsure |= self._call.cancel()
+        self._fail(error)
 
     def _answered(self, reply: SendReply) -> None:
-        self._end()
         if len(self._sends) == 1:
             send = self._sends[0]
             if not send.reply.done():
                 send.reply.set_result(reply)
-            return
-        first = 0
-        for send in self._sends:
-            if not send.reply.done():
-                send.reply.set_result(_share_of(reply, first, first + send.count))
-            first += send.count
+        else:
+            first = 0
+            for send in self._sends:
+                if not send.reply.done():
+                    send.reply.set_result(_share_of(reply, first, first + send.count))
+                first += send.count
+        self._end()
 
     def _fail(self, error: StorageError) -> None:
-        self._end()
         error = outcome_of(error, self._unsure)
         for send in self._sends:
             if not send.reply.done():
                 send.reply.set_exception(error)
+        self._end()
 
     def _end(self) -> None:
+        """Callers are answered before: here the frames behind get their turn."""
         self._is_over = True
         if self._deadline is not None:
             self._deadline.cancel()
@@ -206,15 +217,20 @@ class _Frame:
         if self._retry is not None:
             self._retry.cancel()
         self._payload = b""
-        if self._line is not None and self._sequence >= 0:
-            self._line.done(self._sequence)
+        if self._line is not None:
+            if self._sequence >= 0:
+                self._line.done(self._sequence)
+            else:
+                self._line.leave(self._turn)
 
 
 def outcome_of(error: StorageError, unsure: bool) -> StorageError:
     """What the caller hears: a refusal says nothing of an earlier attempt, which may have taken effect."""
     if not unsure or error.traits.outcome_unknown:
         return error
-    return StorageError(ErrorCode.OUTCOME_UNKNOWN, f"an earlier attempt may have arrived; the last: {error}")
+    unknown = StorageError(ErrorCode.OUTCOME_UNKNOWN, f"an earlier attempt may have arrived; the last: {error}")
+    unknown.asked, unknown.node_is_there = error.asked, error.node_is_there
+    return unknown
 
 
 def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
