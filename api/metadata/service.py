@@ -9,8 +9,8 @@
     live       reachable, and nothing is missing
 
 A service that was started while PostgreSQL is away holds nothing, and says so to its subscribers: they go on from what
-they hold, and compare it when the copy is there. Once it has reached PostgreSQL, and until it has loaded, changes may be
-made that it cannot tell: then they go on for no longer than their own deadline.
+they hold, and compare it when the copy is there. Once it has reached PostgreSQL, and until it has loaded, changes may
+be made that it cannot tell: then they go on for no longer than their own deadline.
 """
 
 from __future__ import annotations

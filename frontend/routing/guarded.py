@@ -7,8 +7,8 @@ refused at once. Long polls have places of their own and are not counted here.
 Breaker: a call fails when the client has tried until its deadline and nobody served the partition.
 
     of a partition   FAILURES_MAX such calls in a row, whatever the reason: it has no leader, or no majority
-    of a node        the same, of calls in which it could not be reached or fell silent. One that answers pings, and lets
-                     calls of a partition wait for longer than their deadline, is there
+    of a node        the same, of calls in which it could not be reached or fell silent. One that answers pings is
+                     there, however long it lets the calls for a partition wait
 
 While either is open, calls for the partition fail at once with UNAVAILABLE and a hint when to come again, but for one
 every PROBE_INTERVAL_MS: of each partition, so that those whose leader is elsewhere by now are found there at once and

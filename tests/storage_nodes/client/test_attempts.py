@@ -413,6 +413,7 @@ def test_sends_that_are_given_up_while_they_wait_for_a_number_are_answered_and_t
 def test_callers_are_answered_before_the_frames_behind_get_their_turn() -> None:
     async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
         sends: Any = client._sends
+        sends._timeout_s = 0.1
         send = asyncio.create_task(client.send(1, [b"x"]))
         while not nodes[0].frames:
             await asyncio.sleep(0.001)
