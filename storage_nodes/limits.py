@@ -207,7 +207,7 @@ PRODUCER_JUMP_MS_MAX = 10_000
 PRODUCER_SEQUENCE_MAX = 2**31 - 1
 # Bytes in a checkpoint, at most, of a stretch of sequence numbers.
 PRODUCER_ROW_BYTES = 12
-# Partitions a client counts sequences for; beyond, it begins anew as another producer.
+# Partitions a client counts sequences for (twice: apart for acks ALL); beyond, it begins anew as another producer.
 PRODUCER_PARTITIONS_MAX = 100_000
 
 # --- queue machine ------------------------------------------------------------------------------------------

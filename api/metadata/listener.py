@@ -40,6 +40,12 @@ class Follower(Protocol):
     async def lost(self) -> None:
         """LISTEN fell."""
 
+    def reached(self) -> None:
+        """A connection stands: changes may be made."""
+
+    def unreachable(self) -> None:
+        """No connection could be made."""
+
 
 async def follow_forever(database_url: str, follower: Follower) -> None:
     """Runs until cancelled. Comes back to a database that was away after a wait that differs from one to the next."""
@@ -47,8 +53,13 @@ async def follow_forever(database_url: str, follower: Follower) -> None:
     away = False
     while True:
         try:
-            connection = await connect(database_url, "penstock-metadata-listen")
             try:
+                connection = await connect(database_url, "penstock-metadata-listen")
+            except Exception:
+                follower.unreachable()
+                raise
+            try:
+                follower.reached()
                 await _listen(connection)
                 await follower.catch_up()
                 backoff_ms, away = limits.LISTEN_BACKOFF_MS_MIN, False

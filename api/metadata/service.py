@@ -9,7 +9,8 @@
     live       reachable, and nothing is missing
 
 A service that was started while PostgreSQL is away holds nothing, and says so to its subscribers: they go on from what
-they hold, and compare it when the copy is there.
+they hold, and compare it when the copy is there. Once it has reached PostgreSQL, and until it has loaded, changes may
+be made that it cannot tell: then they go on for no longer than their own deadline.
 """
 
 from __future__ import annotations
@@ -77,6 +78,9 @@ class MetadataLookups:
         self._refreshers: list[asyncio.Task[None]] = []
         self._reachable = False
         self._lost_at_ms = _unix_ms()
+        # Nobody was there, at every look since the start. False before the first one.
+        self._never_reached = False
+        self._was_reached = False
         self.live = False
 
     @property
@@ -197,7 +201,7 @@ class MetadataLookups:
         _SUBSCRIBERS.set(len(self._subscribers))
 
     def state(self, missed: bool = False) -> FeedState:
-        return FeedState(self._epoch, self._sequence, missed, self.loaded, self._lost_at_ms)
+        return FeedState(self._epoch, self._sequence, missed, self.loaded, self._lost_at_ms, self._never_reached)
 
     def _tell_state(self) -> None:
         _LIVE.set(self.live)
@@ -221,6 +225,19 @@ class MetadataLookups:
         if not was_live or missed is None:
             self.live, self._lost_at_ms = True, 0
             self._ask_for_due()
+            self._tell_state()
+
+    def reached(self) -> None:
+        """PostgreSQL is there, whether or not the copy can be loaded from it."""
+        self._was_reached = True
+        if self._never_reached:
+            self._never_reached = False
+            self._tell_state()
+
+    def unreachable(self) -> None:
+        """No connection could be made."""
+        if not self._was_reached and not self._never_reached:
+            self._never_reached = True
             self._tell_state()
 
     async def lost(self) -> None:

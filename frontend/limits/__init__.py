@@ -110,7 +110,8 @@ WRITE_BYTES_PER_S_MIN = 4 * KIB
 CONNECTION_HELD_BYTES_MAX = 64 * MIB
 # Held for all connections of a front end.
 ANSWERS_HELD_BYTES_MAX = 256 * MIB
-SHUTDOWN_GRACE_S = 10
+# Longer than a storage call may take: those that are under way end before the process does.
+SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
 # Of a receipt handle that is refused, as much is shown in the answer.

@@ -4,7 +4,9 @@
                     PostgreSQL: then nothing changes, and cache and service answer without a deadline
     disconnected    cache answers up to METADATA_STALENESS_MS_MAX, then it is dropped; misses are refused
     reconnected     the service tells what was missed, or this client asks which of its records are out of date. The
-                    deadline runs on until that is done, unless the service has no copy because PostgreSQL is away
+                    deadline runs until that is done, unless the service has no copy because PostgreSQL was away
+                    whenever it looked. One that reaches PostgreSQL and cannot load lifts no deadline: keys may be
+                    revoked meanwhile
 
 The `cached_*` calls never wait and look at no clock but the negative entries'; the staleness bound is a timer, so
 a hit costs one dictionary lookup.
@@ -283,9 +285,7 @@ class MetadataClient:
         self._lost_at_ms, self._lost_since_ms = _now_ms(), _unix_ms()
         if self._comparison is not None:
             self._comparison.cancel()
-        if self._stale_timer is None:  # else it runs since an earlier loss, after which nothing was made good
-            loop = asyncio.get_running_loop()
-            self._stale_timer = loop.call_later(self._staleness_ms / 1000, self._drop_caches)
+        self._limit_caches()
 
     def _hear(self, pushed: Pushed) -> None:
         self._sequence = pushed.sequence
@@ -303,10 +303,18 @@ class MetadataClient:
         if self._epoch == state.epoch:
             self._trust_caches()
         elif state.loaded:
+            self._limit_caches()
             if self._comparison is None or self._comparison.done():
                 self._comparison = asyncio.create_task(self._compare(state.epoch), name="metadata-comparison")
-        elif state.database_lost_at_ms:
+        elif state.never_reached:
             self._trust_caches()  # it cannot say what was missed; while PostgreSQL is away nothing more is
+        else:
+            self._limit_caches()
+
+    def _limit_caches(self) -> None:
+        if self._stale_timer is None:  # else it runs since an earlier loss, after which nothing was made good
+            loop = asyncio.get_running_loop()
+            self._stale_timer = loop.call_later(self._staleness_ms / 1000, self._drop_caches)
 
     def _trust_caches(self) -> None:
         if self._stale_timer is not None:

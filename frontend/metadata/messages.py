@@ -76,6 +76,7 @@ class FeedState(Message, frozen=True):
     missed         at the start: changes were missed that the service cannot tell; compare
     loaded         the service holds a copy of the records: it can answer COMPARE
     database_lost_at_ms   since when PostgreSQL does not answer the service (Unix time), 0 while it does
+    never_reached  the service has looked for PostgreSQL since its start, and nobody was there
     """
 
     epoch: str
@@ -83,6 +84,7 @@ class FeedState(Message, frozen=True):
     missed: bool
     loaded: bool
     database_lost_at_ms: int
+    never_reached: bool = False
 
 
 class Compare(Message, frozen=True):

@@ -7,7 +7,8 @@ refused at once. Long polls have slots of their own and are not counted here.
 Breaker: a call fails when the client has tried until its deadline and nobody served the partition.
 
     of a partition   STORAGE_FAILURES_MAX such calls in a row, whatever the reason: it has no leader, or no majority
-    of a node        the same, of calls that it did not answer at all
+    of a node        the same, of calls in which it could not be reached or fell silent. One that answers pings is
+                     there, however long it lets the calls for a partition wait
 
 While either is open, calls for the partition fail at once with UNAVAILABLE and a hint when to come again, but for one
 every STORAGE_PROBE_INTERVAL_MS, of each partition: partitions whose leader has moved are used again after their first
@@ -43,9 +44,9 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
 )
 
-# The node did not answer; and what else says that nobody serves a partition.
-_SILENT = frozenset((ErrorCode.UNREACHABLE, ErrorCode.OUTCOME_UNKNOWN))
-_UNSERVED = _SILENT | {ErrorCode.NOT_LEADER, ErrorCode.NO_QUORUM, ErrorCode.SHUTTING_DOWN}
+# Nobody answered, be it that the node is away or that the partition is slow; and what else says that nobody serves it.
+_UNANSWERED = frozenset((ErrorCode.UNREACHABLE, ErrorCode.OUTCOME_UNKNOWN))
+_UNSERVED = _UNANSWERED | {ErrorCode.NOT_LEADER, ErrorCode.NO_QUORUM, ErrorCode.SHUTTING_DOWN}
 
 
 class _Side:
@@ -128,7 +129,8 @@ class Guards:
         asked = self._nodes.get(error.asked) if error.asked else node
         if asked is not None:
             # One that said no is there.
-            asked.failures = asked.failures + 1 if error.code in _SILENT else 0
+            is_there = error.node_is_there or error.code not in _UNANSWERED
+            asked.failures = 0 if is_there else asked.failures + 1
 
     @property
     def nodes_open(self) -> int:

@@ -67,6 +67,11 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self.closed.done()
 
+    @property
+    def node_is_there(self) -> bool:
+        """As far as can be told now: connected, and owes no answer to a ping."""
+        return self.is_open and not self._is_pinged
+
     def ask(self, opcode: int, payload: bytes, done: Completion) -> int:
         """Send one request; `done` is called once with the answer's payload or a StorageError. Returns its id."""
         if not self.is_open:
@@ -94,7 +99,9 @@ class Connection(asyncio.Protocol):
         if request_id not in self._waiting:
             return
         if self._drop_unwritten(request_id):
-            self._waiting.pop(request_id)(StorageError(ErrorCode.UNREACHABLE, "given up before it was sent"))
+            error = StorageError(ErrorCode.UNREACHABLE, "given up before it was sent")
+            error.node_is_there = self.node_is_there
+            self._waiting.pop(request_id)(error)
         else:
             self._write_cancel(request_id)
 
@@ -212,7 +219,9 @@ class Connection(asyncio.Protocol):
                 continue
             if flags & FLAG_ERROR:
                 reply = _error_reply.decode(payload)
-                done(StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms))
+                error = StorageError(error_code(reply.code), reply.message, reply.leader, reply.retry_after_ms)
+                error.node_is_there = True
+                done(error)
             else:
                 done(payload)
 

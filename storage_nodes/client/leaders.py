@@ -57,6 +57,10 @@ class Call:
         self._connection = connection
         self._request_id = request_id
 
+    @property
+    def node_is_there(self) -> bool:
+        return self._connection is not None and self._connection.node_is_there
+
     def cancel(self) -> bool:
         """May the node have heard of it?"""
         self.cancelled = True

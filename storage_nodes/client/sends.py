@@ -19,7 +19,7 @@ from storage_nodes.client.send_window import SendWindow
 from storage_nodes.client.sequences import Line, Sequences
 from storage_nodes.limits import APPEND_BYTES_MAX, PRODUCER_WINDOW_RECORDS, RECORDS_PER_SEND_MAX
 from storage_nodes.model import Acks
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
 
 assert RECORDS_PER_SEND_MAX < PRODUCER_WINDOW_RECORDS
@@ -42,8 +42,9 @@ class Sends:
         self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
         self._gathering: dict[Key, list[_Send]] = {}
-        # By partition. Those through which nothing goes are dropped when there are many.
-        self._windows: dict[int, SendWindow] = {}
+        # By partition, sends for all voters apart: they wait for as long as one is away. When there are many, those
+        # through which nothing goes are dropped.
+        self._windows: dict[tuple[int, bool], SendWindow] = {}
 
     async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
         loop = asyncio.get_running_loop()
@@ -62,16 +63,16 @@ class Sends:
         while sends:
             share, sends = _take_share(sends)
             pauses = Pauses(self._chance, self._attempts_max)
-            frame = _Frame(loop, self._links, pauses, self._window(key[1]), key, share)
+            frame = _Frame(loop, self._links, pauses, self._window(key), key, share)
             frame.begin(self._sequences, self._timeout_s)
 
-
-    def _window(self, partition: int) -> SendWindow:
-        window = self._windows.get(partition)
+    def _window(self, key: Key) -> SendWindow:
+        name = (key[1], key[3] == Acks.ALL)
+        window = self._windows.get(name)
         if window is None:
             if len(self._windows) >= WINDOWS_KEPT_MAX:
                 self._windows = {other: kept for other, kept in self._windows.items() if not kept.is_idle}
-            window = self._windows[partition] = SendWindow()
+            window = self._windows[name] = SendWindow()
         return window
 
 
@@ -105,6 +106,7 @@ class _Frame:
         "_retry",
         "_sends",
         "_sequence",
+        "_turn",
         "_unsure",
         "_window",
     )  # fmt: skip
@@ -128,6 +130,8 @@ class _Frame:
         self._sends = sends
         self._line: Line | None = None
         self._sequence = -1
+        # Its place among those that wait for a number.
+        self._turn = 0
         self._payload = b""
         self._asked = 0
         self._call: Call | None = None
@@ -146,15 +150,19 @@ class _Frame:
             self._numbered(-1)
         else:
             count = sum([send.count for send in self._sends])
-            self._line = sequences.line(partition, count)
-            self._line.number(count, self._numbered)
+            self._line = sequences.line(partition, acks == Acks.ALL)
+            self._turn = self._line.number(count, self._numbered)
+            if self._sequence < 0:
+                for send in self._sends:
+                    send.reply.add_done_callback(self._leave)
+
+    def _leave(self, _: asyncio.Future[SendReply]) -> None:
+        """A caller has gone away: nobody may be left who waits for a number."""
+        if self._sequence < 0 and not self._is_over and all(send.reply.done() for send in self._sends):
+            self._end()
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
-        if self._is_over:  # it waited for its number for too long
-            if self._line is not None:
-                self._line.done(first)
-            return
         sends = self._sends
         bodies = sends[0].bodies if len(sends) == 1 else [body for send in sends for body in send.bodies]
         for send in sends:
@@ -208,31 +216,35 @@ class _Frame:
 
     def _give_up(self) -> None:
         self._deadline = None
-        if self._call is not None and self._call.cancel():
-            self._unsure = True
-        self._fail(StorageError(ErrorCode.UNREACHABLE, "no answer in time"))
+        error = StorageError(ErrorCode.UNREACHABLE, "no answer in time")
+        error.asked = self._asked or NOBODY_ASKED
+        if self._call is not None:
+            error.node_is_there = self._call.node_is_there
+            self._unsure |= self._call.cancel()
+        self._fail(error)
 
     def _answered(self, reply: SendReply) -> None:
-        self._end()
         if len(self._sends) == 1:
             send = self._sends[0]
             if not send.reply.done():
                 send.reply.set_result(reply)
-            return
-        first = 0
-        for send in self._sends:
-            if not send.reply.done():
-                send.reply.set_result(_share_of(reply, first, first + send.count))
-            first += send.count
+        else:
+            first = 0
+            for send in self._sends:
+                if not send.reply.done():
+                    send.reply.set_result(_share_of(reply, first, first + send.count))
+                first += send.count
+        self._end()
 
     def _fail(self, error: StorageError) -> None:
-        self._end()
         error = outcome_of(error, self._unsure)
         for send in self._sends:
             if not send.reply.done():
                 send.reply.set_exception(error)
+        self._end()
 
     def _end(self) -> None:
+        """Callers are answered before: here the frames behind get their turn."""
         self._is_over = True
         if self._deadline is not None:
             self._deadline.cancel()
@@ -243,15 +255,20 @@ class _Frame:
         admitted_bytes, self._admitted_bytes = self._admitted_bytes, 0
         if admitted_bytes:
             self._window.leave(admitted_bytes)
-        if self._line is not None and self._sequence >= 0:
-            self._line.done(self._sequence)
+        if self._line is not None:
+            if self._sequence >= 0:
+                self._line.done(self._sequence)
+            else:
+                self._line.leave(self._turn)
 
 
 def outcome_of(error: StorageError, unsure: bool) -> StorageError:
     """What the caller hears: a refusal says nothing of an earlier attempt, which may have taken effect."""
     if not unsure or error.traits.outcome_unknown:
         return error
-    return StorageError(ErrorCode.OUTCOME_UNKNOWN, f"an earlier attempt may have arrived; the last: {error}")
+    unknown = StorageError(ErrorCode.OUTCOME_UNKNOWN, f"an earlier attempt may have arrived; the last: {error}")
+    unknown.asked, unknown.node_is_there = error.asked, error.node_is_there
+    return unknown
 
 
 def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:

@@ -2,12 +2,13 @@
 
 A number stays with its record through all attempts. A partition remembers the last PRODUCER_WINDOW_RECORDS of them, so
 no more than that may lie between the lowest one that is outstanding and the highest one that was given: a send beyond
-waits for its turn here.
+waits for its turn here. Sends with acks ALL, which may take as long as a replica is away, have a line of their own: the
+others need not wait for them.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from storage_nodes.client.pauses import Chance
@@ -17,9 +18,9 @@ PRODUCER_ID_BITS = 63
 
 
 class Line:
-    """What this client sends to one partition."""
+    """What this client sends to one partition, but for sends with acks ALL, or these."""
 
-    __slots__ = ("_lowest", "_outstanding", "_waiting", "next", "producer_id")
+    __slots__ = ("_is_serving", "_lowest", "_outstanding", "_turns", "_waiting", "next", "producer_id")
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -27,21 +28,42 @@ class Line:
         # First numbers that are outstanding, in order, and a bound that none of them is below.
         self._outstanding: dict[int, None] = {}
         self._lowest = 0
-        self._waiting: deque[tuple[int, Callable[[int], None]]] = deque()
+        self._waiting: OrderedDict[int, tuple[int, Callable[[int], None]]] = OrderedDict()
+        self._turns = 0
+        self._is_serving = False
 
-    def number(self, count: int, go: Callable[[int], None]) -> None:
-        """Calls `go` with the first of `count` numbers, as soon as they are within the window."""
+    def number(self, count: int, go: Callable[[int], None]) -> int:
+        """Calls `go` with the first of `count` numbers, as soon as they are within the window. Answers the place among
+        those that wait, by which it can `leave`."""
+        self._turns += 1
         if self._waiting or not self._has_room(count):
-            self._waiting.append((count, go))
+            self._waiting[self._turns] = (count, go)
         else:
             go(self._give(count))
+        return self._turns
+
+    def leave(self, turn: int) -> None:
+        """It is wanted no more: it takes no number."""
+        if self._waiting.pop(turn, None) is not None:
+            self._serve()
 
     def done(self, first: int) -> None:
         """The outcome of these is known, or nobody asks for it any more."""
         self._outstanding.pop(first, None)
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            count, go = self._waiting.popleft()
-            go(self._give(count))
+        self._serve()
+
+    def _serve(self) -> None:
+        """Whoever gets its number may be done in that moment, and so come here again: the loop that runs goes on."""
+        if self._is_serving:
+            return
+        self._is_serving = True
+        waiting = self._waiting
+        try:
+            while waiting and self._has_room(next(iter(waiting.values()))[0]):
+                _, (count, go) = waiting.popitem(last=False)
+                go(self._give(count))
+        finally:
+            self._is_serving = False
 
     def _give(self, count: int) -> int:
         first = self.next
@@ -61,18 +83,19 @@ class Sequences:
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
         self._producer_id = chance.getrandbits(PRODUCER_ID_BITS)
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[tuple[int, bool], Line] = {}
 
-    def line(self, partition: int, count: int) -> Line:
-        """The line that the next `count` records for this partition go by. There is no way back to low numbers: who
+    def line(self, partition: int, waits_for_all: bool = False) -> Line:
+        """The line that the next records for this partition go by. There is no way back to low numbers: who
         runs out of them, or of room for partitions, is another producer from then on."""
-        line = self._lines.get(partition)
+        key = (partition, waits_for_all)
+        line = self._lines.get(key)
         if line is None:
             if len(self._lines) >= PRODUCER_PARTITIONS_MAX:
                 self._lines.clear()
                 self._producer_id = self._chance.getrandbits(PRODUCER_ID_BITS)
-            line = self._lines[partition] = Line(self._producer_id)
+            line = self._lines[key] = Line(self._producer_id ^ waits_for_all)
         elif line.next > PRODUCER_SEQUENCE_MAX - 2 * PRODUCER_WINDOW_RECORDS:
             # Those that wait in it still get their numbers from it.
-            line = self._lines[partition] = Line(self._chance.getrandbits(PRODUCER_ID_BITS))
+            line = self._lines[key] = Line(self._chance.getrandbits(PRODUCER_ID_BITS))
         return line

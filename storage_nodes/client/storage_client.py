@@ -452,18 +452,19 @@ class _Answer:
             if self._late is not None and self.future.exception() is None:
                 self._late(self.future.result())
             return
-        if not self.future.done():
-            code = ErrorCode.OUTCOME_UNKNOWN if self._end() else ErrorCode.UNREACHABLE
-            self.future.set_exception(StorageError(code, "no answer in time"))
-        else:
-            self._end()
-
-    def _end(self) -> bool:
-        """May the node have heard of it?"""
         assert self._call is not None, "asked, and not answered"
+        node_is_there = self._call.node_is_there
+        code = ErrorCode.OUTCOME_UNKNOWN if self._end(self._call) else ErrorCode.UNREACHABLE
+        if not self.future.done():
+            error = StorageError(code, "no answer in time")
+            error.asked, error.node_is_there = self._asked, node_is_there
+            self.future.set_exception(error)
+
+    def _end(self, call: Call) -> bool:
+        """May the node have heard of it?"""
         if self._late is None:
-            return self._call.cancel()
-        self._call.ask_to_cancel()
+            return call.cancel()
+        call.ask_to_cancel()
         return True
 
     def __call__(self, result: bytes | StorageError) -> None:

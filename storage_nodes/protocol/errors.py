@@ -89,6 +89,10 @@ TRAITS: dict[ErrorCode, ErrorTraits] = {
 assert set(TRAITS) == set(ErrorCode)
 
 
+# `StorageError.asked` of a call that was given up before any node was asked.
+NOBODY_ASKED = -1
+
+
 class StorageError(Exception):
     """An operating error that travels over the wire. Never raised for our own bugs: those are assertions."""
 
@@ -99,6 +103,9 @@ class StorageError(Exception):
         self.leader = leader  # node id of the leader, where the answering node knows it; 0 = unknown
         self.retry_after_ms = retry_after_ms  # when there may be room again, where the node knows; 0 = unknown
         self.asked = 0  # whom the client asked; 0 = nobody in particular
+        # Did the node that was asked show that it is there, by this answer or by what it answered to pings until the
+        # call's deadline? Then an outcome that is not known says nothing against the node.
+        self.node_is_there = False
 
     @property
     def traits(self) -> ErrorTraits:

@@ -172,6 +172,39 @@ async def test_service_started_meanwhile_says_what_it_cannot_know(
         await process.close()
 
 
+async def test_service_that_reaches_postgresql_and_cannot_load_does_not_say_that_nothing_changes(
+    caller: Caller, database_url: str, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage.away = True
+    loads = 0
+
+    async def fail(lookups: service.MetadataLookups) -> None:
+        nonlocal loads
+        loads += 1
+        raise StoreUnavailable("the load takes too long")
+
+    monkeypatch.setattr(service.MetadataLookups, "_load", fail)
+    lookups = service.MetadataLookups(MetadataStore(database_url))
+    assert not lookups.state().never_reached, "nobody has looked yet"
+    ear = Ear()
+    lookups.subscribe(ear, "", 0)
+    following = asyncio.create_task(listener.follow_forever(database_url, lookups))
+    try:
+        await until(lambda: ear.states[-1].never_reached)
+        outage.away = False
+        await until(lambda: loads > 0)
+        assert not ear.states[-1].never_reached
+        outage.away = True
+        seen = len(ear.states)
+        await asyncio.sleep(0.3)
+        assert not any(state.never_reached for state in ear.states[seen:])
+        assert not lookups.state().never_reached, "what was changed meanwhile is not known"
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await lookups.close()
+
+
 # --- catching up ---
 
 

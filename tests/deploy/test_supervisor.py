@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from deploy import roles
+from deploy import limits, roles
 from deploy.child import ChildSpec, StartFailed
 from deploy.commands.status import not_up_lines
 from deploy.demo import data_dir_flag
 from deploy.errors import CommandError
 from deploy.installation import Installation, choose_port
 from deploy.supervisor import STOP_ORDER, Supervisor, first_failure
+from frontend.limits import SHUTDOWN_GRACE_S
+from storage_nodes.client.storage_client import CALL_TIMEOUT_S
 
 SLEEP = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 
@@ -174,3 +176,8 @@ def test_stop_order_names_every_role_once() -> None:
 def test_printed_flag_quotes_its_path(tmp_path: Path) -> None:
     assert data_dir_flag(Installation(tmp_path / "with space")).endswith("with space'")
     assert data_dir_flag(Installation(os.environ.get("PENSTOCK_DATA_DIR"))) == ""
+
+
+def test_front_end_that_is_stopped_lets_its_storage_calls_end() -> None:
+    assert CALL_TIMEOUT_S < SHUTDOWN_GRACE_S < limits.STOP_DEADLINE_S
+    assert (len(STOP_ORDER) + 1) * limits.STOP_DEADLINE_S < limits.DOWN_DEADLINE_S

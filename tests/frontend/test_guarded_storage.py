@@ -16,7 +16,8 @@ from frontend.limits import (
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.routing.queues import Address
 from frontend.send import storage_refusal
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.client.sends import outcome_of
+from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from tests.support.frontend_plane import ACCOUNT, Installation
 
 SICK, WELL = 1, 2
@@ -133,6 +134,34 @@ def test_failure_is_that_of_the_node_that_was_asked_last() -> None:
         scene.call(1, error)
     assert scene.refused(12) is None and scene.refused(12) is not None
     assert scene.refused(3) is None and scene.refused(3) is None
+
+
+def test_node_that_is_there_is_not_given_up_for_a_partition_that_is_slow() -> None:
+    """Five sends that wait for a replica which is away must not close the way to all other tenants."""
+    scene = Scene()
+    for _ in range(STORAGE_FAILURES_MAX):
+        error = StorageError(ErrorCode.OUTCOME_UNKNOWN)
+        error.asked, error.node_is_there = SICK, True
+        scene.call(1, error)
+    assert scene.refused(1) is not None
+    assert scene.guards.nodes_open == 0
+    assert scene.refused(2) is None and scene.refused(2) is None
+
+
+def test_call_that_never_left_is_no_failure_of_a_node() -> None:
+    scene = Scene()
+    for _ in range(STORAGE_FAILURES_MAX):
+        error = StorageError(ErrorCode.UNREACHABLE)
+        error.asked = NOBODY_ASKED
+        scene.call(1, error)
+    assert (scene.guards.partitions_open, scene.guards.nodes_open) == (1, 0)
+
+
+def test_refusal_after_an_unknown_outcome_is_still_that_of_the_node_that_gave_it() -> None:
+    refused = StorageError(ErrorCode.NOT_LEADER)
+    refused.asked, refused.node_is_there = WELL, True
+    unknown = outcome_of(refused, True)
+    assert (unknown.code, unknown.asked, unknown.node_is_there) == (ErrorCode.OUTCOME_UNKNOWN, WELL, True)
 
 
 def test_answers_that_say_no_open_nothing() -> None:

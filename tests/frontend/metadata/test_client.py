@@ -284,12 +284,29 @@ async def test_no_deadline_while_a_service_without_a_copy_waits_for_postgresql(s
     assert client.serves
     await fill_key(service, client)
     await lose_service(service, client)
-    service.feed = FeedState("another", 0, True, False, 1_700_000_000_000)
+    service.feed = FeedState("another", 0, True, False, 1_700_000_000_000, never_reached=True)
     await come_back(service, client)
     assert client._stale_timer is None
     assert client.cached_key("AKPS") == key_record(1)
     assert client.serves
     assert [(one.part, one.since_ms) for one in client.troubles()] == [("PostgreSQL", 1_700_000_000_000)]
+    await client.close()
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+async def test_deadline_runs_while_a_service_may_miss_changes(service: Service, loaded: bool) -> None:
+    """It was restarted, reaches PostgreSQL and cannot load it, or nobody answers what is compared."""
+    client = MetadataClient("127.0.0.1", service.port, "pk", staleness_ms=400)
+    await client.start()
+    await fill_key(service, client)
+    await lose_service(service, client)
+    service.feed = FeedState("another", 0, True, False, 1_700_000_000_000)
+    await come_back(service, client)
+    assert client._stale_timer is not None, "it is loading: changes may be made meanwhile"
+    service.say(never_reached=True)
+    await until(lambda: client._stale_timer is None)
+    service.say(never_reached=False, loaded=loaded)
+    await until(lambda: client.cached_key("AKPS") is MISS)
     await client.close()
 
 

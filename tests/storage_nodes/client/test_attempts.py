@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,7 +20,7 @@ from storage_nodes.client.pauses import RETRY_PAUSE_S_MAX, Pauses
 from storage_nodes.client.sequences import Line, Sequences
 from storage_nodes.limits import PRODUCER_PARTITIONS_MAX, PRODUCER_SEQUENCE_MAX, PRODUCER_WINDOW_RECORDS
 from storage_nodes.model import Acks, NodeAddress
-from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
     AcquiredMessage,
@@ -195,6 +197,49 @@ def test_node_that_is_there_is_waited_for_however_slow_its_commit_is() -> None:
 
 
 @pytest.mark.usefixtures("quick_pings")
+@pytest.mark.parametrize("answers_pings", [True, False])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.send(1, [b"x"], acks=Acks.ALL),
+        lambda client: client.purge(1),
+        lambda client: client.acquire(1, 1, 1_000),
+    ],
+)
+def test_deadline_that_passes_says_of_the_node_only_whether_it_is_there(
+    call: Callable[[StorageClient], Awaitable[Any]], answers_pings: bool
+) -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        nodes[0].answers_pings = answers_pings
+        timeout_s = (4 if answers_pings else 1.5) * PING_S
+        client._timeout_s = client._sends._timeout_s = timeout_s
+        with pytest.raises(StorageError) as failed:
+            await call(client)
+        error = failed.value
+        assert (error.code, error.asked) == (ErrorCode.OUTCOME_UNKNOWN, 1)
+        assert error.node_is_there == answers_pings
+
+    run([lambda frame: None], scenario)
+
+
+def test_what_a_node_answers_shows_that_it_is_there_and_a_lost_connection_does_not() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        with pytest.raises(StorageError) as refused:
+            await client.send(1, [b"x"], acks=Acks.NONE)
+        assert refused.value.node_is_there
+
+    run([lambda frame: StorageError(ErrorCode.OUTCOME_UNKNOWN)], scenario)
+
+    async def dying(client: StorageClient, leader: Leader) -> None:
+        leader.dies_after = 1
+        with pytest.raises(StorageError) as lost:
+            await client.send(1, [b"x"], acks=Acks.NONE)
+        assert lost.value.code is ErrorCode.OUTCOME_UNKNOWN and not lost.value.node_is_there
+
+    with_leader(dying)
+
+
+@pytest.mark.usefixtures("quick_pings")
 def test_node_that_falls_silent_is_given_up_and_every_call_moves_on() -> None:
     def leads(frame: Frame) -> bytes:
         if frame.opcode == Opcode.ACQUIRE:
@@ -317,15 +362,101 @@ def test_send_beyond_the_window_waits_for_the_lowest_that_is_outstanding() -> No
     assert begun == [0, half, 2 * half, 3 * half]
 
 
+def test_any_number_of_waiting_sends_may_be_over_in_the_moment_of_their_turn() -> None:
+    line, over = Line(5), []
+    line.number(PRODUCER_WINDOW_RECORDS, over.append)
+
+    def end(first: int) -> None:
+        over.append(first)
+        line.done(first)
+
+    waiting = 2 * sys.getrecursionlimit()
+    for _ in range(waiting):
+        line.number(10, end)
+    line.done(0)
+    assert over == [0, *range(PRODUCER_WINDOW_RECORDS, PRODUCER_WINDOW_RECORDS + 10 * waiting, 10)]
+
+
+def test_send_that_leaves_takes_no_number_and_lets_those_behind_it_pass() -> None:
+    line, begun = Line(5), []
+    line.number(PRODUCER_WINDOW_RECORDS - 1, begun.append)
+    large = line.number(2, begun.append)
+    line.number(1, begun.append)
+    assert begun == [0], "the last one would fit, and keeps its place"
+    line.leave(large)
+    assert begun == [0, PRODUCER_WINDOW_RECORDS - 1]
+
+
+def test_sends_that_are_given_up_while_they_wait_for_a_number_are_answered_and_take_none() -> None:
+    """At their deadline, or because their caller goes away; it blames nobody that they never left."""
+
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        sends: Any = client._sends
+        line = sends._sequences.line(1)
+        line.number(PRODUCER_WINDOW_RECORDS, lambda first: None)
+        waiting = asyncio.create_task(client.send(1, [b"x"]))
+        await asyncio.sleep(0.01)
+        assert len(line._waiting) == 1
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert not line._waiting
+        sends._timeout_s = 0.05
+        with pytest.raises(StorageError, match="in time") as failed:
+            await client.send(1, [b"y"])
+        assert (failed.value.code, failed.value.asked) == (ErrorCode.UNREACHABLE, NOBODY_ASKED)
+        assert not line._waiting and line.next == PRODUCER_WINDOW_RECORDS
+        assert not nodes[0].frames
+
+    run([lambda frame: None], scenario)
+
+
+def test_callers_are_answered_before_the_frames_behind_get_their_turn() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        sends: Any = client._sends
+        sends._timeout_s = 0.1
+        send = asyncio.create_task(client.send(1, [b"x"]))
+        while not nodes[0].frames:
+            await asyncio.sleep(0.001)
+        line = sends._sequences.line(1)
+
+        def fail(first: int) -> None:
+            raise RuntimeError("a bug of a frame behind")
+
+        line.number(PRODUCER_WINDOW_RECORDS, fail)
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        with pytest.raises(StorageError):
+            await asyncio.wait_for(send, 5)
+
+    run([lambda frame: None], scenario)
+
+
+def test_sends_that_wait_for_every_replica_hold_up_no_others() -> None:
+    async def scenario(client: StorageClient, nodes: list[ScriptedNode]) -> None:
+        sends: Any = client._sends
+        sends._sequences.line(1, True).number(PRODUCER_WINDOW_RECORDS, lambda first: None)
+        slow = asyncio.create_task(client.send(1, [b"x"], acks=Acks.ALL))
+        await client.send(1, [b"y"])
+        assert not slow.done() and len(nodes[0].frames) == 1
+        slow.cancel()
+
+    run([lambda frame: encode_message(SendReply(7, 5))], scenario)
+
+
+def test_line_of_sends_that_wait_for_every_replica_is_another_producer() -> None:
+    sequences = Sequences(random.Random(3))
+    assert sequences.line(1, True) is sequences.line(1, True) is not sequences.line(1)
+    assert sequences.line(1, True).producer_id == sequences.line(2, True).producer_id != sequences.line(1).producer_id
+
+
 def test_who_runs_out_of_numbers_or_of_partitions_is_another_producer() -> None:
     sequences = Sequences(random.Random(3))
-    line = sequences.line(1, 1)
+    line = sequences.line(1)
     line.next = PRODUCER_SEQUENCE_MAX - 2 * PRODUCER_WINDOW_RECORDS + 1
-    fresh = sequences.line(1, 1)
-    assert fresh.next == 0 and fresh.producer_id != line.producer_id == sequences.line(2, 1).producer_id
+    fresh = sequences.line(1)
+    assert fresh.next == 0 and fresh.producer_id != line.producer_id == sequences.line(2).producer_id
     for partition in range(PRODUCER_PARTITIONS_MAX):
-        sequences.line(partition, 1)
-    assert sequences.line(PRODUCER_PARTITIONS_MAX, 1).producer_id not in (line.producer_id, fresh.producer_id)
+        sequences.line(partition)
+    assert sequences.line(PRODUCER_PARTITIONS_MAX).producer_id not in (line.producer_id, fresh.producer_id)
 
 
 # --- receives, and what else is repeated --------------------------------------------------------------------
