@@ -23,7 +23,7 @@ from storage_nodes.node.clock_agreement import ClockAgreement
 class LeaderTime:
     """Of one leadership."""
 
-    __slots__ = ("_agreement", "_clock", "_mono_ms", "_now_ms", "_slew_rest", "ahead_ms")
+    __slots__ = ("_agreement", "_clock", "_mono_ms", "_now_ms", "_slew_rest", "ahead_ms", "began_ms")
 
     def __init__(self, clock: NodeClock, agreement: ClockAgreement, last_stamp_ms: int) -> None:
         self._clock = clock
@@ -32,6 +32,7 @@ class LeaderTime:
         agreed_ms = agreement.agreed_ms(mono_ms)
         # Without a majority to ask: a wrong stamp makes messages stay longer, for nothing expires until it is known.
         self._now_ms = max(last_stamp_ms, clock.wall_ms() if agreed_ms is None else agreed_ms)
+        self.began_ms = self._now_ms
         self._slew_rest = 0
         self.ahead_ms = AHEAD_UNKNOWN if agreed_ms is None else self._now_ms - agreed_ms
 
@@ -54,6 +55,14 @@ class LeaderTime:
                 self.ahead_ms = ahead_ms if ahead_ms > 0 else 0
             self._now_ms = now_ms
         return self._now_ms
+
+    def not_before(self, stamp_ms: int) -> None:
+        """The log has an entry with this stamp, which was not known when this began."""
+        late_ms = stamp_ms - self.now_ms()
+        if late_ms > 0:
+            self.began_ms = self._now_ms = stamp_ms
+            if self.ahead_ms != AHEAD_UNKNOWN:
+                self.ahead_ms += late_ms
 
     def mono_of(self, time_ms: int) -> int:
         """When this time will be, on the monotonic clock; a little off while it is slewed."""

@@ -62,6 +62,19 @@ def test_time_begins_at_the_own_clock_where_no_majority_was_heard_and_says_so() 
     assert time.ahead_ms == DAY_MS
 
 
+def test_time_moves_on_to_a_stamp_that_is_found_later_and_never_back() -> None:
+    rig = Rig()
+    time = rig.lead()
+    last_ms = time.now_ms() + DAY_MS
+    time.not_before(last_ms)
+    assert time.now_ms() == last_ms and time.ahead_ms == DAY_MS
+    time.not_before(last_ms - HOUR_MS)
+    assert time.now_ms() == last_ms
+    unknown = Rig(None).lead()
+    unknown.not_before(unknown.now_ms() + DAY_MS)
+    assert unknown.ahead_ms == AHEAD_UNKNOWN
+
+
 def test_time_begins_at_the_last_stamp_of_the_log_and_runs_on_from_there() -> None:
     rig = Rig()
     last_ms = TRUE_MS + DAY_MS
