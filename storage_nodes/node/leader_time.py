@@ -23,7 +23,7 @@ from storage_nodes.node.clock_agreement import ClockAgreement
 class LeaderTime:
     """Of one leadership."""
 
-    __slots__ = ("_agreement", "_clock", "_mono_ms", "_now_ms", "_slew_rest", "ahead_ms", "began_ms")
+    __slots__ = ("_agreement", "_clock", "_mono_ms", "_now_ms", "_slew_rest", "ahead_ms")
 
     def __init__(self, clock: NodeClock, agreement: ClockAgreement, last_stamp_ms: int) -> None:
         self._clock = clock
@@ -32,7 +32,6 @@ class LeaderTime:
         agreed_ms = agreement.agreed_ms(mono_ms)
         # Without a majority to ask: a wrong stamp makes messages stay longer, for nothing expires until it is known.
         self._now_ms = max(last_stamp_ms, clock.wall_ms() if agreed_ms is None else agreed_ms)
-        self.began_ms = self._now_ms
         self._slew_rest = 0
         self.ahead_ms = AHEAD_UNKNOWN if agreed_ms is None else self._now_ms - agreed_ms
 
@@ -60,7 +59,7 @@ class LeaderTime:
         """The log has an entry with this stamp, which was not known when this began."""
         late_ms = stamp_ms - self.now_ms()
         if late_ms > 0:
-            self.began_ms = self._now_ms = stamp_ms
+            self._now_ms = stamp_ms
             if self.ahead_ms != AHEAD_UNKNOWN:
                 self.ahead_ms += late_ms
 

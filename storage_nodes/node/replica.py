@@ -287,11 +287,8 @@ class Replica:
     def used_since_ms(self) -> int:
         """A producer that was not heard of since then is not in use: for PRODUCER_MEMORY_MS nothing of it came. Only
         time of this leadership counts: the time before it may have jumped to where this one began."""
-        time = self.time
-        if time is None:
-            return 0
-        since_ms = self.now_ms() - PRODUCER_MEMORY_MS
-        return since_ms if since_ms > time.began_ms else 0
+        led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
+        return self.now_ms() - PRODUCER_MEMORY_MS if self.time is not None and led_ms > PRODUCER_MEMORY_MS else 0
 
     def group_share_bytes(self) -> int:
         """What this partition may add to the WAL group that gathers."""

@@ -502,12 +502,15 @@ def test_producer_that_comes_back_counts_as_in_use_from_its_request_on(newcomer_
 
 def test_time_before_a_leadership_makes_no_producer_dead() -> None:
     replica: Any = Replica.__new__(Replica)
+    mono_ms = 5_000 + PRODUCER_MEMORY_MS
+    replica.host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: mono_ms))
+    replica.raft = SimpleNamespace(leader_since_ms=5_000)
+    replica.time = SimpleNamespace(now_ms=lambda: NOW_MS)
+    assert replica.used_since_ms() == 0
+    mono_ms += 1
+    assert replica.used_since_ms() == NOW_MS - PRODUCER_MEMORY_MS
     replica.time = None
     assert replica.used_since_ms() == 0
-    replica.time = SimpleNamespace(began_ms=NOW_MS, now_ms=lambda: NOW_MS + PRODUCER_MEMORY_MS)
-    assert replica.used_since_ms() == 0
-    replica.time.now_ms = lambda: NOW_MS + PRODUCER_MEMORY_MS + 1
-    assert replica.used_since_ms() == NOW_MS + 1
 
 
 def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
