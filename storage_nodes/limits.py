@@ -48,6 +48,8 @@ GREETING_MS_MAX = 5_000
 FRAME_MS_MAX = 10_000
 FRAME_BYTES_PER_S_MIN = 64 * KIB
 CONNECTION_LOOK_MS = 500
+# Connections are judged by time in which this node could see them move: of the time between two looks no more counts.
+LOOK_COUNTS_MS_MAX = 1_000
 CONNECTIONS_MAX = 4_096
 # Clients among them, so that there is always room for peers.
 CLIENT_CONNECTIONS_MAX = 3_072
@@ -143,6 +145,8 @@ CLOCK_OFFSET_MS_MAX = 1_000
 CLOCK_OFFSET_BACK_MS_MAX = 500
 CLOCK_BACK_MS_MIN = 2_000
 CLOCK_SAMPLES_MAX = 6
+# So long after it began to look a node that has not heard the clocks of a majority lets others stand for election.
+CLOCK_WAIT_MS_MAX = 3_000
 # A leader's time that is further than that from what a majority says runs so much faster or slower; of a stretch in
 # which nobody asked for it, only so much counts for that.
 CLOCK_SLEW_PERMILLE = 50
@@ -377,6 +381,8 @@ assert CLOCK_SAMPLES_MAX * HEARTBEAT_INTERVAL_MS < CLOCK_BACK_MS_MIN, "a clock t
 assert CLOCK_OFFSET_BACK_MS_MAX < CLOCK_OFFSET_MS_MAX
 assert 0 < CLOCK_SLEW_PERMILLE < 1_000, "slewed time still runs on"
 assert PEER_TIMEOUT_MS + 2 * ELECTION_JITTER_MS < 2_000, "failover target: first acknowledged write within 2 s"
+assert CONNECTION_LOOK_MS < LOOK_COUNTS_MS_MAX < min(GREETING_MS_MAX, WRITE_STALL_MS_MAX, FRAME_MS_MAX)
+assert PEER_TIMEOUT_MS < CLOCK_WAIT_MS_MAX
 assert PEER_TIMEOUT_MS < RETIRE_MS_MAX, "a stopping node may try a second target"
 assert TIMERS_HELD_MS_MAX <= PEER_TIMEOUT_MS, "a leader without a majority steps down soon, however busy its node is"
 assert PRODUCERS_PER_PARTITION_MAX * PRODUCER_WINDOW_RECORDS * PRODUCER_ROW_BYTES < SNAPSHOT_CHECKPOINT_BYTES_MAX // 2

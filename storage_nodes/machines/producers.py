@@ -68,13 +68,14 @@ class Repeated(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("duplicates", "epoch", "floor", "high", "last_ms", "rows")
+    __slots__ = ("duplicates", "epoch", "floor", "high", "last_ms", "rows", "stamp_ms")
 
     def __init__(self, epoch: int, first: int) -> None:
         self.epoch = epoch
         self.high = first
         self.floor = max(first - PRODUCER_WINDOW_RECORDS, 0)
-        self.last_ms = 0
+        # When it was heard of last: by the table's clock, and by the stamps of the log.
+        self.last_ms = self.stamp_ms = 0
         self.rows = array("q")
         # Flat (sequence, offset of the original)... of those that repeat a deduplication id; made with the first.
         self.duplicates: array[int] | None = None
@@ -159,7 +160,7 @@ class ProducerTable:
             producer = _Producer(batch.producer_epoch, first)
         producers[batch.producer_id] = producer
         producer.add(first, first + batch.record_count, batch.base_offset, time_ms)
-        producer.last_ms = time_ms
+        producer.last_ms, producer.stamp_ms = time_ms, self._stamp_ms
         producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
         oldest = next(iter(producers))
         while len(producers) > PRODUCERS_PER_PARTITION_MAX or producers[oldest].last_ms < time_ms - PRODUCER_FORGET_MS:
@@ -201,13 +202,20 @@ class ProducerTable:
         producer = self._producers.get(producer_id)
         return producer.high if producer is not None and producer.epoch == epoch else 0
 
-    def has_room(self, others: int) -> bool:
-        """May a producer come that is not known, while so many such are on their way? None that is in use is
-        forgotten for it."""
-        if len(self._producers) + others < PRODUCERS_PER_PARTITION_MAX:
-            return True
-        oldest = next(iter(self._producers.values()), None)
-        return not others and oldest is not None and oldest.last_ms < self._time_ms - PRODUCER_MEMORY_MS
+    def is_used(self, producer_id: int, since_ms: int) -> bool:
+        """Was it heard of since then, by the stamps of the log? Not by the table's clock, which stands still while
+        nobody sends: the leader knows what time it is."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.stamp_ms >= since_ms
+
+    def count_used(self, since_ms: int) -> int:
+        """How many were heard of since then. The fold forgets the others first."""
+        unused = 0
+        for producer in self._producers.values():
+            if producer.stamp_ms >= since_ms:
+                break
+            unused += 1
+        return len(self._producers) - unused
 
     def _find(self, producer: _Producer, first: int, end: int) -> Repeated | None:
         rows = producer.rows
@@ -232,7 +240,8 @@ class ProducerTable:
     # --- checkpoints ------------------------------------------------------------------------------------------
 
     def pack(self) -> list[Any]:
-        """[time_ms, stamp_ms, flat (id, epoch, floor, last_ms, rows, duplicates)...], the producers in their order.
+        """[time_ms, stamp_ms, flat (id, epoch, floor, last_ms, last_stamp_ms, rows, duplicates)...], the producers in
+        their order.
 
         Rows are flat (first less the end before, count, base offset less the end before, time less the one before),
         duplicates flat (sequence, original). Empty where there is no producer.
@@ -243,7 +252,9 @@ class ProducerTable:
         for producer_id, producer in self._producers.items():
             last_ms = self._time_ms - producer.last_ms
             duplicates = list(producer.duplicates or ())
-            flat += (producer_id, producer.epoch, producer.floor, last_ms, self._pack_rows(producer.rows), duplicates)
+            last_stamp_ms = self._stamp_ms - producer.stamp_ms
+            rows = self._pack_rows(producer.rows)
+            flat += (producer_id, producer.epoch, producer.floor, last_ms, last_stamp_ms, rows, duplicates)
         return [self._time_ms, self._stamp_ms, flat]
 
     @classmethod
@@ -254,9 +265,10 @@ class ProducerTable:
             return table
         table._time_ms, table._stamp_ms, flat = packed
         fields = iter(flat)
-        for producer_id, epoch, floor, last_ms, rows, duplicates in zip(*[fields] * 6, strict=True):
+        for producer_id, epoch, floor, last_ms, last_stamp_ms, rows, duplicates in zip(*[fields] * 7, strict=True):
             producer = _Producer(epoch, 0)
             producer.floor, producer.last_ms = floor, table._time_ms - last_ms
+            producer.stamp_ms = table._stamp_ms - last_stamp_ms
             producer.rows = table._unpack_rows(rows)
             producer.high = producer.rows[-3] if producer.rows else floor
             producer.duplicates = array("q", duplicates) if duplicates else None

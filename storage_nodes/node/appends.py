@@ -31,7 +31,7 @@ from storage_nodes.model import Acks
 from storage_nodes.node.all_waiters import AllWaiters
 from storage_nodes.node.connections import Token
 from storage_nodes.node.memory_budget import Kind
-from storage_nodes.node.repeats import BatchKind, Line, Repeats, Waiting
+from storage_nodes.node.repeats import BatchKind, Line, Repeats, Waiting, never
 from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import SendReply, SendRequest, encode_message
@@ -80,7 +80,7 @@ class Appends:
     __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "_repeats", "_room",
                  "_unfolded", "gathered_records", "uncommitted_bytes")  # fmt: skip
 
-    def __init__(self, room: NodeRoom) -> None:
+    def __init__(self, room: NodeRoom, used_since_ms: Callable[[], int] = never) -> None:
         self._room = room
         self._gathered: list[Waiting] = []
         self._gathered_bytes = 0
@@ -91,7 +91,7 @@ class Appends:
         # Of requests that are not answered yet: offset -> offset of the original message.
         self._duplicates: dict[int, int] | None = None
         self._unfolded = _NOTHING_UNFOLDED
-        self._repeats = Repeats()
+        self._repeats = Repeats(used_since_ms)
         # Of sends in the log that no majority has yet, as far as is known.
         self.uncommitted_bytes = 0
 

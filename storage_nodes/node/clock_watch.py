@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import structlog
 from prometheus_client import Gauge
 
+from storage_nodes.limits import CLOCK_WAIT_MS_MAX
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_agreement import ClockAgreement
 
@@ -32,14 +33,34 @@ class ClockWatch:
         self._clock = clock
         self._node_id = node_id
         self.agreement = ClockAgreement(node_id)
+        # When it looked first.
+        self._since_ms = clock.mono_ms()
+        self._has_looked = False
 
     @property
     def is_off(self) -> bool:
         return self.agreement.is_off
 
+    @property
+    def is_fit(self) -> bool:
+        """May the node stand for election where the log says what time it was? Not with a clock that is off, nor before
+        so many clocks were heard that it is known whether it is; but for that it does not wait for long."""
+        agreement = self.agreement
+        if agreement.base_ms is None:
+            return self._clock.mono_ms() - self._since_ms >= CLOCK_WAIT_MS_MAX
+        return not agreement.is_off
+
+    def heard(self, peer: int, peer_wall_ms: int, registered: Iterable[int]) -> None:
+        """This came with a heartbeat. Looked at now: with the beat that makes a majority of peers be up, an election
+        may begin at once."""
+        self.agreement.heard(peer, peer_wall_ms, self._clock.mono_ms())
+        self.look(registered)
+
     def look(self, registered: Iterable[int]) -> None:
         agreement = self.agreement
         was_off = agreement.is_off
+        if not self._has_looked:
+            self._has_looked, self._since_ms = True, self._clock.mono_ms()
         agreement.look(self._clock.wall_ms(), self._clock.mono_ms(), registered)
         offset_ms = agreement.offset_ms(self._node_id) or 0
         CLOCK_OFFSET.set(offset_ms / 1_000)

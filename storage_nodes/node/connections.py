@@ -27,6 +27,7 @@ from storage_nodes.limits import (
     FRAME_BYTES_PER_S_MIN,
     FRAME_MS_MAX,
     GREETING_MS_MAX,
+    LOOK_COUNTS_MS_MAX,
     OVERLOADED_RETRY_MS,
     REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
     WRITE_BYTES,
@@ -187,6 +188,7 @@ class Connection(asyncio.Protocol):
         out = self._out
         if out is None:
             return
+        self._deadline.look(now_ms)
         if out.is_stuck(now_ms):
             self.cut("stuck", "nothing of its answers was read for too long")
         elif not self._greeted and self._deadline.greeting_is_over(now_ms):
@@ -417,14 +419,24 @@ def _error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
 
 
 class _Deadline:
-    """When a connection that does not come to the point is cut. Told the time by whoever looks; pure."""
+    """When a connection that does not come to the point is cut. Told the time by whoever looks; pure. Time in which
+    this node stood still does not count, for it read nothing: both times are moved on by that."""
 
-    __slots__ = ("_frames", "_made_ms", "frame_since_ms")
+    __slots__ = ("_frames", "_looked_ms", "_made_ms", "frame_since_ms")
 
     def __init__(self) -> None:
+        self._looked_ms = 0
         self._made_ms = 0
         self._frames = -1
         self.frame_since_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """To be called before the others: this is the time now."""
+        lost_ms = now_ms - self._looked_ms - LOOK_COUNTS_MS_MAX
+        if lost_ms > 0 and self._looked_ms:
+            self._made_ms += lost_ms if self._made_ms else 0
+            self.frame_since_ms += lost_ms if self.frame_since_ms else 0
+        self._looked_ms = now_ms
 
     def greeting_is_over(self, now_ms: int) -> bool:
         self._made_ms = self._made_ms or now_ms

@@ -56,6 +56,14 @@ class LeaderTime:
             self._now_ms = now_ms
         return self._now_ms
 
+    def not_before(self, stamp_ms: int) -> None:
+        """The log has an entry with this stamp, which was not known when this began."""
+        late_ms = stamp_ms - self.now_ms()
+        if late_ms > 0:
+            self._now_ms = stamp_ms
+            if self.ahead_ms != AHEAD_UNKNOWN:
+                self.ahead_ms += late_ms
+
     def mono_of(self, time_ms: int) -> int:
         """When this time will be, on the monotonic clock; a little off while it is slewed."""
         return time_ms - self._now_ms + self._mono_ms

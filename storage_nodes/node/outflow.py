@@ -6,7 +6,8 @@
     resume   it drained: go on
 
 Nothing is cut because much waits: whoever fills the queue is told to stop (`bytes`). A connection is cut only when
-nothing at all left its transport for WRITE_STALL_MS_MAX although there was something to write.
+nothing at all left its transport for WRITE_STALL_MS_MAX although there was something to write. Time in which this node
+itself stood still does not count: whatever the other end read meanwhile could not be seen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from storage_nodes.limits import TRANSPORT_BYTES_MAX, WRITE_BYTES, WRITE_STALL_MS_MAX
+from storage_nodes.limits import LOOK_COUNTS_MS_MAX, TRANSPORT_BYTES_MAX, WRITE_BYTES, WRITE_STALL_MS_MAX
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 
 
@@ -22,8 +23,8 @@ class Outflow:
     """`bytes` and the frames behind it wait; `written` counts the frames that were handed to the transport."""
 
     __slots__ = (
-        "_accounted", "_budget", "_kind", "_left_bytes", "_moved_frames", "_moved_ms", "_transport", "bytes",
-        "is_paused", "waiting", "written",
+        "_accounted", "_budget", "_kind", "_left_bytes", "_looked_ms", "_moved_frames", "_still_ms", "_transport",
+        "bytes", "is_paused", "waiting", "written",
     )  # fmt: skip
 
     def __init__(self, transport: asyncio.Transport, budget: MemoryBudget, kind: Kind) -> None:
@@ -37,8 +38,9 @@ class Outflow:
         self.is_paused = False
         # Of `bytes`, as far as the budget knows: what comes and goes within one turn is not told.
         self._accounted = 0
-        # When something left last, as far as anybody looked, and what the transport held then.
-        self._moved_ms = 0
+        # For how long nothing left, as far as anybody looked, when that was, and what the transport held then.
+        self._still_ms = 0
+        self._looked_ms = 0
         self._moved_frames = 0
         self._left_bytes = 0
 
@@ -100,7 +102,10 @@ class Outflow:
         """To be asked now and then: has nothing left for WRITE_STALL_MS_MAX?"""
         left_bytes = self._transport.get_write_buffer_size()
         if not self.is_paused or left_bytes < self._left_bytes or self.written != self._moved_frames:
-            self._moved_ms = now_ms
+            self._still_ms = 0
             self._moved_frames = self.written
+        else:
+            self._still_ms += min(now_ms - self._looked_ms, LOOK_COUNTS_MS_MAX)
+        self._looked_ms = now_ms
         self._left_bytes = left_bytes
-        return now_ms - self._moved_ms >= WRITE_STALL_MS_MAX
+        return self._still_ms >= WRITE_STALL_MS_MAX

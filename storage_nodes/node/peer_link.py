@@ -201,7 +201,7 @@ class PeerLink(asyncio.Protocol):
         now_ms = self._links.now_ms()
         # One that was under way for longer may say anything of its sender's clock.
         if beat.wall_ms is not None and now_ms < beat.echo_seq + PEER_TIMEOUT_MS:
-            self._links.clocks.agreement.heard(self.node_id, beat.wall_ms, now_ms)
+            self._links.clock_heard(self.node_id, beat.wall_ms)
         self._alive_until_ms = max(self._alive_until_ms, beat.echo_seq + PEER_TIMEOUT_MS)
 
     def excuse(self, late_ms: int) -> None:

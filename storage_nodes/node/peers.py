@@ -312,6 +312,10 @@ class PeerLinks:
             self.on_stall(gap_ms)
         self.on_beat(now_ms)
 
+    def clock_heard(self, peer: int, wall_ms: int) -> None:
+        """The peer's clock says this."""
+        self.clocks.heard(peer, wall_ms, self._links)
+
     def look_at_clock(self) -> None:
         """Called before anything that came in is handled. After a pause what clients sent may be handled before what
         new leaders sent, and before any timer: the clock alone tells in time."""

@@ -127,7 +127,7 @@ class QueueReplica(Replica):
         self.require_leader()
         appends = self._appends
         if appends is None:
-            appends = self._appends = Appends(self.host.room)
+            appends = self._appends = Appends(self.host.room, self.used_since_ms)
         if appends.take(token, payload, self.machine.state.producers, self._check_send):
             self.progressed()
         self.propose_soon()

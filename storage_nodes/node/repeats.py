@@ -6,7 +6,9 @@ its entry is folded. Together they tell for every number whether it is new, unde
 
 from __future__ import annotations
 
-from storage_nodes.limits import OVERLOADED_RETRY_MS
+from collections.abc import Callable
+
+from storage_nodes.limits import OVERLOADED_RETRY_MS, PRODUCERS_PER_PARTITION_MAX
 from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -74,13 +76,20 @@ class Waiting:
         return SendReply(stretches[0][1], self.timestamp_ms, [*earlier.duplicates, *own], stretches[1:])
 
 
+def never() -> int:
+    """Of a leader that does not know since when: everybody is in use."""
+    return 0
+
+
 class Repeats:
-    """Of one partition, while it is led here."""
+    """Of one partition, while it is led here. `used_since_ms`: a producer that was not heard of since then, by the
+    stamps of the log, is not in use."""
 
-    __slots__ = ("_lines",)
+    __slots__ = ("_lines", "_used_since_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, used_since_ms: Callable[[], int] = never) -> None:
         self._lines: dict[int, Line] = {}
+        self._used_since_ms = used_since_ms
 
     def line(self, request: SendRequest) -> Line | None:
         """Where the request goes on, if it is certainly none of those that are known."""
@@ -100,12 +109,10 @@ class Repeats:
         check_producer(producer_id, epoch, first, count)
         line = self._lines.get(producer_id)
         if line is None:
-            if producer_id not in producers:
-                others = sum(other not in producers for other in self._lines)
-                if not producers.has_room(others):
-                    raise overloaded("too many producers send to the partition")
-                return None
-            return producers.look_up(producer_id, epoch, first, count)
+            repeated = producers.look_up(producer_id, epoch, first, count)
+            if repeated is None or repeated.known < count:
+                self._require_room(producer_id, producers)
+            return repeated
         if epoch < line.epoch:
             raise StorageError(ErrorCode.FENCED, f"the producer has a newer epoch, {line.epoch}")
         if epoch > line.epoch:
@@ -119,6 +126,20 @@ class Repeats:
         ):
             raise overlapping(first, end)
         return producers.look_up(producer_id, epoch, first, count, line.high)
+
+    def _require_room(self, producer_id: int, producers: ProducerTable) -> None:
+        """May this one send, too? The fold keeps those who sent last, so many as there may be. With all who are in use,
+        and all who are about to be because they have something under way, they must not be more: else one of them would
+        be forgotten. Raises StorageError."""
+        lines = self._lines
+        if len(producers) + len(lines) < PRODUCERS_PER_PARTITION_MAX:
+            return
+        since_ms = self._used_since_ms()
+        if producers.is_used(producer_id, since_ms):
+            return
+        coming = sum(not producers.is_used(other, since_ms) for other in lines)
+        if producers.count_used(since_ms) + coming >= PRODUCERS_PER_PARTITION_MAX:
+            raise overloaded("too many producers send to the partition")
 
     def begin(self, request: SendRequest, producers: ProducerTable | None) -> Line:
         """The line of a request that `find` found to be new, or new in part."""

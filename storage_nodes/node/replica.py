@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import structlog
 
-from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, READ_BYTES_MAX
+from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, PRODUCER_MEMORY_MS, READ_BYTES_MAX
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
 from storage_nodes.log.record_batch import (
     CONTROL_EPOCH_START,
@@ -197,7 +197,10 @@ class Replica:
     def tick(self) -> None:
         if self.closed:
             return
-        self.perform(self.raft.tick(self.host.clock.mono_ms(), not self.host.clocks.is_off))
+        clocks = self.host.clocks
+        # A log without stamps holds nothing that a wrong time could be measured by.
+        is_fit = clocks.is_fit if self.log.last_stamp_ms or self.applied else not clocks.is_off
+        self.perform(self.raft.tick(self.host.clock.mono_ms(), is_fit))
         if self.serving and not self.handing_over:
             self.on_tick()
             self.schedule()
@@ -280,6 +283,12 @@ class Replica:
     def now_ms(self) -> int:
         """The time of this partition, by which its machine decides and its entries are stamped; 0 while not leading."""
         return 0 if self.time is None else self.time.now_ms()
+
+    def used_since_ms(self) -> int:
+        """A producer that was not heard of since then is not in use: for PRODUCER_MEMORY_MS nothing of it came. Only
+        time of this leadership counts: the time before it may have jumped to where this one began."""
+        led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
+        return self.now_ms() - PRODUCER_MEMORY_MS if self.time is not None and led_ms > PRODUCER_MEMORY_MS else 0
 
     def group_share_bytes(self) -> int:
         """What this partition may add to the WAL group that gathers."""
@@ -566,6 +575,9 @@ class Replica:
     def _maybe_lead(self) -> None:
         if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
             self._lead_at = -1
+            if self.time is not None:
+                # After a restart the stamps of what was flushed since the checkpoint are known only now.
+                self.time.not_before(self.folded_ms())
             self.serving = True
             self.host.failover.serves(self.raft)
             self.on_lead()

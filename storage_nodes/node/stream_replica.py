@@ -72,7 +72,7 @@ class StreamReplica(Replica):
     def append(self, token: Token, payload: bytes) -> None:
         self.require_leader()
         if self._appends is None:
-            self._appends = Appends(self.host.room)
+            self._appends = Appends(self.host.room, self.used_since_ms)
         if self._appends.take(token, payload, self.machine.producers):
             self.progressed()
         self.propose_soon()

@@ -141,15 +141,17 @@ def test_producer_that_was_silent_for_long_is_forgotten_and_so_is_one_too_many()
     assert len(log.table) == PRODUCERS_PER_PARTITION_MAX and 200 not in log.table and 201 in log.table
 
 
-def test_nobody_who_is_in_use_is_forgotten_for_a_newcomer() -> None:
+def test_who_was_heard_of_since_when_is_told_by_the_stamps_of_the_log_also_from_a_checkpoint() -> None:
     log = Log()
-    for producer in range(100, 100 + PRODUCERS_PER_PARTITION_MAX - 1):
+    for producer in range(4):
+        log.now_ms += 20 * PRODUCER_JUMP_MS_MAX
         log.append(0, producer=producer)
-    assert log.table.has_room(0) and not log.table.has_room(1)
-    log.append(0, producer=99)
-    assert not log.table.has_room(0)
-    log.wait(PRODUCER_MEMORY_MS + PRODUCER_JUMP_MS_MAX)
-    assert log.table.has_room(0) and not log.table.has_room(1)
+    log.now_ms += 1
+    log.append(1, producer=0)
+    since_ms = log.now_ms - 20 * PRODUCER_JUMP_MS_MAX - 1
+    for table in (log.table, ProducerTable.unpack(log.table.pack())):
+        assert table.count_used(since_ms) == 3 and table.count_used(0) == 4 and table.count_used(log.now_ms + 1) == 0
+        assert [table.is_used(producer, since_ms) for producer in range(5)] == [True, False, True, True, False]
 
 
 def test_newer_epoch_begins_anew_and_fences_the_older() -> None:

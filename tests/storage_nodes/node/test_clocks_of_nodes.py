@@ -19,6 +19,7 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.limits import (
     CLOCK_BACK_MS_MIN,
     CLOCK_SAMPLES_MAX,
+    CLOCK_WAIT_MS_MAX,
     HEARTBEAT_INTERVAL_MS,
     PEER_TIMEOUT_MS,
     RETENTION_MS_MIN,
@@ -30,6 +31,7 @@ from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
 from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.care import NodeCare
 from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.leader_time import LeaderTime
 from storage_nodes.node.node import StorageNode
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.node.replica import Replica
@@ -136,6 +138,29 @@ def test_beats_that_were_under_way_for_too_long_say_nothing_of_a_clock(rig: Rig)
     assert rig.links.clocks.agreement.base_ms is None
     rig.rounds(CLOCK_SAMPLES_MAX, delay_ms=PEER_TIMEOUT_MS - 1)
     assert rig.links.clocks.agreement.base_ms is not None and not rig.links.clocks.is_off
+
+
+def test_clocks_are_compared_with_the_beat_that_makes_a_majority_known(rig: Rig) -> None:
+    rig.clock.wrong_ms = 5 * DAY_MS
+    rig.links.beat_all()
+    assert rig.links.clocks.agreement.base_ms is None and not rig.links.clocks.is_fit
+    rig.hear(2)
+    time = LeaderTime(rig.clock, rig.links.clocks.agreement, 0)
+    assert time.now_ms() == TRUE_MS + rig.clock.now_ms
+    rig.hear(3)
+    assert rig.links.clocks.is_off and not rig.links.clocks.is_fit
+
+
+def test_node_that_hears_of_no_clocks_waits_for_them_for_a_bounded_time(rig: Rig) -> None:
+    rig.clock.now_ms += DAY_MS
+    rig.links.beat_all()
+    rig.clock.now_ms += CLOCK_WAIT_MS_MAX - 1
+    rig.links.beat_all()
+    assert not rig.links.clocks.is_fit
+    rig.clock.now_ms += 1
+    assert rig.links.clocks.is_fit
+    rig.hear(2)
+    assert rig.links.clocks.is_fit
 
 
 def test_peer_whose_clock_is_off_gets_no_leadership(rig: Rig) -> None:
@@ -310,11 +335,12 @@ def test_partition_goes_on_after_its_last_stamp_when_its_node_is_started_again_w
 
 def test_ticks_of_a_node_whose_clock_is_off_say_that_it_is_not_fit() -> None:
     asked: list[tuple[int, bool]] = []
-    for is_off in (True, False):
+    for is_off, is_fit, end in ((True, False, 9), (False, True, 9), (False, False, 9), (False, False, 0)):
         replica: Any = Replica.__new__(Replica)
         replica.closed, replica.serving, replica._leader_told, replica.partition = False, False, 0, 7
         replica.raft = SimpleNamespace(tick=lambda *tick: asked.append(tick) or [], leader=0, next_tick_ms=lambda: 0)
         clock = SimpleNamespace(mono_ms=lambda: 5)
-        replica.host = SimpleNamespace(clock=clock, clocks=SimpleNamespace(is_off=is_off))
+        replica.log, replica.applied = SimpleNamespace(last_stamp_ms=0), end
+        replica.host = SimpleNamespace(clock=clock, clocks=SimpleNamespace(is_off=is_off, is_fit=is_fit))
         replica.tick()
-    assert asked == [(5, False), (5, True)]
+    assert asked == [(5, False), (5, True), (5, False), (5, True)]

@@ -255,6 +255,22 @@ def test_connection_of_which_nothing_is_read_is_cut_in_time_and_not_before(capsy
     assert "nothing of its answers was read" in capsys.readouterr().out
 
 
+def test_time_in_which_the_node_itself_stood_still_cuts_nobody() -> None:
+    node = Node()
+    connection, unread = node.connect(reads=False)
+    connection.data_received(acquires(1, 2))
+    node.run()
+    slow, frame = node.connect()
+    slow.data_received(encode_frame(Opcode.SEND, 0, 7, bytes(9))[:-1])
+    _, silent = node.connect(greets=False)
+    look(node, 2_000)
+    later_ms = 2_000 + 10 * (WRITE_STALL_MS_MAX + FRAME_MS_MAX + GREETING_MS_MAX)
+    node.table.look(later_ms)
+    assert not (unread.aborted or frame.aborted or silent.aborted)
+    look(node, later_ms + WRITE_STALL_MS_MAX + FRAME_MS_MAX, later_ms)
+    assert unread.aborted and frame.aborted and silent.aborted
+
+
 def test_connection_that_is_read_slowly_lives() -> None:
     node = Node()
     connection, pipe = node.connect(reads=False)

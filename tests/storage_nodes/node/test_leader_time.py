@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from storage_nodes.limits import CLOCK_OFFSET_MS_MAX, CLOCK_SLEW_PERMILLE
@@ -9,6 +12,7 @@ from storage_nodes.model import AHEAD_UNKNOWN
 from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_agreement import ClockAgreement
 from storage_nodes.node.leader_time import LeaderTime
+from storage_nodes.node.replica import Replica
 
 TRUE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
@@ -60,6 +64,36 @@ def test_time_begins_at_the_own_clock_where_no_majority_was_heard_and_says_so() 
     rig.clock.now_ms += 1
     time.now_ms()
     assert time.ahead_ms == DAY_MS
+
+
+def test_time_moves_on_to_a_stamp_that_is_found_later_and_never_back() -> None:
+    rig = Rig()
+    time = rig.lead()
+    last_ms = time.now_ms() + DAY_MS
+    time.not_before(last_ms)
+    assert time.now_ms() == last_ms and time.ahead_ms == DAY_MS
+    time.not_before(last_ms - HOUR_MS)
+    assert time.now_ms() == last_ms
+    unknown = Rig(None).lead()
+    unknown.not_before(unknown.now_ms() + DAY_MS)
+    assert unknown.ahead_ms == AHEAD_UNKNOWN
+
+
+class Restarted(Replica):
+    """Elected right after its restart: what was flushed since its checkpoint was folded only when it led."""
+
+    def folded_ms(self) -> int:
+        return TRUE_MS + DAY_MS
+
+
+def test_leader_serves_by_no_time_before_that_of_what_it_has_folded_meanwhile() -> None:
+    replica: Any = Restarted.__new__(Restarted)
+    replica.time = Rig().lead()
+    replica.applied = replica._lead_at = 5
+    replica.serving, replica.raft = False, None
+    replica.host = SimpleNamespace(failover=SimpleNamespace(serves=lambda raft: None))
+    replica._maybe_lead()
+    assert replica.serving and replica.now_ms() == TRUE_MS + DAY_MS
 
 
 def test_time_begins_at_the_last_stamp_of_the_log_and_runs_on_from_there() -> None:

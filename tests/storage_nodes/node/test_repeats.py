@@ -15,6 +15,7 @@ import pytest
 
 from storage_nodes.limits import (
     BATCH_BYTES_MAX,
+    PRODUCER_MEMORY_MS,
     PRODUCERS_PER_PARTITION_MAX,
     UNCOMMITTED_BYTES_MAX,
     WAL_GROUP_BYTES_MAX,
@@ -30,6 +31,7 @@ from storage_nodes.log.record_batch import (
     read_header,
     records_to_fold,
 )
+from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.queue.effects import Duplicated, Pick
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.stream.machine import StreamMachine
@@ -38,6 +40,8 @@ from storage_nodes.node.appends import Appends
 from storage_nodes.node.connections import Token
 from storage_nodes.node.memory_budget import MemoryBudget
 from storage_nodes.node.queue_replica import QueueReplica
+from storage_nodes.node.repeats import Repeats
+from storage_nodes.node.replica import Replica
 from storage_nodes.node.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
@@ -441,6 +445,78 @@ def test_newcomer_is_refused_while_as_many_producers_as_are_remembered_are_at_wo
         assert isinstance(refused, StorageError) and refused.code is ErrorCode.OVERLOADED
     group.send(1_002, request(1, producer=5))
     assert 1_002 not in group.answers, "one that is known goes on"
+
+
+class Full:
+    """A leader's table with as many producers as are remembered, by their ids, heard of one a second."""
+
+    def __init__(self) -> None:
+        self.table = ProducerTable()
+        self.end = 0
+        self.now_ms = NOW_MS
+        self.repeats = Repeats(lambda: self.now_ms - PRODUCER_MEMORY_MS)
+        for producer in range(PRODUCERS_PER_PARTITION_MAX):
+            self.fold(producer)
+
+    def fold(self, producer: int, sequence: int = 0) -> None:
+        self.table.fold(BatchHeader(self.end, 100, 1, 0, self.end, self.now_ms, 1, producer, 0, sequence))
+        self.end += 1
+
+    def begin(self, producer: int, sequence: int = 0) -> bool:
+        """Is its send taken?"""
+        asked = request(sequence, producer=producer)
+        try:
+            assert self.repeats.find(asked, self.table) is None
+        except StorageError as error:
+            assert error.code is ErrorCode.OVERLOADED
+            return False
+        waiting: Any = SimpleNamespace(sequence=sequence, count=1)
+        self.repeats.begin(asked, self.table).requests[sequence] = waiting
+        return True
+
+
+def test_dead_producers_give_way_though_nothing_more_is_folded() -> None:
+    full = Full()
+    assert not full.begin(1_000)
+    full.now_ms += PRODUCER_MEMORY_MS
+    assert not full.begin(1_000)
+    full.now_ms += 1
+    assert full.begin(1_000)
+
+
+def test_dead_producers_give_way_where_one_lives_and_sends_rarely() -> None:
+    full = Full()
+    for sequence in range(1, 3):
+        full.now_ms += 2 * PRODUCER_MEMORY_MS
+        full.fold(5, sequence)
+    for newcomer in range(1_000, 1_000 + PRODUCERS_PER_PARTITION_MAX - 1):
+        assert full.begin(newcomer)
+    assert not full.begin(2_000), "the one that lives keeps its place"
+
+
+@pytest.mark.parametrize("newcomer_first", [True, False])
+def test_producer_that_comes_back_counts_as_in_use_from_its_request_on(newcomer_first: bool) -> None:
+    full = Full()
+    full.now_ms += PRODUCER_MEMORY_MS + 1
+    for producer in range(1, PRODUCERS_PER_PARTITION_MAX):
+        full.fold(producer, 1)
+    first, second = (1_000, 0) if newcomer_first else (0, 1_000)
+    assert full.begin(first, 7) and not full.begin(second, 7) and full.begin(1, 7), "there is one place for two"
+    full.fold(first, 7)
+    assert all(producer in full.table for producer in range(1, PRODUCERS_PER_PARTITION_MAX))
+
+
+def test_time_before_a_leadership_makes_no_producer_dead() -> None:
+    replica: Any = Replica.__new__(Replica)
+    mono_ms = 5_000 + PRODUCER_MEMORY_MS
+    replica.host = SimpleNamespace(clock=SimpleNamespace(mono_ms=lambda: mono_ms))
+    replica.raft = SimpleNamespace(leader_since_ms=5_000)
+    replica.time = SimpleNamespace(now_ms=lambda: NOW_MS)
+    assert replica.used_since_ms() == 0
+    mono_ms += 1
+    assert replica.used_since_ms() == NOW_MS - PRODUCER_MEMORY_MS
+    replica.time = None
+    assert replica.used_since_ms() == 0
 
 
 def test_leases_that_nobody_gets_are_proposed_back_at_once() -> None:
