@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from deploy import probes
 from deploy.binaries import (
     Found,
     Identity,
@@ -153,6 +154,7 @@ def server_spec(found: Found, directory: Path, identity: Identity | None, port: 
         role="postgres",
         command=[str(found.path / "postgres"), "-D", str(directory), *flags],
         address=(LOOPBACK, port),
+        probe=lambda: probes.answers_postgres((LOOPBACK, port)),
         identity=identity,
         # SIGINT is the fast shutdown: connections are closed, everything is checkpointed. SIGTERM would wait for them.
         stop_signal="SIGINT",

@@ -1,16 +1,24 @@
-"""Does a process serve? A TCP connection that is accepted, or an HTTP page that answers 200."""
+"""Does a process serve? It answers a question of its own protocol, or an HTTP page with 200.
+
+That a TCP connection is accepted says little: the kernel accepts for a process that hangs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from deploy import limits
+from storage_nodes.client.connection import connect
+from storage_nodes.protocol.errors import StorageError
 
 Address = tuple[str, int]
 # Another way to ask, for servers that take connections before they can serve.
 Probe = Callable[[], Awaitable[bool]]
+# Length and code of PostgreSQL's SSLRequest message.
+_POSTGRES_TLS_REQUEST = struct.pack(">ii", 8, 80877103)
 
 
 async def serves(address: Address | None, http_path: str | None, probe: Probe | None = None) -> bool:
@@ -26,25 +34,55 @@ async def serves(address: Address | None, http_path: str | None, probe: Probe | 
 
 async def answers_ping(address: Address, password: str) -> bool:
     """Whether a Valkey has read its files: it takes connections (and logins) while it still reads them."""
-    reader, writer = await asyncio.open_connection(*address)
-    try:
+    async with _open(address) as (reader, writer):
         writer.write(f"AUTH {password}\r\nPING\r\n".encode())
         return [await reader.readline(), await reader.readline()] == [b"+OK\r\n", b"+PONG\r\n"]
-    finally:
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+
+
+async def answers_postgres(address: Address) -> bool:
+    """Whether a PostgreSQL answers the question for TLS, which needs no login: one byte, S or N."""
+    async with _open(address) as (reader, writer):
+        writer.write(_POSTGRES_TLS_REQUEST)
+        return await reader.readexactly(1) in (b"S", b"N")
+
+
+async def answers_greeting(address: Address, cluster_id: str) -> bool:
+    """Whether a storage node greets a client of its cluster."""
+    try:
+        connection = await connect(cluster_id, "supervisor", *address, limits.READY_PROBE_TIMEOUT_S)
+    except StorageError:
+        return False
+    connection.close()
+    return True
+
+
+async def answers_http(address: Address, path: str, *, also: Address) -> bool:
+    """Whether an HTTP request is answered, whatever the status: the process lives and has its turn, though what it
+    depends on may be away. `also` takes connections."""
+    async with _open(also):
+        return await _status(address, path) is not None
 
 
 async def _ask(address: Address, http_path: str | None) -> bool:
+    if http_path is not None:
+        return await _status(address, http_path) == b"200"
+    async with _open(address):
+        return True
+
+
+async def _status(address: Address, path: str) -> bytes | None:
+    async with _open(address) as (reader, writer):
+        host = f"{address[0]}:{address[1]}"
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        words = (await reader.readline()).split(b" ")
+        return words[1] if len(words) > 1 else None
+
+
+@contextlib.asynccontextmanager
+async def _open(address: Address) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     reader, writer = await asyncio.open_connection(*address)
     try:
-        if http_path is None:
-            return True
-        host = f"{address[0]}:{address[1]}"
-        writer.write(f"GET {http_path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-        status_line = await reader.readline()
-        return status_line.split(b" ")[1:2] == [b"200"]
+        yield reader, writer
     finally:
         writer.close()
         with contextlib.suppress(OSError):

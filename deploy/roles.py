@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import sys
 
+from deploy import probes
 from deploy.child import ChildSpec
 from deploy.installation import LOOPBACK, Installation, State
 from storage_nodes.model import NodeAddress, format_node_list
@@ -37,6 +38,7 @@ def storage_node_spec(installation: Installation, state: State, node: NodeAddres
         log_name=name,
         command=[PYTHON, "-m", "storage_nodes"],
         address=(LOOPBACK, node.port),
+        probe=lambda: probes.answers_greeting((LOOPBACK, node.port), state.cluster_id),
         environment={
             "PENSTOCK_NODE_ID": str(node.node_id),
             "PENSTOCK_NODE_DIR": str(directory),
@@ -55,6 +57,9 @@ def metadata_spec(state: State) -> ChildSpec:
         role="metadata",
         command=[PYTHON, "-m", "api.metadata"],
         address=(LOOPBACK, port),
+        probe=lambda: probes.answers_http(
+            (LOOPBACK, state.ports["metadata-metrics"]), "/healthz", also=(LOOPBACK, port)
+        ),
         environment={
             "PENSTOCK_METADATA_LISTEN": f"{LOOPBACK}:{port}",
             "PENSTOCK_METRICS_LISTEN": metrics(state, "metadata"),
@@ -68,6 +73,7 @@ def control_spec(state: State) -> ChildSpec:
         role="control-plane",
         command=[PYTHON, "-m", "api"],
         address=(LOOPBACK, port),
+        probe=lambda: probes.answers_http((LOOPBACK, port), "/internal/alive", also=(LOOPBACK, port)),
         environment={
             "PENSTOCK_CONTROL_LISTEN": f"{LOOPBACK}:{port}",
             "PENSTOCK_METRICS_LISTEN": metrics(state, "control"),
