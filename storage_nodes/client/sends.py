@@ -230,10 +230,13 @@ class _Frame:
                 send.reply.set_result(reply)
         else:
             first = 0
+            is_plain = not (reply.duplicates or reply.stretches)  # as nearly all are: a share is an offset then
             for send in self._sends:
+                end = first + send.count
                 if not send.reply.done():
-                    send.reply.set_result(_share_of(reply, first, first + send.count))
-                first += send.count
+                    share = SendReply(reply.first_offset + first, reply.timestamp_ms) if is_plain else None
+                    send.reply.set_result(share or _share_of(reply, first, end))
+                first = end
         self._end()
 
     def _fail(self, error: StorageError) -> None:
