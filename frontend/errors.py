@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from frontend.limits import HANDLE_CHARS_SHOWN_MAX, RETRY_AFTER_S
+from frontend.limits import REFUSED_CHARS_SHOWN_MAX, RETRY_AFTER_S
 
 
 class RefusalKind(NamedTuple):
@@ -116,5 +116,5 @@ def queue_does_not_exist() -> Refusal:
 
 
 def receipt_is_invalid(handle: str) -> Refusal:
-    shown = handle if len(handle) <= HANDLE_CHARS_SHOWN_MAX else handle[:HANDLE_CHARS_SHOWN_MAX] + "..."
+    shown = handle if len(handle) <= REFUSED_CHARS_SHOWN_MAX else handle[:REFUSED_CHARS_SHOWN_MAX] + "..."
     return Refusal("ReceiptHandleIsInvalid", f'The input receipt handle "{shown}" is not a valid receipt handle.')

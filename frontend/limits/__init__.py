@@ -114,8 +114,9 @@ ANSWERS_HELD_BYTES_MAX = 256 * MIB
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
 RETRY_AFTER_S = 1
-# Of a receipt handle that is refused, as much is shown in the answer.
-HANDLE_CHARS_SHOWN_MAX = 1_024
+# A receipt handle or an id that is refused is told whole, as SQS does, up to this: an answer must not grow with the
+# question.
+REFUSED_CHARS_SHOWN_MAX = 1_024
 
 # Parked groups in one page of a list.
 PARKED_GROUPS_PER_PAGE_DEFAULT = 100

@@ -15,11 +15,9 @@ import re
 from typing import NamedTuple
 
 from frontend.errors import Refusal, invalid, missing
-from frontend.limits import DEDUP_KEY_BYTES_MAX, GROUP_ID_CHARS_MAX, SEQUENCE_DIGITS
+from frontend.limits import DEDUP_KEY_BYTES_MAX, GROUP_ID_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX, SEQUENCE_DIGITS
 
 FIFO_SUFFIX = ".fifo"
-# A refused id is told whole, as SQS does, up to this many characters: an answer must not grow with the question.
-_SHOWN_CHARS_MAX = 1_024
 _ID = re.compile(rf"[!-~]{{1,{GROUP_ID_CHARS_MAX}}}", re.ASCII)
 
 
@@ -102,7 +100,7 @@ def sequence_number(place: int) -> str:
 
 def _check_id(text: str, parameter: str) -> bytes:
     if _ID.fullmatch(text) is None:
-        shown = text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "..."
+        shown = text if len(text) <= REFUSED_CHARS_SHOWN_MAX else text[:REFUSED_CHARS_SHOWN_MAX] + "..."
         raise Refusal(
             "InvalidParameterValueException",
             f"Value {shown} for parameter {parameter} is invalid. Reason: {parameter} can only include alphanumeric "

@@ -42,9 +42,11 @@ class SendWindow:
             return  # a send was over at once: the loop below goes on
         self._admitting = True
         waiting = self._waiting
-        while waiting and (not self._bytes or self._bytes + waiting[0][0] <= SENDS_UNDER_WAY_BYTES_MAX):
-            size_bytes, go = waiting.popleft()
-            self._bytes += size_bytes
-            if not go():
-                self._bytes -= size_bytes
-        self._admitting = False
+        try:
+            while waiting and (not self._bytes or self._bytes + waiting[0][0] <= SENDS_UNDER_WAY_BYTES_MAX):
+                size_bytes, go = waiting.popleft()
+                self._bytes += size_bytes
+                if not go():
+                    self._bytes -= size_bytes
+        finally:
+            self._admitting = False

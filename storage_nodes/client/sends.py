@@ -230,13 +230,10 @@ class _Frame:
                 send.reply.set_result(reply)
         else:
             first = 0
-            is_plain = not (reply.duplicates or reply.stretches)  # as nearly all are: a share is an offset then
             for send in self._sends:
-                end = first + send.count
                 if not send.reply.done():
-                    share = SendReply(reply.first_offset + first, reply.timestamp_ms) if is_plain else None
-                    send.reply.set_result(share or _share_of(reply, first, end))
-                first = end
+                    send.reply.set_result(_share_of(reply, first, first + send.count))
+                first += send.count
         self._end()
 
     def _fail(self, error: StorageError) -> None:
@@ -286,6 +283,8 @@ def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
 
 
 def _share_of(reply: SendReply, first: int, end: int) -> SendReply:
+    if not (reply.duplicates or reply.stretches):  # nearly always
+        return SendReply(reply.first_offset + first, reply.timestamp_ms)
     duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
     stretches = [(at - first, offset) for at, offset in reply.stretches if first < at < end]
     return SendReply(reply.offset_of(first), reply.timestamp_ms, duplicates, stretches)
