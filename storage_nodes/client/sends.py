@@ -97,6 +97,7 @@ class _Frame:
         "_deadline",
         "_deadline_s",
         "_is_over",
+        "_is_stored",
         "_key",
         "_line",
         "_links",
@@ -140,6 +141,7 @@ class _Frame:
         self._deadline_s = 0.0
         # Did an attempt end of which nobody knows whether it took effect?
         self._unsure = False
+        self._is_stored = False
         self._is_over = False
 
     def begin(self, sequences: Sequences, timeout_s: float) -> None:
@@ -224,6 +226,7 @@ class _Frame:
         self._fail(error)
 
     def _answered(self, reply: SendReply) -> None:
+        self._is_stored = True
         if len(self._sends) == 1:
             send = self._sends[0]
             if not send.reply.done():
@@ -257,7 +260,7 @@ class _Frame:
             self._window.leave(admitted_bytes)
         if self._line is not None:
             if self._sequence >= 0:
-                self._line.done(self._sequence)
+                self._line.done(self._sequence, sum([send.count for send in self._sends]) if self._is_stored else 0)
             else:
                 self._line.leave(self._turn)
 

@@ -2,8 +2,9 @@
 
 A number stays with its record through all attempts. A partition remembers the last PRODUCER_WINDOW_RECORDS of them, so
 no more than that may lie between the lowest one that is outstanding and the highest one that was given: a send beyond
-waits for its turn here. Sends with acks ALL, which may take as long as a replica is away, have a line of their own: the
-others need not wait for them.
+waits for its turn here. Nor does it take a number further than that from its highest (a leap), so a client that gave up
+so many sends in a row goes on as another producer. Sends with acks ALL, which may take as long as a replica is away,
+have a line of their own: the others need not wait for them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,25 @@ PRODUCER_ID_BITS = 63
 class Line:
     """What this client sends to one partition, but for sends with acks ALL, or these."""
 
-    __slots__ = ("_is_serving", "_lowest", "_outstanding", "_turns", "_waiting", "next", "producer_id")
+    __slots__ = (
+        "_chance",
+        "_is_serving",
+        "_lowest",
+        "_outstanding",
+        "_stored_end",
+        "_turns",
+        "_waiting",
+        "next",
+        "producer_id",
+    )  # fmt: skip
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, chance: Chance) -> None:
+        self._chance = chance
+        # Of the numbers that are given from now on.
         self.producer_id = producer_id
         self.next = 0
+        # The end of the highest number of this producer that is known to be stored, or where it began.
+        self._stored_end = 0
         # First numbers that are outstanding, in order, and a bound that none of them is below.
         self._outstanding: dict[int, None] = {}
         self._lowest = 0
@@ -33,8 +48,8 @@ class Line:
         self._is_serving = False
 
     def number(self, count: int, go: Callable[[int], None]) -> int:
-        """Calls `go` with the first of `count` numbers, as soon as they are within the window. Answers the place among
-        those that wait, by which it can `leave`."""
+        """Calls `go` with the first of `count` numbers of `producer_id`, as soon as they are within the window. Answers
+        the place among those that wait, by which it can `leave`."""
         self._turns += 1
         if self._waiting or not self._has_room(count):
             self._waiting[self._turns] = (count, go)
@@ -47,10 +62,13 @@ class Line:
         if self._waiting.pop(turn, None) is not None:
             self._serve()
 
-    def done(self, first: int) -> None:
-        """The outcome of these is known, or nobody asks for it any more."""
+    def done(self, first: int, stored: int = 0) -> None:
+        """The outcome of these is known, or nobody asks for it any more; `stored` of them are certainly in the log."""
         self._outstanding.pop(first, None)
-        self._serve()
+        if stored and first + stored > self._stored_end:
+            self._stored_end = first + stored
+        if self._waiting:
+            self._serve()
 
     def _serve(self) -> None:
         """Whoever gets its number may be done in that moment, and so come here again: the loop that runs goes on."""
@@ -67,8 +85,12 @@ class Line:
 
     def _give(self, count: int) -> int:
         first = self.next
+        if first + count - self._stored_end > PRODUCER_WINDOW_RECORDS:
+            # The numbers go on where they are: a new producer may begin with any.
+            self.producer_id = self._chance.getrandbits(PRODUCER_ID_BITS)
+            self._stored_end = first
         self._outstanding[first] = None
-        self.next += count
+        self.next = first + count
         return first
 
     def _has_room(self, count: int) -> bool:
@@ -94,8 +116,8 @@ class Sequences:
             if len(self._lines) >= PRODUCER_PARTITIONS_MAX:
                 self._lines.clear()
                 self._producer_id = self._chance.getrandbits(PRODUCER_ID_BITS)
-            line = self._lines[key] = Line(self._producer_id ^ waits_for_all)
+            line = self._lines[key] = Line(self._producer_id ^ waits_for_all, self._chance)
         elif line.next > PRODUCER_SEQUENCE_MAX - 2 * PRODUCER_WINDOW_RECORDS:
             # Those that wait in it still get their numbers from it.
-            line = self._lines[key] = Line(self._chance.getrandbits(PRODUCER_ID_BITS))
+            line = self._lines[key] = Line(self._chance.getrandbits(PRODUCER_ID_BITS), self._chance)
         return line

@@ -11,7 +11,8 @@ itself, so the log never holds a number twice.
 
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing
 is known, and a send from there is refused, for it may be a repeat. Numbers may come out of order and leave gaps (sends
-that were given up), and an unknown producer may begin with any. Time is that of the log, less its jumps: a leader whose
+that were given up), but not leap further than the window: a number far off is a fault of its sender, and would make
+the table forget what is in use. An unknown producer may begin with any. Time is that of the log, less its jumps: a leader whose
 clock is ahead must not make its replicas forget. A part of the rows is dropped at a time, so a batch costs O(1),
 whatever is remembered.
 """
@@ -185,7 +186,7 @@ class ProducerTable:
             raise StorageError(ErrorCode.FENCED, f"producer {producer_id} has a newer epoch, {producer.epoch}")
         if producer is None or epoch > producer.epoch:
             if high:
-                _check_window(first, high)
+                check_window(first, high)
             return None
         end = first + count
         if first < producer.high:
@@ -194,7 +195,7 @@ class ProducerTable:
                 return repeated
             if first < producer.floor:
                 raise too_old(first)
-        _check_window(first, max(high, producer.high))
+        check_window(first, max(high, producer.high))
         return None
 
     def high(self, producer_id: int, epoch: int) -> int:
@@ -312,6 +313,10 @@ def too_old(sequence: int) -> StorageError:
     return StorageError(ErrorCode.SEQUENCE_TOO_OLD, f"sequence {sequence} is older than what is remembered")
 
 
-def _check_window(first: int, high: int) -> None:
+def check_window(first: int, high: int) -> None:
+    """Raises StorageError for a number further from the highest than the window reaches, on either side."""
     if first < high - PRODUCER_WINDOW_RECORDS:
         raise too_old(first)
+    if first > high + PRODUCER_WINDOW_RECORDS:
+        text = f"sequence {first} leaps: the producer's highest is {high - 1}, it may leave {PRODUCER_WINDOW_RECORDS} out"
+        raise StorageError(ErrorCode.INVALID_REQUEST, text)

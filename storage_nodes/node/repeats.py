@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage_nodes.limits import OVERLOADED_RETRY_MS, PRODUCERS_PER_PARTITION_MAX
+from storage_nodes.limits import OVERLOADED_RETRY_MS, PRODUCER_WINDOW_RECORDS, PRODUCERS_PER_PARTITION_MAX
 from storage_nodes.machines.producers import ProducerTable, Repeated, check_producer, overlapping
 from storage_nodes.node.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -94,7 +94,11 @@ class Repeats:
     def line(self, request: SendRequest) -> Line | None:
         """Where the request goes on, if it is certainly none of those that are known."""
         line = self._lines.get(request.producer_id)
-        if line is not None and line.epoch == request.producer_epoch and line.high <= request.sequence:
+        if (
+            line is not None
+            and line.epoch == request.producer_epoch
+            and line.high <= request.sequence <= line.high + PRODUCER_WINDOW_RECORDS
+        ):
             return line
         return None
 

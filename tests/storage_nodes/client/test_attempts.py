@@ -350,7 +350,7 @@ def test_stretches_and_duplicates_are_shared_out() -> None:
 
 
 def test_send_beyond_the_window_waits_for_the_lowest_that_is_outstanding() -> None:
-    line, begun = Line(5), []
+    line, begun = Line(5, random.Random(5)), []
     for _ in range(3):
         line.number(PRODUCER_WINDOW_RECORDS // 2, begun.append)
     line.number(1, begun.append)
@@ -362,8 +362,27 @@ def test_send_beyond_the_window_waits_for_the_lowest_that_is_outstanding() -> No
     assert begun == [0, half, 2 * half, 3 * half]
 
 
+def test_client_that_gave_up_a_whole_window_goes_on_as_another_producer() -> None:
+    line, begun = Line(5, random.Random(5)), []
+    step = PRODUCER_WINDOW_RECORDS // 4
+    producers = []
+
+    def go(first: int) -> None:
+        producers.append(line.producer_id)
+        begun.append(first)
+
+    for stored in (step, 0, 0, 0, 0, 0, step, 0):
+        line.number(step, go)
+        line.done(begun[-1], stored)
+    assert begun == [step * turn for turn in range(8)], "the numbers go on where they are"
+    assert producers[:5] == [5] * 5, "a window beyond the end of what is stored is within reach"
+    assert len(set(producers[5:])) == 1 and producers[5] != 5
+    line.number(step, go)
+    assert producers[-1] == producers[5], "the new producer reaches as far beyond what it stored"
+
+
 def test_any_number_of_waiting_sends_may_be_over_in_the_moment_of_their_turn() -> None:
-    line, over = Line(5), []
+    line, over = Line(5, random.Random(5)), []
     line.number(PRODUCER_WINDOW_RECORDS, over.append)
 
     def end(first: int) -> None:
@@ -378,7 +397,7 @@ def test_any_number_of_waiting_sends_may_be_over_in_the_moment_of_their_turn() -
 
 
 def test_send_that_leaves_takes_no_number_and_lets_those_behind_it_pass() -> None:
-    line, begun = Line(5), []
+    line, begun = Line(5, random.Random(5)), []
     line.number(PRODUCER_WINDOW_RECORDS - 1, begun.append)
     large = line.number(2, begun.append)
     line.number(1, begun.append)

@@ -107,6 +107,14 @@ def test_numbers_below_what_is_remembered_are_refused() -> None:
     assert log.find(13) is None
 
 
+def test_leaps_beyond_the_window_are_refused_and_a_newcomer_begins_anywhere() -> None:
+    log = Log()
+    log.append(10**9)
+    assert log.find(10**9 + 1 + PRODUCER_WINDOW_RECORDS) is None
+    assert log.code(10**9 + 2 + PRODUCER_WINDOW_RECORDS) is ErrorCode.INVALID_REQUEST
+    assert log.find(10**9 + 1) is None, "what was refused changed nothing"
+
+
 def test_rows_are_forgotten_by_time_and_what_they_were_is_refused() -> None:
     log = Log()
     for sequence in range(0, 100, 2):

@@ -16,6 +16,7 @@ import pytest
 from storage_nodes.limits import (
     BATCH_BYTES_MAX,
     PRODUCER_MEMORY_MS,
+    PRODUCER_WINDOW_RECORDS,
     PRODUCERS_PER_PARTITION_MAX,
     UNCOMMITTED_BYTES_MAX,
     WAL_GROUP_BYTES_MAX,
@@ -380,6 +381,7 @@ def test_batches_hold_one_producer_and_sequences_that_go_on() -> None:
         (request(2, 2), ErrorCode.INVALID_REQUEST),
         (request(0, 3, epoch=4), ErrorCode.FENCED),
         (request(-1, 3), ErrorCode.INVALID_REQUEST),
+        (request(3 + PRODUCER_WINDOW_RECORDS + 1, 1), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_what_is_no_repeat_and_nothing_new_is_refused(repeat: SendRequest, code: ErrorCode) -> None:
@@ -390,10 +392,18 @@ def test_what_is_no_repeat_and_nothing_new_is_refused(repeat: SendRequest, code:
     refused = group.answers[2]
     assert isinstance(refused, StorageError) and refused.code is code
     group.commit(1)
-    if code is ErrorCode.FENCED:
+    if code is ErrorCode.FENCED or repeat.sequence > PRODUCER_WINDOW_RECORDS:
         group.send(3, repeat)
         refused = group.answers[3]
-        assert isinstance(refused, StorageError) and refused.code is code
+        assert isinstance(refused, StorageError) and refused.code is code, "once it is folded, too"
+
+
+def test_number_as_far_as_the_window_reaches_is_no_leap() -> None:
+    group = Group("plain")
+    group.send(1, request(0, 3))
+    group.send(2, request(3 + PRODUCER_WINDOW_RECORDS, 1))
+    group.propose()
+    assert len(group.log) == 3 and not group.answers
 
 
 def test_newer_epoch_waits_for_what_the_older_has_under_way() -> None:
