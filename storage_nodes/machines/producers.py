@@ -162,11 +162,15 @@ class ProducerTable:
         producers[batch.producer_id] = producer
         producer.add(first, first + batch.record_count, batch.base_offset, time_ms)
         producer.last_ms, producer.stamp_ms = time_ms, self._stamp_ms
-        producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
-        oldest = next(iter(producers))
-        while len(producers) > PRODUCERS_PER_PARTITION_MAX or producers[oldest].last_ms < time_ms - PRODUCER_FORGET_MS:
-            del producers[oldest]
+        rows = producer.rows
+        # The lowest row goes before the lowest quarter does.
+        if rows[_MS] < time_ms - PRODUCER_MEMORY_MS or rows[_END] <= producer.high - PRODUCER_WINDOW_RECORDS:
+            producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
+        while len(producers) > 1:
             oldest = next(iter(producers))
+            if len(producers) <= PRODUCERS_PER_PARTITION_MAX and producers[oldest].last_ms >= time_ms - PRODUCER_FORGET_MS:
+                break
+            del producers[oldest]
 
     def note_duplicates(self, batch: SentBatch, pairs: Sequence[tuple[int, int]]) -> None:
         """The batch just folded has messages that repeat a deduplication id: (offset, offset of the original)."""

@@ -106,7 +106,7 @@ class StorageNode:
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.peer_news = PeerNews(self.loop, lambda: self.replicas)
         budget = MemoryBudget(config.node_memory_bytes)
-        budget.watch(Kind.STAGED, lambda: self.log.unsynced_bytes)
+        budget.watch(Kind.STAGED, lambda: self.log.unsynced_bytes())
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
