@@ -188,7 +188,7 @@ class _Frame:
 
     def _ask(self) -> None:
         self._retry = None
-        if all([send.reply.done() for send in self._sends]):
+        if all(send.reply.done() for send in self._sends):
             self._end()  # nobody is left who wants to know
             return
         self._asked = self._links.guess(self._key[1])
