@@ -322,5 +322,5 @@ def check_window(first: int, high: int) -> None:
     if first < high - PRODUCER_WINDOW_RECORDS:
         raise too_old(first)
     if first > high + PRODUCER_WINDOW_RECORDS:
-        text = f"sequence {first} leaps: the highest is {high - 1}, the next may be {PRODUCER_WINDOW_RECORDS + 1} above it"
+        text = f"sequence {first} leaps: {high} is the next, no more than {PRODUCER_WINDOW_RECORDS} may be left out"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)
