@@ -51,7 +51,8 @@ class Supervisor:
         self.installation = installation
         self.state = state
         self.children: list[Child] = []
-        self.ready = False
+        # Did everything come up once?
+        self.started = False
         self.demo_key: dict[str, Any] = {}
         self._say = say
         self._environment = installation.environment(state)
@@ -71,7 +72,7 @@ class Supervisor:
         keeper = asyncio.create_task(self._bound_logs())
         try:
             if await self._start_unless_stopped():
-                self.ready = True
+                self.started = True
                 on_ready(self)
                 await self._stop_asked.wait()
         finally:
@@ -238,7 +239,9 @@ class Supervisor:
         return {
             "endpoint": endpoint(self.state),
             "console": f"{endpoint(self.state)}/console",
-            "ready": self.ready,
+            "started": self.started,
+            # Now: all that should be up is.
+            "ready": self.started and all(health in ("healthy", "stopped") for health in healths),
             "supervisor_pid": os.getpid(),
             "processes": [
                 self._describe_itself(),
