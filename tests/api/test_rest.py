@@ -256,3 +256,25 @@ def test_application_role_is_one_that_can_be_bounded(transactional_db: None) -> 
         owner = cursor.fetchone()[0]
     with pytest.raises(CommandError, match=f"role '{owner}' is (a superuser|the owner)"):
         call_command("grant_application", owner)
+
+
+def test_application_role_is_made_with_a_password_and_may_not_change_the_audit_trail(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = "penstock_test_application"
+    with pytest.raises(CommandError, match="NO_SUCH_VARIABLE holds no password"):
+        call_command("grant_application", role, "--password-from", "NO_SUCH_VARIABLE")
+    monkeypatch.setenv("ITS_PASSWORD", "o'clock")
+    with connection.cursor() as cursor:
+        try:
+            for _ in range(2):
+                call_command("grant_application", role, "--password-from", "ITS_PASSWORD")
+            names = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+            for table, expected in (("audit_entry", names[:2]), ("queue", names[:4])):
+                cursor.execute(
+                    "SELECT name FROM unnest(%s::text[]) AS name WHERE has_table_privilege(%s, %s, name)",
+                    [list(names), role, table],
+                )
+                assert tuple(name for (name,) in cursor.fetchall()) == expected
+        finally:
+            cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

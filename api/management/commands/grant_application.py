@@ -1,4 +1,4 @@
-"""`manage.py grant_application ROLE`: lets a database role do what the processes of Penstock do, and no more.
+"""`manage.py grant_application ROLE [--password-from VARIABLE]`: gives a database role what the processes need.
 
 Run it as the owner of the schema, after `migrate`. The role reads and writes rows, makes no tables, and may only add to
 tables that are append-only. Rights that the role was given on such tables before are taken back.
@@ -6,6 +6,7 @@ tables that are append-only. Rights that the role was given on such tables befor
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.apps import apps
@@ -23,10 +24,15 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("role")
+        parser.add_argument(
+            "--password-from", metavar="VARIABLE", help="make the role, with the password that this variable holds"
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         role = sql.Identifier(options["role"])
         with transaction.atomic(), connection.cursor() as cursor:
+            if options["password_from"]:
+                make_role(cursor, options["role"], options["password_from"])
             cursor.execute("SELECT rolsuper, current_user FROM pg_roles WHERE rolname = %s", [options["role"]])
             found = cursor.fetchone()
             if found is None:
@@ -40,6 +46,17 @@ class Command(BaseCommand):
                 )
             for statement in statements():
                 cursor.execute(sql.SQL(statement).format(role=role))
+
+
+def make_role(cursor: Any, role: str, variable: str) -> None:
+    """Make the role, or give it this password."""
+    password = os.environ.get(variable)
+    if not password:
+        raise CommandError(f"{variable} holds no password")
+    cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role])
+    verb = "CREATE" if cursor.fetchone() is None else "ALTER"
+    text = sql.SQL(verb + " ROLE {} LOGIN PASSWORD {}")
+    cursor.execute(text.format(sql.Identifier(role), sql.Literal(password)))
 
 
 def statements() -> list[str]:
