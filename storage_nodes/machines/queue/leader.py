@@ -394,12 +394,8 @@ class Leader:
 
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
-        time_ms = self._time_ms
-        if now_ms > time_ms:
-            time_ms = now_ms
-        if self._state.last_ms > time_ms:
-            time_ms = self._state.last_ms
-        self._time_ms = time_ms
+        time_ms = now_ms if now_ms > self._time_ms else self._time_ms
+        self._time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
         due = self._leases.advance(time_ms)
         if due:
             self._became_ready(due)
