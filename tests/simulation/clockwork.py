@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio import events as asyncio_events
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
@@ -127,7 +127,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         ready = self._ready
         self._owner.entered()
         self._running = True
-        asyncio_events._set_running_loop(self)
+        _set_running_loop(self)
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
@@ -140,7 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if self.dead:
                     return
         finally:
-            asyncio_events._set_running_loop(None)
+            _set_running_loop(None)
             self._running = False
         self._owner.turned()
         if ready and not self._booked:
