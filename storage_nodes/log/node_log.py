@@ -398,7 +398,9 @@ class NodeLog:
             replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
         doubtful = doubtful or bool(walk.damage)
         replay.finish(doubtful)
-        self._wal.incarnation = self.incarnation = max(walk.end.incarnation + 1, incarnation_min)
+        last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
+        self._wal.incarnation = self.incarnation = max(last_incarnation + 1, incarnation_min)
+        self._wal.mark.incarnation = self.incarnation
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
             self._wal.files[number].touched = replay.touched.get(number, {})
@@ -414,6 +416,7 @@ class NodeLog:
             self._commit()
             if loaded.previous is None or not manifest.head.marked:
                 self._flusher.restate_same()
+        self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:
             salvage.note()
             self.damage = salvage.findings
