@@ -1,7 +1,8 @@
 """The names that the code defines: what a document may name in backticks.
 
 A name counts where it is defined (module, class, function, parameter, attribute, constant) or where it is written as a
-string of its own (a field of a JSON document, a reason, a state). Docstrings, comments and local variables do not count.
+string of its own (a field of a JSON document, a reason, a state). Docstrings, comments and local variables do not
+count.
 """
 
 from __future__ import annotations
@@ -35,12 +36,14 @@ class CodeNames:
     modules: set[str] = field(default_factory=set)  # dotted
     defined: set[str] = field(default_factory=set)  # bare names
     strings: set[str] = field(default_factory=set)
-    members: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))  # of a class, or of a module's last name
+    # Of a class, or of a module by the last part of its name.
+    members: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     bases: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     metrics: dict[str, set[str]] = field(default_factory=dict)  # as Prometheus shows them, with their labels
     metric_strings: set[str] = field(default_factory=set)  # as the code writes them
     settings: set[str] = field(default_factory=set)
-    files: set[str] = field(default_factory=set)  # paths and all their ends: "storage_nodes/log/wal.py", "log/wal.py", "wal.py"
+    # Paths and all their ends: "storage_nodes/log/wal.py", "log/wal.py", "wal.py".
+    files: set[str] = field(default_factory=set)
 
     def has_member(self, owner: str, member: str, seen: frozenset[str] = frozenset()) -> bool:
         if member in self.members[owner]:
@@ -114,7 +117,8 @@ def _add_module(names: CodeNames, path: str, tree: ast.Module) -> None:
 
 def _docstrings(tree: ast.Module) -> set[int]:
     """Strings that stand as a statement of their own."""
-    return {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)}
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return {id(value) for value in statements if isinstance(value, ast.Constant)}
 
 
 def _add_body(names: CodeNames, owner: str, body: list[ast.stmt]) -> None:
@@ -159,9 +163,10 @@ def _add_metric(names: CodeNames, call: ast.Call) -> None:
     if maker not in METRICS or not name.startswith(METRIC_PREFIX):
         return
     names.metric_strings.add(name)
+    named = (word.value for word in call.keywords if word.arg in ("labels", "labelnames"))
     labels = {
         leaf.value
-        for argument in [*arguments[2:], *(word.value for word in call.keywords if word.arg in ("labels", "labelnames"))]
+        for argument in [*arguments[2:], *named]
         for leaf in ast.walk(argument)
         if isinstance(leaf, ast.Constant) and isinstance(leaf.value, str)
     }

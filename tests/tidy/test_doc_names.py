@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.__main__ import parser
-from tests.tidy.code_names import METRIC_PREFIX, SETTING, code_names
+from tests.tidy.code_names import METRIC_PREFIX, SETTING, code_names, names_of
 from tests.tidy.doc_exceptions import OUTSIDE_NAMES
 from tests.tidy.repository import text
 from tests.tidy.test_docs import DOCUMENTS, TOP_LEVEL
@@ -22,6 +22,8 @@ FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 # `name`, `Class.method`, `function(...)`, `learner=True`; not a phrase, a path, JSON.
 NAME = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\(.*\)|=[\w.]*)?")
 METRIC = re.compile(r"\bpenstock_[a-z0-9_]+(?:\{([a-z_, ]+)\})?")
+# `..._total`: a name whose first part is left out, which nobody finds by searching.
+CUT_OFF = re.compile(r"\.\.\._[a-z][a-z0-9_]*")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
@@ -140,6 +142,50 @@ def test_document_names_metrics_as_they_are_shown(document: str) -> None:
 
 
 @pytest.mark.parametrize("document", CHECKED)
+def test_document_writes_names_out(document: str) -> None:
+    found = CUT_OFF.findall(text(document))
+    assert not found, f"{document}: write the whole name, so that a search finds it: {found}"
+
+
+@pytest.mark.parametrize("document", CHECKED)
 def test_document_names_options_that_exist(document: str) -> None:
     unknown = unknown_options(document)
     assert not unknown, f"{document}: ./penstock does not take these: {sorted(unknown)}"
+
+
+SOURCES = {
+    "log/store.py": """
+LIMIT_BYTES = 1
+found = Counter("penstock_found", "Found things", ["kind"])
+class Base:
+    def read_hot(self): ...
+class Store(Base):
+    '''Docstrings do not count: Ghost'''
+    def __init__(self, bytes_max):
+        self.count = os.environ["PENSTOCK_PORT"]
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["Store", "Store.read_hot", "store.Store", "read_hot", "bytes_max", "Store.count", "time.time"]
+)
+def test_name_that_is_defined_is_known(name: str) -> None:
+    assert names_of(SOURCES, {}).is_known(name)
+
+
+@pytest.mark.parametrize("name", ["Ghost", "Store.read_cold", "read_cold", "shop.Store", "time.thyme", "LIMIT"])
+def test_name_that_is_not_defined_is_unknown(name: str) -> None:
+    assert not names_of(SOURCES, {}).is_known(name)
+
+
+def test_renamed_class_is_unknown_under_its_old_name() -> None:
+    renamed = {path: source.replace("Store", "Shop") for path, source in SOURCES.items()}
+    assert names_of(renamed, {}).is_known("Shop.read_hot") and not names_of(renamed, {}).is_known("Store.read_hot")
+
+
+def test_metrics_settings_and_files_are_known_as_users_see_them() -> None:
+    names = names_of(SOURCES, {"compose.yml": "PENSTOCK_HOST: x"})
+    assert names.metrics == {"penstock_found_total": {"kind"}}
+    assert names.settings == {"PENSTOCK_PORT", "PENSTOCK_HOST"}
+    assert {"log/store.py", "store.py", "compose.yml"} <= names.files
