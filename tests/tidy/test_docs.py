@@ -98,6 +98,15 @@ def sections_named(source: str) -> set[tuple[str, str]]:
     return {(name.rpartition("docs/")[2].lstrip("/"), title.rstrip(".,")) for name, title in found}
 
 
+@pytest.mark.parametrize("index", [name for name in DOCUMENTS if (ROOT / name.removesuffix(".md")).is_dir()])
+def test_index_names_every_page_of_its_folder(index: str) -> None:
+    folder = index.removesuffix(".md")
+    missing = [
+        name for name in DOCUMENTS if name.startswith(f"{folder}/") and name.removeprefix("docs/") not in text(index)
+    ]
+    assert not missing, f"{index} is the index of {folder}/ and leaves out {missing}"
+
+
 NAMING = [name for name in files() if name.endswith((".md", ".py")) and not name.startswith("tests/tidy/")]
 
 
