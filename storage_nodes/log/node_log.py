@@ -140,11 +140,13 @@ class NodeLog:
         """Bytes of the gathering group. The committer stops asking partitions for more at WAL_GROUP_BYTES_MAX."""
         return self._wal.gathering.length_bytes
 
-    @property
     def unsynced_bytes(self) -> int:
         """Bytes of the gathering group and of those on their way to the disk."""
         wal = self._wal
-        return wal.gathering.length_bytes + sum(group.length_bytes for group in wal.writing)
+        size_bytes = wal.gathering.length_bytes
+        for group in wal.writing:
+            size_bytes += group.length_bytes
+        return size_bytes
 
     def create(self, partition: int, kind: int, tag: str) -> PartitionLog:
         """Staged; durable with the group that is gathering."""
