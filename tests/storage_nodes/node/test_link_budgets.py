@@ -164,6 +164,17 @@ def test_what_asks_for_no_room_is_bounded_too(rig: Rig) -> None:
     assert appends(pipe) == before + 1, "and it goes on"
 
 
+def test_message_larger_than_all_that_may_wait_goes_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dropped for its own size it would be dropped again each time that it is sent again."""
+    monkeypatch.setattr("storage_nodes.node.peer_link.LINK_BYTES_MAX", MIB // 4)
+    for _ in range(2):
+        rig.append(2)
+        rig.append(2)
+        rig.turn()
+        rig.drain()
+    assert appends(rig.pipes[2]) == 2, "the one behind it is dropped while it waits"
+
+
 def test_link_is_cut_when_nothing_leaves_it_and_only_then(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     rig.fill()
     pipe = rig.pipes[2]
