@@ -7,19 +7,19 @@ from http import HTTPStatus
 
 import msgspec
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.http import Request, Send, answer
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _encode = msgspec.json.Encoder().encode
 
 
-def problem_code(refusal: Refusal) -> str:
+def problem_code(refusal: RequestError) -> str:
     """`QueueDoesNotExist` -> `queue-does-not-exist`: the last part of the problem's type."""
     return _CAPITAL.sub("-", refusal.code.removesuffix("Exception")).lower()
 
 
-async def send_problem(request: Request, send: Send, refusal: Refusal) -> None:
+async def send_problem(request: Request, send: Send, refusal: RequestError) -> None:
     status = refusal.kind.rest_status
     code = problem_code(refusal)
     headers = [

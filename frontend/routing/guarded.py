@@ -30,7 +30,7 @@ from frontend.limits import (
     STORAGE_TARGETS_MAX,
 )
 from frontend.metering.meters import Meters
-from frontend.routing.storage import Storage
+from frontend.routing.storage import MessageStorage
 from storage_nodes.client.storage_client import ALL_STATES
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -160,7 +160,7 @@ class Guards:
 class GuardedStorage:
     """A `Storage` whose calls go through the guards."""
 
-    def __init__(self, storage: Storage, guards: Guards) -> None:
+    def __init__(self, storage: MessageStorage, guards: Guards) -> None:
         self._storage = storage
         self._guards = guards
         self._place = guards.place

@@ -22,7 +22,7 @@ from frontend.metadata.records import PartitionRecord
 from storage_nodes.protocol.spreading import partition_of_group
 
 
-class Lane:
+class PriorityLevel:
     """The partitions of one level, and which of them to ask first. Of this front end alone: nothing to agree on."""
 
     __slots__ = ("_rests_until", "_sends", "_turn", "partitions")
@@ -70,12 +70,12 @@ class Routes:
         assert opened, "a queue always has partitions that take messages"
         # By level, the lowest first.
         by_level = [tuple(one.partition for one in opened if one.level == level) for level in _levels(opened)]
-        self.open = tuple(Lane(partitions) for partitions in by_level)
+        self.open = tuple(PriorityLevel(partitions) for partitions in by_level)
         draining = [one for one in layout if one.closed and not one.drained]
         if draining:
             oldest = min(one.generation for one in draining)
             rest = [one.partition for one in draining if one.generation == oldest]
-            self.receivable: tuple[Lane, ...] = (Lane(rest),)
+            self.receivable: tuple[PriorityLevel, ...] = (PriorityLevel(rest),)
         else:
             self.receivable = self.open[::-1]
         self._generations = {one.partition: one.generation for one in layout if one.generation}

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from frontend.http import Disconnected
-from frontend.routing.partitioner import Lane, Routes
-from frontend.routing.storage import Storage
+from frontend.routing.partitioner import PriorityLevel, Routes
+from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
@@ -34,7 +34,7 @@ class Lease(NamedTuple):
     message: AcquiredMessage
 
 
-class PollAsk(NamedTuple):
+class PollRequest(NamedTuple):
     messages_max: int
     visibility_ms: int
     wait_ms: int
@@ -43,7 +43,7 @@ class PollAsk(NamedTuple):
 
 
 async def poll_partitions(
-    storage: Storage, partitions: Sequence[int], ask: PollAsk, routes: Routes | None = None
+    storage: MessageStorage, partitions: Sequence[int], ask: PollRequest, routes: Routes | None = None
 ) -> list[Lease]:
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
     if routes is None:
@@ -55,9 +55,9 @@ async def poll_partitions(
 
 
 async def poll_while_connected(
-    storage: Storage,
+    storage: MessageStorage,
     partitions: Sequence[int],
-    ask: PollAsk,
+    ask: PollRequest,
     receive: Callable[[], Awaitable[Any]],
     parked: set[asyncio.Task[list[Lease]]],
     routes: Routes | None = None,
@@ -78,7 +78,7 @@ async def poll_while_connected(
             await _cancel_and_release(storage, [poll])
 
 
-async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
+async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
     by_partition: dict[int, list[tuple[int, int, int]]] = {}
     for lease in leases:
@@ -94,7 +94,7 @@ async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMod
 # --- several partitions ---
 
 
-async def _poll_routes(storage: Storage, routes: Routes, ask: PollAsk) -> list[Lease]:
+async def _poll_routes(storage: MessageStorage, routes: Routes, ask: PollRequest) -> list[Lease]:
     look = _Look(storage, ask)
     lanes = routes.receivable
     if ask.attempt:
@@ -122,7 +122,7 @@ class _Look:
 
     __slots__ = ("_ask", "_storage", "error")
 
-    def __init__(self, storage: Storage, ask: PollAsk) -> None:
+    def __init__(self, storage: MessageStorage, ask: PollRequest) -> None:
         self._storage = storage
         self._ask = ask
         self.error: StorageError | None = None
@@ -140,7 +140,7 @@ class _Look:
             found += _leases(partition, reply)
         return found
 
-    async def lease(self, lane: Lane, partition: int) -> list[Lease]:
+    async def lease(self, lane: PriorityLevel, partition: int) -> list[Lease]:
         ask = self._ask
         try:
             reply = await self._storage.acquire(
@@ -154,7 +154,7 @@ class _Look:
         lane.found(partition, not reply.messages and not ask.tags)
         return _leases(partition, reply)
 
-    async def all(self, lanes: Sequence[Lane]) -> list[Lease]:
+    async def all(self, lanes: Sequence[PriorityLevel]) -> list[Lease]:
         """From the first partition that holds something, of the highest lane where one does."""
         places = [(lane, partition) for lane in lanes for partition in lane.partitions]
         held = await settle_all([self._storage.stats(partition) for _, partition in places])
@@ -176,7 +176,7 @@ class _Look:
         return []
 
 
-async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
+async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], ask: PollRequest) -> list[Lease]:
     """The first partition to have something answers, with what others leased in the same instant if there is room for
     all of it; else that goes back, whole: half of an attempt could not be repeated."""
     polls = [asyncio.create_task(poll_partitions(storage, (partition,), ask)) for partition in partitions]
@@ -208,7 +208,7 @@ async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> N
             return
 
 
-async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
+async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
     for poll in polls:
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.http import Request, Send, answer
-from frontend.sqs.validation import FORBIDDEN, is_text
+from frontend.parameters import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _CONTENT_TYPE = (b"content-type", b"text/xml")
@@ -58,7 +58,7 @@ async def answer_query(action: str, result: bytes, request: Request, send: Send)
         await _answer_in_xml(action, result, request, send)
 
 
-async def refuse_query(request: Request, send: Send, refusal: Refusal) -> None:
+async def refuse_query(request: Request, send: Send, refusal: RequestError) -> None:
     if refusal.code == "UnknownOperation":
         await answer(send, refusal.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
     elif _wants_json(request):
@@ -92,7 +92,7 @@ def _json_result(members: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-async def _refuse_in_json(request: Request, send: Send, refusal: Refusal) -> None:
+async def _refuse_in_json(request: Request, send: Send, refusal: RequestError) -> None:
     kind = refusal.kind
     error = {"Code": kind.query_code, "Message": _query_message(refusal), "Type": _fault(refusal)}
     headers = [_JSON_CONTENT_TYPE, *_refusal_headers(request, refusal)]
@@ -113,7 +113,7 @@ async def _answer_in_xml(action: str, result: bytes, request: Request, send: Sen
     await answer(send, 200, headers, "".join(parts).encode())
 
 
-async def _refuse_in_xml(request: Request, send: Send, refusal: Refusal) -> None:
+async def _refuse_in_xml(request: Request, send: Send, refusal: RequestError) -> None:
     kind = refusal.kind
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
@@ -124,18 +124,18 @@ async def _refuse_in_xml(request: Request, send: Send, refusal: Refusal) -> None
     await answer(send, kind.status, [_CONTENT_TYPE, *_refusal_headers(request, refusal)], body.encode())
 
 
-def _refusal_headers(request: Request, refusal: Refusal) -> list[tuple[bytes, bytes]]:
+def _refusal_headers(request: Request, refusal: RequestError) -> list[tuple[bytes, bytes]]:
     headers = [(b"x-amzn-requestid", request.request_id.encode())]
     if refusal.retry_after_s is not None:
         headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
     return headers
 
 
-def _fault(refusal: Refusal) -> str:
+def _fault(refusal: RequestError) -> str:
     return "Receiver" if refusal.kind.status >= 500 else "Sender"
 
 
-def _query_message(refusal: Refusal) -> str:
+def _query_message(refusal: RequestError) -> str:
     if refusal.code == "QueueDoesNotExist":
         return "The specified queue does not exist for this wsdl version."
     return refusal.message

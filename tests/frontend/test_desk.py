@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from frontend import limits
-from frontend.crypto.places import Cursor, Place, Places, WordError
-from frontend.metadata.records import BorrowedKey, DataKey
+from frontend.crypto.message_tokens import InvalidToken, MessageToken, MessageTokens, SearchCursor
+from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.frontend.test_rest import problem
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
@@ -55,14 +55,14 @@ def with_dead_letter_queue(front: Installation, suffix: str = "") -> None:
     policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead{suffix}", "maxReceiveCount": 1}
     front.add_queue("orders" + suffix, (1,), attributes={"RedrivePolicy": json.dumps(policy)})
     source = front.metadata.queues[(ACCOUNT, "orders" + suffix)]
-    lent = BorrowedKey(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
+    lent = BorrowedKeyRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
     front.storage.logs.setdefault(2, [])
     front.add_queue("dead" + suffix, (2,), borrowed_keys=[lent])
     record = front.metadata.queues[(ACCOUNT, "dead" + suffix)]
     # Keys of an account are wrapped by one key, those of the helper's records each by another.
     wrapped = front.keyring.new_data_key(ACCOUNT, source.account_key_wrapped, record.queue_uuid, 1)
     front.metadata.queues[(ACCOUNT, "dead" + suffix)] = msgspec.structs.replace(
-        record, account_key_wrapped=source.account_key_wrapped, data_keys=[DataKey(1, wrapped)]
+        record, account_key_wrapped=source.account_key_wrapped, data_keys=[DataKeyRecord(1, wrapped)]
     )
 
 
@@ -166,7 +166,7 @@ async def test_find_by_each_condition(front: Installation, asked: dict[str, Any]
 async def test_find_by_id_tells_how_far_it_came_and_goes_on(
     front: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontend.desk.looking.DESK_SCAN_MESSAGES_MAX", 100)
+    monkeypatch.setattr("frontend.message_browser.search.BROWSER_SCAN_MESSAGES_MAX", 100)
     ids = [await send(front, str(number)) for number in range(330)]
     ask: dict[str, Any] = {"filter": {"ids": [ids[321]]}}
     scanned = []
@@ -188,7 +188,7 @@ async def test_search_over_a_log_that_holds_little_ends_at_its_bound_of_looks(fr
     front.storage.logs[1] += [None] * 2_000
     reply = (await front.rest(MESSAGES + "/find", {"filter": {"body_contains": "none"}})).json
     assert (reply["messages"], reply["scanned"]) == ([], 1) and reply["cursor"]
-    assert front.storage.calls.count(("browse", 1)) == limits.DESK_SCAN_PAGES_MAX
+    assert front.storage.calls.count(("browse", 1)) == limits.BROWSER_SCAN_PAGES_MAX
 
 
 @pytest.mark.parametrize(
@@ -244,21 +244,21 @@ async def test_queue_and_messages_of_another_account_are_not_there(front: Instal
     assert theirs.status == same.status == 400 and front.storage.count() == 1, "a place is of one queue"
 
 
-def test_words_are_of_one_queue_one_search_and_one_kind() -> None:
-    places = Places(b"k" * 32)
-    place, cursor = places.place(b"o", Place(3, 70)), places.cursor(b"o", Cursor(3, 70, 9), b"search")
-    assert (len(place), len(cursor)) == (40, 56)
-    assert places.read_place(b"o", place) == (3, 70)
-    assert places.read_cursor(b"o", cursor, b"search") == (3, 70, 9)
-    changed = ("B" if place[9] == "A" else "A").join((place[:9], place[10:]))
-    for owner, word in ((b"p", place), (b"o", changed), (b"o", cursor), (b"o", ""), (b"o", "\n" * 40)):
-        with pytest.raises(WordError):
-            places.read_place(owner, word)
-    for owner, word, search in ((b"p", cursor, b"search"), (b"o", cursor, b"other"), (b"o", place, b"search")):
-        with pytest.raises(WordError):
-            places.read_cursor(owner, word, search)
-    with pytest.raises(WordError):
-        Places(b"l" * 32).read_place(b"o", place)
+def test_tokens_are_of_one_queue_one_search_and_one_kind() -> None:
+    tokens = MessageTokens(b"k" * 32)
+    token, cursor = tokens.make(b"o", MessageToken(3, 70)), tokens.cursor(b"o", SearchCursor(3, 70, 9), b"search")
+    assert (len(token), len(cursor)) == (40, 56)
+    assert tokens.read(b"o", token) == (3, 70)
+    assert tokens.read_cursor(b"o", cursor, b"search") == (3, 70, 9)
+    changed = ("B" if token[9] == "A" else "A").join((token[:9], token[10:]))
+    for owner, text in ((b"p", token), (b"o", changed), (b"o", cursor), (b"o", ""), (b"o", "\n" * 40)):
+        with pytest.raises(InvalidToken):
+            tokens.read(owner, text)
+    for owner, text, search in ((b"p", cursor, b"search"), (b"o", cursor, b"other"), (b"o", token, b"search")):
+        with pytest.raises(InvalidToken):
+            tokens.read_cursor(owner, text, search)
+    with pytest.raises(InvalidToken):
+        MessageTokens(b"l" * 32).read(b"o", token)
 
 
 # --- delete ---
@@ -495,8 +495,8 @@ async def test_changed_message_is_checked_like_any(front: Installation) -> None:
 
 
 async def test_desk_takes_so_many_at_a_time(front: Installation) -> None:
-    for _ in range(limits.DESK_CALLS_MAX):
-        front.plane.desk_calls.__enter__()
+    for _ in range(limits.BROWSER_CALLS_MAX):
+        front.plane.browser_calls.__enter__()
     reply = await front.rest(MESSAGES + "/peek", {})
     assert (reply.status, problem(reply)) == (503, "service-unavailable") and reply.headers["retry-after"]
     assert (await front.rest(MESSAGES, {"body": "x"})).status == 200, "messages go on"

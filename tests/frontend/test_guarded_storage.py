@@ -13,9 +13,9 @@ from frontend.limits import (
     STORAGE_FAILURES_MAX,
     STORAGE_PROBE_INTERVAL_MS,
 )
+from frontend.messages.storage_errors import explain_storage_error
+from frontend.queues.names import Address
 from frontend.routing.guarded import GuardedStorage, Guards
-from frontend.routing.queues import Address
-from frontend.send import storage_refusal
 from storage_nodes.client.sends import outcome_of
 from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from tests.support.frontend_plane import ACCOUNT, Installation
@@ -208,7 +208,7 @@ async def test_hint_of_a_node_reaches_the_caller_as_retry_after(
     front: Installation, error: StorageError, retry_after_s: int
 ) -> None:
     queue = await front.plane.queues.find(Address(ACCOUNT, "orders"))
-    refusal = await storage_refusal(front.plane, queue, error)
+    refusal = await explain_storage_error(front.plane, queue, error)
     assert (refusal.kind.status, refusal.retry_after_s) == (503, retry_after_s)
 
 

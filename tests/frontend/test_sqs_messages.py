@@ -326,7 +326,7 @@ async def test_unknown_partition_of_a_deleted_queue_is_no_queue(front: Installat
 
 
 async def _address(front: Installation) -> Any:
-    from frontend.routing.queues import Address
+    from frontend.queues.names import Address
 
     return Address(ACCOUNT, "orders")
 
