@@ -110,7 +110,7 @@ class ControlPlane:
         return await self._ask(f"/internal/sqs/{action}", principal, request_id, body)
 
     async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
-        """Write an action of the message desk to the audit trail. Raises RequestError where that cannot be done."""
+        """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:

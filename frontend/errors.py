@@ -1,7 +1,9 @@
-"""Refusals: every way in which this plane says no, with its name and status on both wires.
+"""Request errors: every way in which this plane says no, with its name and status on both wires.
 
-A refusal is an operating error that is told to the caller; our own bugs are assertions, and end as InternalFailure with
-nothing said. The names are those of the SQS JSON protocol; `query_code` is what older SDKs know them by.
+A request error is an operating error that is told to the caller; our own bugs are assertions, and end as
+InternalFailure with nothing said. The names are those of the SQS JSON protocol; older SDKs know them by `query_code`.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Header names arrive in lower case from uvicorn. A header that decides something may come once only: which of two would
 count is what smuggling and signature tricks live on.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

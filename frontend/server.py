@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -67,8 +67,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _arrived_bytes = 0  # of that request, as long as it is not whole
     _watch: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(ClientTransport(transport, self.loop))  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop)
+        super().connection_made(stand_in)
         if len(self.connections) > self.connections_max:
             self._refuse()
             return

@@ -60,7 +60,7 @@ class FrontendServices:
         self.metadata_serves = metadata_serves
         self._metadata_troubles = metadata_troubles
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
-        self.browser_calls = Bulkhead("message desk", BROWSER_CALLS_MAX)
+        self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
         self.parked: set[asyncio.Task[list[Lease]]] = set()

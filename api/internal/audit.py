@@ -1,4 +1,4 @@
-"""The audit trail as the front end writes it: an action of the message desk, before it is taken.
+"""The audit trail as the front end writes it: an action of the message browser, before it is taken.
 
     POST /internal/audit   {"action", "queue", "message_id", "partition", "offset", "reason", "target"}   -> 200 {}
                            {"action", "queue", "groups", "reason"}   of parked groups; no groups: all of them

@@ -161,7 +161,7 @@ class QueuePageSerializer(serializers.Serializer):
 class MoveRequestSerializer(serializers.Serializer):
     """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
 
-    filter                what to move, in the words of the message desk's find; not given: everything
+    filter                what to move, in the words of the message browser's find; not given: everything
     dry_run               count what would be moved, and move nothing
     messages_max          end when so many were moved: a few before the rest
     returned_max          fail when more than so many of the moved messages died again and came back

@@ -1,6 +1,8 @@
 """Every bound of this plane, in one place, with the relations between them asserted. Names end in their unit.
 
 `gcra.py` beside this file holds the leaky buckets that enforce the request rates.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ FIFO_GENERATION_STEP = 10**16
 ROUTE_ATTEMPTS_MAX = 5
 ROUTE_PAUSE_MS = 200
 # A partition that was found empty is not the first one to be asked for so many receives.
-EMPTY_PARTITION_RESTS = 8
+EMPTY_PARTITION_BACKOFF_POLLS = 8
 
 # Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
 SCHEDULED_LISTED = 100
@@ -132,7 +134,7 @@ CREDENTIALS_CACHED_MAX = 20_000
 DATES_CACHED_MAX = 1_024
 
 # --- caches -------------------------------------------------------------------------------------------------
-QUEUE_VIEWS_CACHED_MAX = 20_000
+QUEUES_RESOLVED_MAX = 20_000
 DATA_KEYS_CACHED_MAX = 40_000
 QUEUE_URLS_CACHED_MAX = 20_000
 RATE_BUCKETS_MAX = 100_000

@@ -1,1 +1,1 @@
-"""The message desk: looking at messages without receiving them, and acting on one that was found."""
+"""The message browser: looking at messages without receiving them, and acting on one that was found."""

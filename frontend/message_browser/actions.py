@@ -22,7 +22,7 @@ from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
 from frontend.crypto.message_tokens import InvalidToken, MessageToken
 from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
 from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
-from frontend.message_browser.audit import note, note_failure
+from frontend.message_browser.audit import entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
 from frontend.messages.admission import admit
@@ -151,25 +151,18 @@ async def _find(request: BrowserRequest, action: str, token_text: str) -> _Held:
     return _Held(queue, reply.messages[0], seen)
 
 
-def _entry(action: str, held: _Held) -> dict[str, object]:
-    seen = held.seen
-    return {
-        "action": action,
-        "queue": held.queue.record.name,
-        "message_id": seen.message_id,
-        "partition": seen.partition,
-        "offset": seen.offset,
-    }
-
-
 async def _note(request: BrowserRequest, action: str, held: _Held, **details: str) -> None:
     """Raises RequestError where the trail cannot be written: then nothing may happen."""
     given = {name: value for name, value in details.items() if value}
-    await note(request.services, request.caller, request.request_id, {**_entry(action, held), **given})
+    await note(
+        request.services, request.caller, request.request_id, {**entry_of(action, held.queue, held.seen), **given}
+    )
 
 
 async def _failed(request: BrowserRequest, action: str, held: _Held, error: RequestError) -> RequestError:
-    return await note_failure(request.services, request.caller, request.request_id, _entry(action, held), error)
+    return await note_failure(
+        request.services, request.caller, request.request_id, entry_of(action, held.queue, held.seen), error
+    )
 
 
 async def _store(

@@ -9,6 +9,8 @@
     receives_min, receives_max   how often it was received, its life before it died included
 
 Every list and text has a bound, so a condition costs at most a pass over the message.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

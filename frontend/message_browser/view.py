@@ -1,4 +1,7 @@
-"""A message as the desk and the move tasks see it: looked at where it stands, opened, and nothing changed by it."""
+"""A message as the browser and the move tasks see it: looked at where it stands, opened, and nothing changed by it.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 

@@ -26,17 +26,17 @@ _log = structlog.get_logger("frontend.messages.send")
 
 
 async def create_by_send(
-    services: FrontendServices, caller: Principal, address: Address, refusal: RequestError
+    services: FrontendServices, caller: Principal, address: Address, error: RequestError
 ) -> ResolvedQueue:
     """The queue that was just made, or the refusal that its absence met. Raises RequestError."""
-    if refusal.code != "QueueDoesNotExist" or caller.account_id != address.account_id:
-        raise refusal
+    if error.code != "QueueDoesNotExist" or caller.account_id != address.account_id:
+        raise error
     try:
         account = await services.metadata.get_account(address.account_id)
     except MetadataUnavailable:
         raise unavailable("Queues cannot be looked up at the moment.") from None
     if account is None or not account.auto_create_queues or not _is_queue_name(address.name):
-        raise refusal
+        raise error
     creation = services.creations.get(address)
     if creation is None:
         creation = services.creations[address] = asyncio.create_task(_create(services, caller, address))

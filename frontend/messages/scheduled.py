@@ -118,9 +118,9 @@ async def _change_at(
         try:
             codes = await services.storage.reschedule(partition, [(offset, due_ms) for _, offset in where])
         except StorageError as error:
-            refusal = await explain_storage_error(services, queue, error)
+            meant = await explain_storage_error(services, queue, error)
             for index, _ in where:
-                outcomes[index] = refusal
+                outcomes[index] = meant
             return
     for (index, _), code in zip(where, codes, strict=True):
         if code != ErrorCode.OK:

@@ -172,9 +172,9 @@ async def _apply_at(
                 # Of FIFO queues storage tells a lease that ran out from none; SQS does so for deletes only.
                 codes = [ErrorCode.NOT_IN_FLIGHT if code == ErrorCode.RECEIPT_STALE else code for code in codes]
         except StorageError as error:
-            refusal = await explain_storage_error(services, queue, error)
+            meant = await explain_storage_error(services, queue, error)
             for index in indexes:
-                outcomes[index] = refusal
+                outcomes[index] = meant
             return
     for index, code in zip(indexes, codes, strict=True):
         if code != ErrorCode.OK:

@@ -2,6 +2,8 @@
 
 A field may be added at the end with a default; none may be removed, reordered or given another meaning. `version` is
 drawn from one database sequence for all kinds: of two states of the same thing the later one has the higher version.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

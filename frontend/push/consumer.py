@@ -92,8 +92,8 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         else:
             try:
                 await self._subscription.handle(frame)
-            except RequestError as refusal:
-                await self._say(error_frame(refusal))
+            except RequestError as error:
+                await self._say(error_frame(error))
                 if isinstance(frame, FilterFrame):
                     await self._shut(CLOSE_BAD_FRAME)  # the credit that follows would be for other messages
 
@@ -129,9 +129,9 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         subscription = Subscription(self.services, caller, address, self._say, self._shut)
         try:
             await subscription.start()
-        except RequestError as refusal:
-            await self._say(error_frame(refusal))
-            await self._shut(close_code_of(refusal))
+        except RequestError as error:
+            await self._say(error_frame(error))
+            await self._shut(close_code_of(error))
             return
         self._subscription = subscription
         await self._say(READY)

@@ -68,7 +68,5 @@ def lost_frame(receipts: Sequence[str]) -> str:
     return _encode({"type": "lost", "ids": receipts}).decode()
 
 
-def error_frame(refusal: RequestError, receipts: Sequence[str] = ()) -> str:
-    return _encode(
-        {"type": "error", "code": problem_code(refusal), "detail": refusal.message, "ids": receipts}
-    ).decode()
+def error_frame(error: RequestError, receipts: Sequence[str] = ()) -> str:
+    return _encode({"type": "error", "code": problem_code(error), "detail": error.message, "ids": receipts}).decode()

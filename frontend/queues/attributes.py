@@ -22,6 +22,7 @@ from frontend.metadata.records import QueueRecord
 from frontend.parameters import is_text
 from frontend.queues.extensions import EXTENSIONS
 from frontend.queues.names import FIFO_SUFFIX, bad_queue_name, format_arn
+from frontend.queues.priority import PRIORITY_LEVELS
 from storage_nodes.protocol.messages import QueueStats
 
 _INTEGERS: dict[str, tuple[int, int]] = {
@@ -32,9 +33,9 @@ _INTEGERS: dict[str, tuple[int, int]] = {
     "VisibilityTimeout": (0, 43_200),
     "KmsDataKeyReusePeriodSeconds": (60, 86_400),
     "Penstock.Partitions": (1, PARTITIONS_PER_LEVEL_MAX),
-    "Penstock.PriorityLevels": (1, PRIORITY_LEVELS_MAX),
+    PRIORITY_LEVELS: (1, PRIORITY_LEVELS_MAX),
 }
-_STANDARD_ONLY = frozenset(("Penstock.PriorityLevels",))
+_STANDARD_ONLY = frozenset((PRIORITY_LEVELS,))
 _DEFAULTS: dict[str, str] = {
     "DelaySeconds": "0",
     "MaximumMessageSize": "1048576",

@@ -3,6 +3,8 @@
 They travel in the ordinary map of attributes, whose names SQS clients do not check, and are stored as strings like the
 others. An empty value takes one away again: the queue is then as SQS has it. The control plane stores what this table
 lets through; the front end refuses with the same table before it asks.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

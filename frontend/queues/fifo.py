@@ -6,6 +6,8 @@
 Storage compares one opaque key per message: the id where the whole queue is the scope, group and id where each group
 is a scope of its own. The id itself travels inside the envelope, so that receivers see it and storage nodes do not
 have to. (Where the scope is the queue the key is the id; a content hash tells a node that two bodies are equal.)
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def check_group(group: str) -> bytes:
 
 def check_fifo_group(group: str | None) -> bytes:
     if group is None:
-        refusal = missing("MessageGroupId")
-        raise FifoIdMissing(refusal.code, refusal.message)
+        error = missing("MessageGroupId")
+        raise FifoIdMissing(error.code, error.message)
     return check_group(group)
 
 

@@ -10,12 +10,19 @@ So what it says is read by the rules of the queue, not when a message comes in.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from frontend.crypto.envelope import Attributes
 from frontend.errors import invalid
 
+PRIORITY_LEVELS = "Penstock.PriorityLevels"
 PRIORITY = "Penstock.Priority"
 _LEVEL = re.compile(rb"[0-9]{1,2}")
+
+
+def levels_of(attributes: Mapping[str, str]) -> int:
+    """How many levels a queue with these attributes has; 0 where messages choose from none."""
+    return int(attributes.get(PRIORITY_LEVELS, "0"))
 
 
 def check_priority(attributes: Attributes, levels: int) -> int:

@@ -15,13 +15,13 @@ from frontend.crypto.envelope import Content, DataKey, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
 from frontend.errors import queue_does_not_exist, unavailable
-from frontend.limits import MESSAGE_BYTES_MAX, QUEUE_VIEWS_CACHED_MAX
+from frontend.limits import MESSAGE_BYTES_MAX, QUEUES_RESOLVED_MAX
 from frontend.metadata.interface import MISS, MetadataService, MetadataUnavailable
 from frontend.metadata.records import QueueRecord
 from frontend.queues.extensions import ACKS, DEDUPLICATION_WINDOW, UNCOUNTED_RELEASE, acks_of
 from frontend.queues.fifo import FifoRules, sequence_number
 from frontend.queues.names import Address
-from frontend.queues.priority import PRIORITY, level_of
+from frontend.queues.priority import PRIORITY, level_of, levels_of
 from frontend.routing.partitioner import Routes, routes_of
 from storage_nodes.model import Acks
 
@@ -94,7 +94,7 @@ class ResolvedQueue:
             self.fifo,
             dedups,
             acks_of(attributes.get(ACKS)),
-            int(attributes.get("Penstock.PriorityLevels", "0")),
+            levels_of(attributes),
         )
         # Messages may have ids made from where they lie (frontend/crypto/message_ids.py).
         self.numbers_messages = record.fifo or dedups
@@ -202,7 +202,7 @@ class QueueResolver:
             raise queue_does_not_exist()
         queue = self._resolved.get(address)
         if queue is None or queue.record is not record:
-            if queue is None and len(self._resolved) >= QUEUE_VIEWS_CACHED_MAX:
+            if queue is None and len(self._resolved) >= QUEUES_RESOLVED_MAX:
                 del self._resolved[next(iter(self._resolved))]
             queue = self._resolved[address] = ResolvedQueue(record, self._keyring)
         return queue

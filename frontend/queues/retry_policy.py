@@ -3,6 +3,8 @@
     {"kind": "fixed"|"linear"|"exponential", "delay_ms", "max_ms", "jitter"}
 
 `max_ms` and `jitter` need not be given; in normal form both stand there. What it means: machines/queue/retry.py.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

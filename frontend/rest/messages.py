@@ -137,10 +137,10 @@ def _sent_json(sent: Sent) -> dict[str, object]:
 
 
 def _receipts_answer(receipts: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    refusals = [outcome for outcome in outcomes if outcome is not None]
-    for refusal in refusals:
-        if refusal.kind.status >= 500 or len(receipts) == 1:
-            raise refusal
+    errors = [outcome for outcome in outcomes if outcome is not None]
+    for error in errors:
+        if error.kind.status >= 500 or len(receipts) == 1:
+            raise error
     failed = [
         {"receipt": receipt, **error_json(outcome)}
         for receipt, outcome in zip(receipts, outcomes, strict=True)

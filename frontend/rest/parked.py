@@ -74,8 +74,8 @@ async def _release(call: RestCall, asked: ReleaseGroupsJson) -> bytes:
         try:
             codes = await asyncio.gather(*(services.storage.unpark(one, groups) for one in queue.partitions))
         except StorageError as error:
-            refusal = await explain_storage_error(services, queue, error)
-            raise await note_failure(services, caller, request_id, entry, refusal) from None
+            meant = await explain_storage_error(services, queue, error)
+            raise await note_failure(services, caller, request_id, entry, meant) from None
     released = sum(of_one.count(ErrorCode.OK) for of_one in codes)
     known = {place for of_one in codes for place, code in enumerate(of_one) if code == ErrorCode.OK}
     missed = [name for place, name in enumerate(names) if place not in known]

@@ -94,14 +94,14 @@ async def test_queue_of_one_partition_has_nothing_to_decide(front: Installation)
 # --- standard ---
 
 
-def test_lane_asks_another_first_every_time_and_lets_empty_ones_rest() -> None:
-    lane = PriorityLevel((4, 5, 6))
-    assert {lane.next_for_send() for _ in range(3)} == {4, 5, 6}
-    assert {lane.first_to_ask() for _ in range(3)} == {4, 5, 6}
+def test_level_polls_another_partition_first_every_time_and_backs_off_from_empty_ones() -> None:
+    level = PriorityLevel((4, 5, 6))
+    assert {level.next_for_send() for _ in range(3)} == {4, 5, 6}
+    assert {level.next_to_poll() for _ in range(3)} == {4, 5, 6}
     for partition in (4, 6):
-        lane.found(partition, True)
-    assert {lane.first_to_ask() for _ in range(7)} == {5}
-    assert {lane.first_to_ask() for _ in range(3)} == {4, 5, 6}, "nothing is left out for ever"
+        level.record_poll(partition, empty=True)
+    assert {level.next_to_poll() for _ in range(7)} == {5}
+    assert {level.next_to_poll() for _ in range(3)} == {4, 5, 6}, "nothing is left out for ever"
 
 
 async def test_sparse_queue_costs_one_step_when_it_is_known_where_messages_are(front: Installation) -> None:

@@ -1,7 +1,7 @@
 """Tasks of REST: look through what the queue held when the task began, in log order, and move what is wanted.
 
     look     a page of messages from where the task stands; nothing is leased, so what stays is as it was
-    match    the task's filter, in the words of the message desk
+    match    the task's filter, in the words of the message browser
     send     copies that keep id and history; answered when a majority has fsynced
     remove   the messages themselves (R30: a crash between repeats the send, which the target drops while it remembers)
     watch    what arrived since the task began: messages that it moved, and that died again

@@ -1,4 +1,4 @@
-"""The message desk: what it shows, what it leaves alone, and what it does to one message."""
+"""The message browser: what it shows, what it leaves alone, and what it does to one message."""
 
 from __future__ import annotations
 
