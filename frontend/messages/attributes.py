@@ -33,7 +33,7 @@ ReadAttribute = Callable[[str, T], tuple[str, bytes]]
 
 
 def check_attributes(given: Mapping[str, T], read: ReadAttribute[T], added: Attributes) -> tuple[Attributes, int]:
-    """Returns the attributes and their size in bytes. `added` are right already, and replace those of the same name.
+    """Returns the attributes and their size in bytes. `added` are not checked, and replace those of the same name.
     Raises RequestError."""
     count = len(given.keys() | added.keys()) if added else len(given)
     if count > MESSAGE_ATTRIBUTES_MAX:

@@ -63,10 +63,10 @@ class MessageOptions(msgspec.Struct, frozen=True):
     acks: str | None = None
 
     def attributes(self) -> Attributes:
-        """What receivers see of them. Raises RequestError."""
+        """What receivers see of them."""
         attributes = time_attributes(self.deliver_at_ms, self.delay_ms)
         if self.tag is not None:
-            attributes[TAG_ATTRIBUTE] = ("String", read_text(TAG_ATTRIBUTE, "String", self.tag))
+            attributes[TAG_ATTRIBUTE] = ("String", self.tag.encode(errors="replace"))
         if self.priority is not None:
             attributes[PRIORITY] = ("Number", b"%d" % self.priority)
         return attributes
@@ -93,6 +93,8 @@ def outgoing_message(
     else:
         acks = None if options.acks is None else read_acks(options.acks)
         attributes, size_bytes = check_attributes(given or {}, read_attribute, options.attributes())
+        if options.tag is not None:
+            read_text(TAG_ATTRIBUTE, "String", options.tag)
         due = due_time_of(options.deliver_at_ms, options.delay_ms, attributes)
     if ACKS in attributes:
         acks = read_acks(attributes[ACKS][1].decode(errors="replace"))

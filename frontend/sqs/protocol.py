@@ -24,7 +24,7 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
 from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
-from frontend.sqs.query_form import find_query_action, is_query, read_ask, read_form
+from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def serve_sqs(services: FrontendServices, request: Request, send: Send) ->
             form = read_form(request)
             action = find_query_action(form, request)
             action_name = action.name
-            parameters = _with_queue_of_path(read_ask(action.parameters, form), request)
+            parameters = _with_queue_of_path(read_request(action.parameters, form), request)
             await answer_query(
                 action_name, await action.run(SqsCall(services, request, caller), parameters), request, send
             )

@@ -98,7 +98,7 @@ def find_query_action(form: Tree, request: Request) -> Action:
     return action
 
 
-def read_ask(parameters: type[requests.SqsRequest], form: Tree) -> Any:
+def read_request(parameters: type[requests.SqsRequest], form: Tree) -> Any:
     """The parameters of an action. Raises RequestError for a field that is not of its kind."""
     return _structure(parameters)(form, parameters.__name__)
 
