@@ -103,7 +103,7 @@ async def _deliver(
             batches = batches_of(queue, sent)
             for part in batches:
                 _seal(caller, queue, part)
-            if len(batches) == 1:
+            if queue.routes is None:
                 replies: Sequence[SendReply] = (await _store(services, queue, batches[0]),)
             else:
                 replies = await _store_all(services, queue, batches)
@@ -214,6 +214,8 @@ async def _store_all(
     services: FrontendServices, queue: ResolvedQueue, batches: Sequence[PartitionBatch]
 ) -> Sequence[SendReply]:
     """All of them at the same time. Raises RequestError where one was not stored: its sender repeats the whole."""
+    if len(batches) == 1:
+        return (await _store(services, queue, batches[0]),)
     replies: list[SendReply] = []
     calls = [_store(services, queue, part) for part in batches]
     for outcome in await asyncio.gather(*calls, return_exceptions=True):
