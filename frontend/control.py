@@ -126,7 +126,7 @@ class ControlPlane:
                 await response.aclose()
         if response.status_code == 200:
             return _decode_result(content)
-        raise _refusal_of(response.status_code, content)
+        raise _error_of(response.status_code, content)
 
     async def pass_on(self, request: Request, principal: Principal | None, send: Send) -> int:
         """Answer `request` with what the control plane answers; returns the status. RequestError: nothing was sent."""
@@ -240,7 +240,7 @@ def _is_passed_on(name: bytes) -> bool:
     return name not in _HOP_BY_HOP and name not in _STRIPPED and not name.startswith(_STRIPPED_PREFIXES)
 
 
-def _refusal_of(status: int, content: bytes) -> RequestError:
+def _error_of(status: int, content: bytes) -> RequestError:
     try:
         problem = _decode_problem(content)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -14,7 +14,7 @@ from frontend.limits import REFUSED_CHARS_SHOWN_MAX, RETRY_AFTER_S
 
 
 class ErrorKind(NamedTuple):
-    """How one refusal looks: SQS query code and status, REST status, and the namespace of its JSON type."""
+    """How one error looks: SQS query code and status, REST status, and the namespace of its JSON type."""
 
     query_code: str
     status: int

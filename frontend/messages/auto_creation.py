@@ -28,7 +28,7 @@ _log = structlog.get_logger("frontend.messages.send")
 async def create_by_send(
     services: FrontendServices, caller: Principal, address: Address, error: RequestError
 ) -> ResolvedQueue:
-    """The queue that was just made, or the refusal that its absence met. Raises RequestError."""
+    """The queue that was just made. Raises RequestError: what its absence met, where it is not to be made."""
     if error.code != "QueueDoesNotExist" or caller.account_id != address.account_id:
         raise error
     try:

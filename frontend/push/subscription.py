@@ -71,9 +71,9 @@ SendText = Callable[[str], Awaitable[None]]
 CloseSocket = Callable[[int], Awaitable[None]]
 
 
-def close_code_of(refusal: RequestError) -> int:
-    """Of a subscription that a refusal ends."""
-    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(refusal.kind.rest_status, CLOSE_GOING_AWAY)
+def close_code_of(error: RequestError) -> int:
+    """Of a subscription that an error ends."""
+    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(error.kind.rest_status, CLOSE_GOING_AWAY)
 
 
 class _Held:
@@ -229,8 +229,8 @@ class Subscription:
             found: list[Receipt | RequestError] = [read_receipt(self._services, queue, receipt) for receipt in receipts]
             changes = None if visibility_ms is None else [visibility_ms] * len(found)
             outcomes = await apply_receipts(self._services, queue, found, changes, mode)
-        except RequestError as refusal:
-            outcomes = [refusal] * len(receipts)
+        except RequestError as error:
+            outcomes = [error] * len(receipts)
         by_code: dict[str, tuple[RequestError, list[str]]] = {}
         for receipt, outcome in zip(receipts, outcomes, strict=True):
             if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):
@@ -299,10 +299,10 @@ class Subscription:
         refused."""
         try:
             await work
-        except RequestError as refusal:
+        except RequestError as error:
             with contextlib.suppress(OSError, RuntimeError):
-                await self._send(error_frame(refusal))
-                await self._close_socket(close_code_of(refusal))
+                await self._send(error_frame(error))
+                await self._close_socket(close_code_of(error))
         except (OSError, RuntimeError):
             return
         except Exception:

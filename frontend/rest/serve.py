@@ -74,9 +74,9 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
             await _pass_on(services, request, began)
     except Disconnected:
         outcome = "disconnected"
-    except RequestError as refusal:
-        outcome = refusal.code
-        await began.refuse(request, refusal)
+    except RequestError as error:
+        outcome = error.code
+        await began.refuse(request, error)
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
         await began.refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
@@ -144,11 +144,11 @@ class _Began:
         self._started = True
         await self._send(message)
 
-    async def refuse(self, request: Request, refusal: RequestError) -> None:
+    async def refuse(self, request: Request, error: RequestError) -> None:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
-            raise AnswerBrokenOff(refusal.code)
-        await send_problem(request, self._send, refusal)
+            raise AnswerBrokenOff(error.code)
+        await send_problem(request, self._send, error)
 
 
 class AnswerBrokenOff(Exception):

@@ -66,9 +66,9 @@ async def serve_sqs(services: FrontendServices, request: Request, send: Send) ->
             await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
-    except RequestError as refusal:
-        outcome = refusal.code
-        await refuse(request, send, _named_for(action_name, refusal))
+    except RequestError as error:
+        outcome = error.code
+        await refuse(request, send, _named_for(action_name, error))
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
         await refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
@@ -135,29 +135,29 @@ class _Repeated(Exception):
     pass
 
 
-def _named_for(action_name: str, refusal: RequestError) -> RequestError:
+def _named_for(action_name: str, error: RequestError) -> RequestError:
     """SQS has names of its own for a body that is too large."""
-    if refusal.code != "RequestTooLarge":
-        return refusal
+    if error.code != "RequestTooLarge":
+        return error
     if action_name == "SendMessageBatch":
         return RequestError("BatchRequestTooLong", f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes.")
     if action_name == "SendMessage":
         return invalid(
             f"One or more parameters are invalid. Reason: Message must be shorter than {MESSAGE_BYTES_MAX} bytes."
         )
-    return refusal
+    return error
 
 
-async def _refuse(request: Request, send: Send, refusal: RequestError) -> None:
-    kind = refusal.kind
+async def _refuse(request: Request, send: Send, error: RequestError) -> None:
+    kind = error.kind
     headers = [
         _CONTENT_TYPE,
         (b"x-amzn-requestid", request.request_id.encode()),
         (b"x-amzn-query-error", f"{kind.query_code};{'Receiver' if kind.status >= 500 else 'Sender'}".encode()),
     ]
-    if refusal.retry_after_s is not None:
-        headers.append((_RETRY_AFTER, str(refusal.retry_after_s).encode()))
-    body = msgspec.json.encode({"__type": f"{kind.namespace}#{refusal.code}", "message": refusal.message})
+    if error.retry_after_s is not None:
+        headers.append((_RETRY_AFTER, str(error.retry_after_s).encode()))
+    body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", "message": error.message})
     await answer(send, kind.status, headers, body)
 
 
