@@ -1,17 +1,15 @@
-"""Where the embedded servers' programs are found, and as whom they run.
+"""Where the embedded servers' programs are found.
 
 One order for both: PENSTOCK_PG_BIN / PENSTOCK_VALKEY_BIN -> the wheel in the virtual environment -> PATH and the
 distribution's folders. The wheel comes first because it changes only with the environment: what somebody installs for
 another purpose must not take over files that it cannot read. For the same reason only a program is taken that can read
-the files that are there. `./penstock doctor` prints what was taken and why. Neither server should have root's rights
-(and PostgreSQL refuses them), so under root they run as `nobody`, who owns their two directories and nothing else.
+the files that are there. `./penstock doctor` prints what was taken and why.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import pwd
 import re
 import shutil
 import subprocess
@@ -19,10 +17,7 @@ import sysconfig
 from pathlib import Path
 from typing import NamedTuple
 
-from deploy import output
 from deploy.errors import CommandError
-
-UNPRIVILEGED_USER = "nobody"
 
 
 class Found(NamedTuple):
@@ -52,11 +47,6 @@ class FoundBroker(NamedTuple):
     path: Path
     why: str
     version: Version
-
-
-class Identity(NamedTuple):
-    uid: int
-    gid: int
 
 
 # --- PostgreSQL ---------------------------------------------------------------------------------------------
@@ -158,38 +148,3 @@ def parse_version(text: str) -> Version | None:
     """Of `Valkey server v=9.1.2 sha=...`, or of `Valkey 9.1.2`."""
     found = re.match(r"(Valkey|Redis)(?: server)? (?:v=)?(\d+)\.(\d+)\.(\d+)", text)
     return None if found is None else Version(found[1], int(found[2]), int(found[3]), int(found[4]))
-
-
-# --- as whom ------------------------------------------------------------------------------------------------
-
-
-def server_identity() -> Identity | None:
-    """Whom the embedded servers run as; None = as the caller, who is not root."""
-    if os.geteuid() != 0:
-        return None
-    try:
-        entry = pwd.getpwnam(UNPRIVILEGED_USER)
-    except KeyError:
-        return Identity(65_534, 65_534)
-    return Identity(entry.pw_uid, entry.pw_gid)
-
-
-def own_directory(directory: Path, identity: Identity | None) -> None:
-    """Make a server's directory, private to it."""
-    directory.mkdir(mode=0o700, exist_ok=True)
-    directory.chmod(0o700)
-    if identity is not None:
-        os.chown(directory, identity.uid, identity.gid)
-        make_reachable(directory, identity)
-
-
-def make_reachable(path: Path, identity: Identity | None) -> None:
-    """Let the server's user walk to `path`: grant passage (not reading) on parents that refuse it, and say so."""
-    if identity is None:
-        return
-    for parent in path.resolve().parents:
-        status = parent.stat()
-        if status.st_uid == identity.uid or status.st_mode & 0o001:
-            continue
-        output.say(f"  {parent}: passage granted (o+x), so that the embedded servers need not run as root")
-        parent.chmod((status.st_mode & 0o7777) | 0o001)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deploy import limits, probes
-from deploy.binaries import Identity
+from deploy.identity import Identity
 from deploy.installation import ROOT
 
 PR_SET_PDEATHSIG = 1

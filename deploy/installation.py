@@ -29,9 +29,25 @@ ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
-SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
+SERVER_SECRET_NAMES = ("postgres-admin.password", "postgres.password", "valkey.password")
 # Marks every process of an installation, so that what a killed supervisor left behind can be told from others'.
 MARK = "PENSTOCK_INSTALLATION"
+
+_RPC = ("PENSTOCK_CLUSTER_ID", "PENSTOCK_STORAGE_NODES")
+_CONTROL = (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "DATABASE_URL", "CELERY_BROKER_URL")
+# What each role's processes are told, and no more (docs/processes.md, "Settings").
+SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
+    "postgres": (),
+    "valkey": (),
+    "storage-node": _RPC,
+    "metadata": ("PENSTOCK_CLUSTER_ID", "DATABASE_URL"),
+    "frontend": (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_METADATA", "PENSTOCK_CONTROL"),
+    "control-plane": _CONTROL,
+    "worker": _CONTROL,
+    "schedule": _CONTROL,
+    # Commands of manage.py.
+    "manage": _CONTROL,
+}
 
 
 @dataclass
@@ -69,7 +85,8 @@ class Installation:
     def prepare(self) -> None:
         """Make the directories and the secrets that are missing."""
         try:
-            self.data.mkdir(parents=True, exist_ok=True)
+            self.data.parent.mkdir(parents=True, exist_ok=True)
+            self.data.mkdir(mode=0o700, exist_ok=True)
             for directory, mode in ((self.run, 0o700), (self.secrets, 0o700), (self.logs, 0o750)):
                 directory.mkdir(exist_ok=True)
                 directory.chmod(mode)
@@ -164,11 +181,10 @@ class Installation:
         self.save_state(state)
 
     def settings(self, state: State) -> dict[str, str]:
-        """The environment every process of this installation gets; roles add their own listen addresses."""
+        """All settings of this installation's processes; roles add their own listen addresses."""
         ports = state.ports
         region = os.environ.get("PENSTOCK_REGION") or "us-east-1"
         return {
-            MARK: str(self.data),
             "PENSTOCK_CLUSTER_ID": state.cluster_id,
             "PENSTOCK_REGION": region,
             "PENSTOCK_SECRETS_DIR": str(self.secrets),
@@ -176,19 +192,27 @@ class Installation:
             "PENSTOCK_METADATA": f"{LOOPBACK}:{ports['metadata']}",
             "PENSTOCK_CONTROL": f"{LOOPBACK}:{ports['control']}",
             "PENSTOCK_ENDPOINT": endpoint(state),
-            "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
             "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
         }
 
-    def environment(self, state: State) -> dict[str, str]:
-        """Settings on top of the caller's environment."""
+    def environment(self, state: State, role: str) -> dict[str, str]:
+        """What a process of this role is started with: the settings that it needs on top of the caller's environment.
+        A server that is not ours gets nothing of that: what stands in an environment can be read by all processes of
+        its user."""
+        common = {MARK: str(self.data), **allocator.ENVIRONMENT}
+        names = SETTINGS_OF_ROLE.get(role, ())
+        if not names:
+            return {"PATH": os.defpath, "LC_ALL": "C", **common}
+        settings = self.settings(state)
+        hidden = {*settings, *(f"{name}_FILE" for name in settings)}
         return {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if name not in hidden},
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])),
-            **allocator.ENVIRONMENT,
-            **self.settings(state),
+            "PENSTOCK_LOG_LEVEL": os.environ.get("PENSTOCK_LOG_LEVEL") or "info",
+            **common,
+            **{name: settings[name] for name in names},
         }
 
     def database_url(self, state: State) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -13,15 +14,21 @@ from typing import Any
 from deploy import limits
 from deploy.errors import CommandError
 from deploy.installation import ROOT, Installation, State
+from deploy.postgres import APPLICATION, administrator_url
 
 # Distributions whose migrations are ours to run too.
 MIGRATING_DISTRIBUTIONS = ("django", "django-celery-beat")
 _running: set[subprocess.Popen[str]] = set()
 
 
-def run_manage(installation: Installation, state: State, arguments: list[str], deadline_s: float) -> str:
-    """Run one management command and return what it printed; its error's last lines go into the sentence."""
-    environment = installation.environment(state)
+def run_manage(
+    installation: Installation, state: State, arguments: list[str], deadline_s: float, database_url: str = ""
+) -> str:
+    """Run one management command and return what it printed; its error's last lines go into the sentence.
+    `database_url`: to connect as somebody else than the application."""
+    environment = installation.environment(state, "manage")
+    if database_url:
+        environment["DATABASE_URL"] = database_url
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
@@ -52,7 +59,11 @@ def migrate(installation: Installation, state: State) -> bool:
     wanted = schema_fingerprint(installation.settings(state)["DATABASE_URL"])
     if stamp.exists() and stamp.read_text() == wanted:
         return False
-    run_manage(installation, state, ["migrate", "--no-input", "-v", "0"], limits.MIGRATE_DEADLINE_S)
+    # A server of the operator's own has one role, who is named in DATABASE_URL, or others made ready by the operator.
+    owner_url = "" if os.environ.get("DATABASE_URL") else administrator_url(installation, state)
+    run_manage(installation, state, ["migrate", "--no-input", "-v", "0"], limits.MIGRATE_DEADLINE_S, owner_url)
+    if owner_url:
+        run_manage(installation, state, ["grant_application", APPLICATION], limits.MIGRATE_DEADLINE_S, owner_url)
     stamp.write_text(wanted)
     return True
 
@@ -60,7 +71,8 @@ def migrate(installation: Installation, state: State) -> bool:
 def schema_fingerprint(database_url: str) -> str:
     """Changes with any migration file, any migrating distribution, and with the database."""
     digest = hashlib.sha256(database_url.encode())
-    for path in sorted(Path(ROOT).glob("api/**/migrations/*.py")):
+    grants = Path(ROOT) / "api/management/commands/grant_application.py"
+    for path in (*sorted(Path(ROOT).glob("api/**/migrations/*.py")), grants):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     for name in MIGRATING_DISTRIBUTIONS:
         digest.update(metadata.version(name).encode())

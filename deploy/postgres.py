@@ -2,6 +2,10 @@
 
 Durability is PostgreSQL's default (fsync, full-page writes, synchronous commit) plus data checksums. It listens on
 loopback only and asks everybody for a SCRAM password.
+
+Two roles: ADMINISTRATOR owns the server and the schema, and nothing that runs for long knows its password; APPLICATION
+is what the processes connect as: it reads and writes rows, and may only add to the audit trail (`manage.py
+grant_application`).
 """
 
 from __future__ import annotations
@@ -14,20 +18,25 @@ from pathlib import Path
 from deploy import probes
 from deploy.binaries import (
     Found,
-    Identity,
     find_postgres,
-    make_reachable,
-    own_directory,
     postgres_major,
-    server_identity,
 )
 from deploy.child import ChildSpec, become
 from deploy.errors import CommandError
+from deploy.identity import Identity, make_reachable, own_directory, server_identity
 from deploy.installation import LOOPBACK, Installation, State
 from deploy.leftovers import is_alive_in
 
-USER = "penstock"
+ADMINISTRATOR = "penstock_admin"
+ADMINISTRATOR_SECRET = "postgres-admin.password"
+APPLICATION = "penstock"
+APPLICATION_SECRET = "postgres.password"
 DATABASE = "penstock"
+# What to do where the files are of a cluster with other roles or passwords than the secrets are for.
+OTHER_ROLES = (
+    "The database in this data directory was not made with its secrets: one of the two comes from a copy, or from a "
+    "version before the first release. Put back the folder secrets/ that belongs to it, or start in another --data-dir."
+)
 # Unix socket paths are bounded by the kernel (108 bytes); beyond it only loopback TCP is offered.
 SOCKET_DIRECTORY_BYTES_MAX = 85
 
@@ -73,7 +82,7 @@ def prepare_postgres(installation: Installation, state: State) -> ChildSpec:
     make_reachable(found.path / "postgres", identity)
     own_directory(directory, identity)
     if major is None:
-        initialise(found, directory, identity, installation.secret("postgres.password"))
+        initialise(found, directory, identity, installation.secret(ADMINISTRATOR_SECRET))
     clear_stale_lock(directory)
     return server_spec(found, directory, identity, state.ports["postgres"])
 
@@ -100,10 +109,10 @@ def initialise(found: Found, directory: Path, identity: Identity | None, passwor
     os.write(write_end, password.encode())
     os.close(write_end)
     command = [
-        str(found.path / "initdb"), "-D", str(fresh), "-U", USER, "-E", "UTF8", "--no-locale", "--data-checksums",
-        "--auth=scram-sha-256", f"--pwfile=/proc/self/fd/{read_end}",
+        str(found.path / "initdb"), "-D", str(fresh), "-U", ADMINISTRATOR, "-E", "UTF8", "--no-locale",
+        "--data-checksums", "--auth=scram-sha-256", f"--pwfile=/proc/self/fd/{read_end}",
     ]  # fmt: skip
-    environment = {**os.environ, "LC_ALL": "C", "HOME": str(fresh)}
+    environment = {"PATH": os.defpath, "LC_ALL": "C", "HOME": str(fresh)}
     answer = subprocess.run(
         command, capture_output=True, text=True, env=environment, cwd="/", pass_fds=(read_end,),
         preexec_fn=lambda: open_to(read_end, identity),
@@ -163,11 +172,21 @@ def server_spec(found: Found, directory: Path, identity: Identity | None, port: 
     )
 
 
-def create_database(url: str) -> None:
-    """Make the database once the server answers; it is there already on every later start."""
-    import psycopg
+def administrator_url(installation: Installation, state: State) -> str:
+    password = installation.secret(ADMINISTRATOR_SECRET)
+    return f"postgresql://{ADMINISTRATOR}:{password}@{LOOPBACK}:{state.ports['postgres']}/{DATABASE}"
 
-    with psycopg.connect(url.rsplit("/", 1)[0] + "/postgres", autocommit=True) as connection:
-        known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-        if known is None:
-            connection.execute(f"CREATE DATABASE {DATABASE}")
+
+def create_database(installation: Installation, state: State) -> None:
+    """Make database and application role once the server answers; they are there already on every later start."""
+    import psycopg
+    from psycopg import sql
+
+    url = administrator_url(installation, state).rsplit("/", 1)[0] + "/postgres"
+    password = sql.Literal(installation.secret(APPLICATION_SECRET))
+    with psycopg.connect(url, autocommit=True) as connection:
+        if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APPLICATION,)).fetchone() is None:
+            role = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(APPLICATION), password)
+            connection.execute(role)
+        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone() is None:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(DATABASE)))

@@ -1,10 +1,9 @@
 """The processes of an installation: their commands (docs/processes.md), addresses, and what each must wait for.
 
     postgres ------> metadata service
-      |   `-> schema ---> demo key
-      |          `--.
-    valkey ----------+--> control plane          all of it -> schedule
-      `-- with postgres --> worker
+      `-> schema ---> demo key
+             |
+    valkey --+-----> control plane, worker       all of it -> schedule
     storage nodes --> front end
 
 What does not depend on another starts beside it. `docker-compose.yml` runs the same commands.
@@ -30,7 +29,8 @@ def storage_node_specs(installation: Installation, state: State) -> list[ChildSp
 
 def storage_node_spec(installation: Installation, state: State, node: NodeAddress) -> ChildSpec:
     directory = installation.data / "nodes" / str(node.node_id)
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.parent.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     name = f"node-{node.node_id}"
     return ChildSpec(
         role="storage-node",

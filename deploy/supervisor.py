@@ -51,10 +51,10 @@ class Supervisor:
         self.installation = installation
         self.state = state
         self.children: list[Child] = []
-        self.ready = False
+        # Did everything come up once?
+        self.started = False
         self.demo_key: dict[str, Any] = {}
         self._say = say
-        self._environment = installation.environment(state)
         self._stop_asked = asyncio.Event()
         self._began = time.monotonic()
         self._started_at = time.time()
@@ -71,7 +71,7 @@ class Supervisor:
         keeper = asyncio.create_task(self._bound_logs())
         try:
             if await self._start_unless_stopped():
-                self.ready = True
+                self.started = True
                 on_ready(self)
                 await self._stop_asked.wait()
         finally:
@@ -107,7 +107,7 @@ class Supervisor:
                 schema = group.create_task(self._after([database], self._migrate))
                 group.create_task(self._after([database], self._start_metadata))
                 group.create_task(self._after([nodes], self._start_frontend))
-                group.create_task(self._after([database, broker], self._start_worker))
+                group.create_task(self._after([schema, broker], self._start_worker))
                 group.create_task(self._after([schema, broker], self._start_control_plane))
                 group.create_task(self._after([schema], self._ensure_demo_key))
         except ExceptionGroup as failures:
@@ -171,19 +171,20 @@ class Supervisor:
         import psycopg
 
         deadline = time.monotonic() + limits.RECOVERY_DEADLINE_S
-        url = self.installation.settings(self.state)["DATABASE_URL"]
         while True:
             try:
-                await asyncio.to_thread(postgres.create_database, url)
+                await asyncio.to_thread(postgres.create_database, self.installation, self.state)
                 return
             except psycopg.OperationalError as error:
+                if "password authentication failed" in str(error):
+                    raise StartFailed(f"{error}. {postgres.OTHER_ROLES}") from None
                 if time.monotonic() > deadline or await server.health() == "failing":
                     told = f"PostgreSQL takes no logins: {error}. {self._end_of_log(server)}"
                     raise StartFailed(told) from None
                 await asyncio.sleep(limits.READY_PROBE_INTERVAL_S)
 
     async def _start(self, title: str, specs: list[ChildSpec], deadline_s: float = limits.READY_DEADLINE_S) -> None:
-        children = [Child(spec, self._environment, self.installation.logs) for spec in specs]
+        children = [self._child(spec) for spec in specs]
         self.children += children
         for child in children:
             child.start()
@@ -238,7 +239,9 @@ class Supervisor:
         return {
             "endpoint": endpoint(self.state),
             "console": f"{endpoint(self.state)}/console",
-            "ready": self.ready,
+            "started": self.started,
+            # Now: all that should be up is.
+            "ready": self.started and all(health in ("healthy", "stopped") for health in healths),
             "supervisor_pid": os.getpid(),
             "processes": [
                 self._describe_itself(),
@@ -277,7 +280,7 @@ class Supervisor:
             return {"error": str(error)}
         node = next(node for node in self.installation.nodes(self.state) if node.node_id == number)
         spec = roles.storage_node_spec(self.installation, self.state, node)
-        child = Child(spec, self._environment, self.installation.logs)
+        child = self._child(spec)
         self.children.append(child)
         self._nodes_changed()
         return await self._bring_up(child) or describe(child, await child.health())
@@ -301,15 +304,17 @@ class Supervisor:
         self._nodes_changed()
         return {"id": child.spec.number}
 
+    def _child(self, spec: ChildSpec) -> Child:
+        return Child(spec, self.installation.environment(self.state, spec.role), self.installation.logs)
+
     def _nodes_changed(self) -> None:
         """Whoever is started again from now on is given the nodes that there are now."""
-        self._environment = self.installation.environment(self.state)
         addresses = {node.node_id: node for node in self.installation.nodes(self.state)}
         for child in self.children:
             spec = child.spec
             if spec.role == "storage-node":
                 spec = roles.storage_node_spec(self.installation, self.state, addresses[spec.number])
-            child.respecify(spec, self._environment)
+            child.respecify(spec, self.installation.environment(self.state, spec.role))
 
     def _node(self, number: object) -> Child | None:
         return next((child for child in self.children_of("storage-node") if child.spec.number == number), None)

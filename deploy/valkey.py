@@ -14,13 +14,11 @@ from deploy.binaries import (
     FoundBroker,
     Version,
     find_valkey,
-    make_reachable,
-    own_directory,
     parse_version,
-    server_identity,
 )
 from deploy.child import ChildSpec
 from deploy.errors import CommandError
+from deploy.identity import make_reachable, own_directory, server_identity
 from deploy.installation import LOOPBACK, Installation, State
 
 WRITER_FILE = "written-by"

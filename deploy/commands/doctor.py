@@ -11,9 +11,10 @@ from datetime import datetime
 from pathlib import Path
 
 from deploy import control, output
-from deploy.binaries import find_postgres, server_identity
+from deploy.binaries import find_postgres
 from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
+from deploy.identity import describe_identity
 from deploy.installation import LOOPBACK, Installation, is_free
 from deploy.limits import DEFAULT_PORT
 from deploy.postgres import major_of, postgres_directory
@@ -28,7 +29,7 @@ def run(options: argparse.Namespace) -> int:
         check("python", lambda: f"{sys.version.split()[0]} ({sys.executable})"),
         check("database", lambda: database(installation)),
         check("broker", lambda: broker(installation)),
-        check("servers run as", lambda: f"uid {identity.uid}" if (identity := server_identity()) else "the caller"),
+        check("servers run as", describe_identity),
         check("data directory", lambda: data_directory(installation)),
         check("public port", lambda: public_port(installation)),
         check("open files", open_files),

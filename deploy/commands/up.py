@@ -49,7 +49,7 @@ def already_running(installation: Installation, options: argparse.Namespace) -> 
         raise CommandError(
             f"{installation.data} already runs, on port {state.port}. Stop it first to move it: ./penstock down"
         )
-    if not status["ready"]:
+    if not status["started"]:
         output.say(f"{installation.data} is being started by process {status['supervisor_pid']}")
         return 0
     output.say(f"already running (supervisor {status['supervisor_pid']})")

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import structlog
+
 from frontend.authn.principal import Principal
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
-from frontend.crypto.keyring import Keyring
+from frontend.crypto.keyring import Keyring, KeyringError
 from frontend.errors import RequestError, unavailable
 from frontend.http import Request
 from frontend.limits import SIGNING_KEYS_CACHED_MAX
@@ -23,6 +25,12 @@ from frontend.metadata.interface import MISS, MetadataUnavailable
 if TYPE_CHECKING:
     from frontend.metadata.interface import MetadataService
     from frontend.metadata.records import KeyRecord
+
+
+# An account that there is not: ids have twelve digits.
+NO_ACCOUNT = ""
+
+_log = structlog.get_logger()
 
 
 class Authenticator:
@@ -41,7 +49,7 @@ class Authenticator:
         self._pepper = pepper
         self._region = region
         self._now_s = now_s
-        self._signing_keys: dict[tuple[str, int, str], bytes] = {}
+        self._signing_keys: dict[tuple[str, str, int, str], bytes] = {}
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -65,7 +73,8 @@ class Authenticator:
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, signing_key(self._nobody_secret, "19700101", self._region), self._region)
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
-        if not signature_matches(signed, self._signing_key(record, signed), self._region):
+        key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", self._region)
+        if not signature_matches(signed, key, self._region):
             raise signature_does_not_match()
         return Principal(record.account_id, access_key_id, record.version)
 
@@ -78,7 +87,8 @@ class Authenticator:
         if record is MISS:
             record = await self._find(access_key_id)
         usable = record is not None and _is_usable(record, self._now_s())
-        matches = bearer_token_matches(token, self._pepper, record.bearer_hash if record is not None else None)
+        account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
+        matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
             raise _bad_token()
         return Principal(record.account_id, access_key_id, record.version)
@@ -96,12 +106,17 @@ class Authenticator:
         except MetadataUnavailable:
             raise unavailable("Keys cannot be looked up at the moment.") from None
 
-    def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes:
+    def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes | None:
+        """None: the stored secret is not this key's of this account, so no signature fits it."""
         date = signed.credential.date
-        name = (record.access_key_id, record.version, date)
+        name = (record.account_id, record.access_key_id, record.version, date)
         key = self._signing_keys.get(name)
         if key is None:
-            secret = self._keyring.open_secret(record.access_key_id, record.secret_sealed)
+            try:
+                secret = self._keyring.open_secret(record.account_id, record.access_key_id, record.secret_sealed)
+            except KeyringError:
+                _log.error("stored secret does not open", access_key_id=record.access_key_id, account=record.account_id)
+                return None
             key = signing_key(secret, date, self._region)
             if len(self._signing_keys) >= SIGNING_KEYS_CACHED_MAX:
                 del self._signing_keys[next(iter(self._signing_keys))]

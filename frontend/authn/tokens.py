@@ -85,14 +85,14 @@ def parse_bearer_token(token: str) -> str | None:
     return match.group(1)
 
 
-def hash_bearer_token(token: str, pepper: bytes) -> bytes:
-    """What is stored of a token."""
-    return hmac.digest(pepper, token.encode(), hashlib.sha256)
+def hash_bearer_token(account_id: str, token: str, pepper: bytes) -> bytes:
+    """What is stored of a token. It says whose it is: a row that is moved to another account matches no token."""
+    return hmac.digest(pepper, f"{account_id}:{token}".encode(), hashlib.sha256)
 
 
-def bearer_token_matches(token: str, pepper: bytes, bearer_hash: bytes | None) -> bool:
+def bearer_token_matches(account_id: str, token: str, pepper: bytes, bearer_hash: bytes | None) -> bool:
     """Compare in constant time. None (no such key) does the same work and never matches."""
-    computed = hash_bearer_token(token, pepper)
+    computed = hash_bearer_token(account_id, token, pepper)
     equal = hmac.compare_digest(computed, bearer_hash or _NO_HASH)
     return equal and bool(bearer_hash)
 

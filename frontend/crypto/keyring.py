@@ -3,7 +3,7 @@
     master key (file, 32 bytes)
       |-- wraps  account key        one per account, row of the account       aad: account id
       |     '-- wraps  data key     versioned, rows of the queue              aad: account id, queue uuid, version
-      '-- seals  secret access key  row of the key                            aad: access key id
+      '-- seals  secret access key  row of the key                            aad: account id, access key id
 
 Every wrapped value, whatever its kind:
 
@@ -102,18 +102,24 @@ class Keyring:
         account = AESGCM(self.unwrap_account_key(account_id, account_key_wrapped))
         return _open_key(account, wrapped, _data_key_aad(account_id, queue_uuid, version))
 
-    def seal_secret(self, access_key_id: str, secret_access_key: str) -> bytes:
-        """What is stored of a secret access key."""
-        return _seal(self._master, secret_access_key.encode(), _aad(_SECRET, access_key_id.encode()))
+    def seal_secret(self, account_id: str, access_key_id: str, secret_access_key: str) -> bytes:
+        """What is stored of a secret access key. It opens for this account only: a row that is moved to another one
+        does not make the key that account's."""
+        return _seal(self._master, secret_access_key.encode(), _secret_aad(account_id, access_key_id))
 
-    def open_secret(self, access_key_id: str, sealed: bytes) -> str:
-        return _open(self._master, sealed, _aad(_SECRET, access_key_id.encode())).decode()
+    def open_secret(self, account_id: str, access_key_id: str, sealed: bytes) -> str:
+        """Raises KeyringError."""
+        return _open(self._master, sealed, _secret_aad(account_id, access_key_id)).decode()
 
 
 def _data_key_aad(account_id: str, queue_uuid: bytes, version: int) -> bytes:
     if len(queue_uuid) != UUID_BYTES:
         raise ValueError(f"a queue uuid has {UUID_BYTES} bytes")
     return _aad(_DATA_KEY, account_id.encode(), queue_uuid, struct.pack(">I", version))
+
+
+def _secret_aad(account_id: str, access_key_id: str) -> bytes:
+    return _aad(_SECRET, account_id.encode(), access_key_id.encode())
 
 
 def _aad(*parts: bytes) -> bytes:

@@ -29,13 +29,19 @@ class SendWindow:
 
     def enter(self, size_bytes: int, go: Callable[[], bool]) -> None:
         """Call `go` when there is room: at once, or once others have left. One send always has room."""
-        self._waiting.append((size_bytes, go))
-        self._admit()
+        if self._waiting or self._admitting or (self._bytes and self._bytes + size_bytes > SENDS_UNDER_WAY_BYTES_MAX):
+            self._waiting.append((size_bytes, go))
+            self._admit()
+            return
+        self._bytes += size_bytes
+        if not go():
+            self.leave(size_bytes)
 
     def leave(self, size_bytes: int) -> None:
         """A send for which `go` was called, and answered True, is over."""
         self._bytes -= size_bytes
-        self._admit()
+        if self._waiting:
+            self._admit()
 
     def _admit(self) -> None:
         if self._admitting:

@@ -61,7 +61,7 @@ class Sends:
     def _dispatch(self, loop: asyncio.AbstractEventLoop, key: Key) -> None:
         sends = self._gathering.pop(key)
         while sends:
-            share, sends = _take_share(sends)
+            share, sends = _take_share(sends) if len(sends) > 1 else (sends, [])
             pauses = Pauses(self._chance, self._attempts_max)
             frame = _Frame(loop, self._links, pauses, self._window(key), key, share)
             frame.begin(self._sequences, self._timeout_s)
@@ -94,6 +94,7 @@ class _Frame:
         "_admitted_bytes",
         "_asked",
         "_call",
+        "_count",
         "_deadline",
         "_deadline_s",
         "_is_over",
@@ -129,6 +130,7 @@ class _Frame:
         self._admitted_bytes = 0
         self._key = key
         self._sends = sends
+        self._count = sends[0].count if len(sends) == 1 else sum([send.count for send in sends])
         self._line: Line | None = None
         self._sequence = -1
         # Its place among those that wait for a number.
@@ -151,9 +153,8 @@ class _Frame:
         if acks == Acks.NONE:
             self._numbered(-1)
         else:
-            count = sum([send.count for send in self._sends])
             self._line = sequences.line(partition, acks == Acks.ALL)
-            self._turn = self._line.number(count, self._numbered)
+            self._turn = self._line.number(self._count, self._numbered)
             if self._sequence < 0:
                 for send in self._sends:
                     send.reply.add_done_callback(self._leave)
@@ -260,7 +261,7 @@ class _Frame:
             self._window.leave(admitted_bytes)
         if self._line is not None:
             if self._sequence >= 0:
-                self._line.done(self._sequence, sum([send.count for send in self._sends]) if self._is_stored else 0)
+                self._line.done(self._sequence, self._count if self._is_stored else 0)
             else:
                 self._line.leave(self._turn)
 

@@ -16,7 +16,11 @@ whose mark was torn, the next one is two further on than the newest mark. Big-en
          0     4  magic "PSM" + format version (1)
          4     8  sequence number of the last synced group   unsigned
         12     8  its WAL file number                        unsigned
-        20     4  CRC-32C                                    of the store identity, bytes 0..20
+        20     8  incarnation of the process that wrote it   unsigned
+        28     4  CRC-32C                                    of the store identity, bytes 0..28
+
+The incarnation stands here too, because it must grow even where the log's newest part, which has it, is damaged and the
+clock, which it is taken from otherwise, is behind.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from storage_nodes.log.errors import CorruptionError
 MARK_NAME = "synced"
 MAGIC = b"PSM\x01"
 SLOT_BYTES = 512
-_SLOT = struct.Struct(">4sQQ")
+_SLOT = struct.Struct(">4sQQQ")
 
 
 class SyncMark:
@@ -44,6 +48,8 @@ class SyncMark:
         self._seed = google_crc32c.value(identity)
         self.sequence = 0
         self.file_number = 0
+        # The newest that was noted; of this process, once it is set.
+        self.incarnation = 0
         self._synced_sequence = 0
         self._newest_slot = SLOT_BYTES  # where the newest valid mark is; the next one goes to the other slot
 
@@ -68,7 +74,7 @@ class SyncMark:
         valid = [(found, position) for position in (0, SLOT_BYTES) if (found := mark._read(position)) is not None]
         if not valid:
             raise CorruptionError(path, 0, "neither slot of the mark is valid")
-        (mark.sequence, mark.file_number), mark._newest_slot = max(valid)
+        (mark.sequence, mark.file_number, mark.incarnation), mark._newest_slot = max(valid)
         # What it says may be in the page cache only, and a repair that it leads to may be cut short by a power loss.
         mark._file.sync()
         return mark
@@ -87,18 +93,18 @@ class SyncMark:
             self._synced_sequence = sequence
 
     def _write(self, position: int, sequence: int, file_number: int) -> None:
-        head = _SLOT.pack(MAGIC, sequence, file_number)
+        head = _SLOT.pack(MAGIC, sequence, file_number, self.incarnation)
         crc = google_crc32c.extend(self._seed, head)
         self._file.write(position, [head + crc.to_bytes(4, "big")])
         self.sequence = sequence
         self.file_number = file_number
 
-    def _read(self, position: int) -> tuple[int, int] | None:
+    def _read(self, position: int) -> tuple[int, int, int] | None:
         data = self._file.read(position, _SLOT.size + 4)
         if len(data) < _SLOT.size + 4:
             return None
-        magic, sequence, file_number = _SLOT.unpack_from(data)
+        magic, sequence, file_number, incarnation = _SLOT.unpack_from(data)
         crc = google_crc32c.extend(self._seed, data[: _SLOT.size])
         if magic != MAGIC or data[_SLOT.size :] != crc.to_bytes(4, "big"):
             return None
-        return sequence, file_number
+        return sequence, file_number, incarnation

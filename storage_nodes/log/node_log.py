@@ -140,11 +140,13 @@ class NodeLog:
         """Bytes of the gathering group. The committer stops asking partitions for more at WAL_GROUP_BYTES_MAX."""
         return self._wal.gathering.length_bytes
 
-    @property
     def unsynced_bytes(self) -> int:
         """Bytes of the gathering group and of those on their way to the disk."""
         wal = self._wal
-        return wal.gathering.length_bytes + sum(group.length_bytes for group in wal.writing)
+        size_bytes = wal.gathering.length_bytes
+        for group in wal.writing:
+            size_bytes += group.length_bytes
+        return size_bytes
 
     def create(self, partition: int, kind: int, tag: str) -> PartitionLog:
         """Staged; durable with the group that is gathering."""
@@ -396,7 +398,9 @@ class NodeLog:
             replay.apply(number, block.position, block.sequence, block.body, bool(walk.damage))
         doubtful = doubtful or bool(walk.damage)
         replay.finish(doubtful)
-        self._wal.incarnation = self.incarnation = max(walk.end.incarnation + 1, incarnation_min)
+        last_incarnation = max(walk.end.incarnation, self._wal.mark.incarnation)
+        self._wal.incarnation = self.incarnation = max(last_incarnation + 1, incarnation_min)
+        self._wal.mark.incarnation = self.incarnation
         for number, (file, first_sequence) in walk.files.items():
             self._wal.files[number] = WalFile(number, first_sequence, file, file.size())
             self._wal.files[number].touched = replay.touched.get(number, {})
@@ -412,6 +416,7 @@ class NodeLog:
             self._commit()
             if loaded.previous is None or not manifest.head.marked:
                 self._flusher.restate_same()
+        self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:
             salvage.note()
             self.damage = salvage.findings

@@ -12,9 +12,9 @@ itself, so the log never holds a number twice.
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing
 is known, and a send from there is refused, for it may be a repeat. Numbers may come out of order and leave gaps (sends
 that were given up), but not leap further than the window: a number far off is a fault of its sender, and would make
-the table forget what is in use. An unknown producer may begin with any. Time is that of the log, less its jumps: a leader whose
-clock is ahead must not make its replicas forget. A part of the rows is dropped at a time, so a batch costs O(1),
-whatever is remembered.
+the table forget what is in use. An unknown producer may begin with any. Time is that of the log, less its jumps: a
+leader whose clock is ahead must not make its replicas forget. A part of the rows is dropped at a time, so a batch costs
+O(1), however much is remembered.
 """
 
 from __future__ import annotations
@@ -162,11 +162,15 @@ class ProducerTable:
         producers[batch.producer_id] = producer
         producer.add(first, first + batch.record_count, batch.base_offset, time_ms)
         producer.last_ms, producer.stamp_ms = time_ms, self._stamp_ms
-        producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
-        oldest = next(iter(producers))
-        while len(producers) > PRODUCERS_PER_PARTITION_MAX or producers[oldest].last_ms < time_ms - PRODUCER_FORGET_MS:
+        rows = producer.rows
+        # The lowest row goes before the lowest quarter does.
+        if rows[_MS] < time_ms - PRODUCER_MEMORY_MS or rows[_END] <= producer.high - PRODUCER_WINDOW_RECORDS:
+            producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
+        while len(producers) > 1:
+            oldest, its = next(iter(producers.items()))
+            if len(producers) <= PRODUCERS_PER_PARTITION_MAX and its.last_ms >= time_ms - PRODUCER_FORGET_MS:
+                break
             del producers[oldest]
-            oldest = next(iter(producers))
 
     def note_duplicates(self, batch: SentBatch, pairs: Sequence[tuple[int, int]]) -> None:
         """The batch just folded has messages that repeat a deduplication id: (offset, offset of the original)."""
@@ -318,5 +322,5 @@ def check_window(first: int, high: int) -> None:
     if first < high - PRODUCER_WINDOW_RECORDS:
         raise too_old(first)
     if first > high + PRODUCER_WINDOW_RECORDS:
-        text = f"sequence {first} leaps: the producer's highest is {high - 1}, it may leave {PRODUCER_WINDOW_RECORDS} out"
+        text = f"sequence {first} leaps: {high} is the next, no more than {PRODUCER_WINDOW_RECORDS} may be left out"
         raise StorageError(ErrorCode.INVALID_REQUEST, text)

@@ -194,6 +194,9 @@ class Appends:
 
     def progressed(self, durable_end: int, folded: int, replicated: int) -> None:
         """Answer everything that is safe enough now. A batch for all voters also waits for its commit."""
+        unfolded = self._unfolded
+        if not unfolded and self.is_idle:
+            return
         quorum = self._quorum
         while quorum and quorum[0].end_offset <= folded:
             self._answer(quorum.popleft())
@@ -201,7 +204,6 @@ class Appends:
             self._answer(self._leader.popleft())
         if self._all is not None:
             self._all.progressed(min(replicated, folded), self._answer)
-        unfolded = self._unfolded
         while unfolded and unfolded[0].end_offset <= folded:
             batch = unfolded.popleft()
             self.uncommitted_bytes -= batch.size_bytes

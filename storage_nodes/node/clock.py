@@ -10,9 +10,10 @@ alone: it goes into what the nodes agree on (`clock_agreement.py`).
 from __future__ import annotations
 
 import time
+from time import clock_gettime_ns
 
 # Linux has one that counts suspended time; elsewhere the common one has to do.
-_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_MONOTONIC: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class NodeClock:
@@ -20,7 +21,7 @@ class NodeClock:
 
     def mono_ms(self) -> int:
         """Monotonic milliseconds; meaningful only as differences within this process."""
-        return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
+        return clock_gettime_ns(_MONOTONIC) // 1_000_000
 
     def wall_ms(self) -> int:
         """Milliseconds since the Unix epoch, as the machine has it at this moment: it may be wrong, jump and fall."""

@@ -143,7 +143,9 @@ class Committer:
     def _stage_proposers(self) -> None:
         """Those that wait, in turn, until the group is full; whoever has more than its share asks again, behind."""
         proposers, self._proposers = self._proposers, []
-        if not proposers:
+        if len(proposers) == 1:
+            proposers[0].stage()
+        if len(proposers) <= 1:
             return
         self.share_bytes = max(WAL_GROUP_BYTES_MAX // len(proposers), BATCH_BYTES_MAX)
         # One takes its turn however much other leaders appended.

@@ -60,6 +60,7 @@ _EMPTY = encode_message(Empty())
 # Plain numbers: every frame is compared with them.
 _PING = int(Opcode.PING)
 _CANCEL = int(Opcode.CANCEL)
+_RAFT = int(Opcode.RAFT)
 # Nobody asked with this id: whoever waits for anything at all hears that the node is there.
 _ALIVE = encode_frame(Opcode.PING, FLAG_ANSWER, 0, _EMPTY)
 
@@ -300,8 +301,9 @@ class Connection(asyncio.Protocol):
             if self._turned_away or out is None:
                 return
             opcode, _flags, request_id, payload = frame
-            if self._peer is not None:
-                self._from_peer(opcode, payload, self._peer)
+            peer = self._peer
+            if peer is not None:
+                self._from_peer(opcode, payload, peer)
             elif not self._greeted:
                 self._greet(opcode, request_id, payload)
             elif opcode == _PING:
@@ -375,7 +377,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_later(TURNED_AWAY_S, self.close)
 
     def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
-        if opcode == Opcode.RAFT:
+        if opcode == _RAFT:
             frame = _raft_frame.decode(payload)
             if frame.incarnation == peer.incarnation:
                 self._requests.raft_frame(peer.node_id, frame)

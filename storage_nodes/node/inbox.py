@@ -65,6 +65,10 @@ class Inbox:
 
     def _turn(self) -> None:
         """The next turn of the loop."""
+        if not self._waiting:
+            self._handled = 0
+            self._turning = False
+            return
         self._handled = min(len(self._waiting), INBOX_SLICE_MESSAGES)
         for _ in range(self._handled):
             self._handle_first()

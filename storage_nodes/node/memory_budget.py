@@ -38,7 +38,7 @@ class MemoryBudget:
         self.bytes_max = bytes_max
         self.shares_bytes = [bytes_max * MEMORY_SHARES_PERCENT[kind.name.lower()] // 100 for kind in Kind]
         self._used = [0] * len(Kind)
-        self._counted: dict[int, Callable[[], int]] = {}
+        self._counted: list[Callable[[], int] | None] = [None] * len(Kind)
 
     def watch(self, kind: Kind, count: Callable[[], int]) -> None:
         """Bytes of this kind are counted by somebody else, who is asked."""
@@ -53,7 +53,7 @@ class MemoryBudget:
         assert self._used[kind] >= 0, "no more is given back than was taken"
 
     def used(self, kind: Kind) -> int:
-        count = self._counted.get(kind)
+        count = self._counted[kind]
         return self._used[kind] if count is None else count()
 
     def free(self, kind: Kind) -> int:
@@ -62,13 +62,16 @@ class MemoryBudget:
     def may_hold(self, kind: Kind, held_bytes: int) -> bool:
         """May one who holds so much take more? Nobody may hold more than is still free for the others: so one alone
         gets half of the share, two a third each, and there is always room for whoever holds nothing."""
-        return held_bytes < self.free(kind)
+        # `free`, written out: it is asked for every send and every append.
+        count = self._counted[kind]
+        return held_bytes < self.shares_bytes[kind] - (self._used[kind] if count is None else count())
 
     def is_full(self, kind: Kind) -> bool:
         return self.used(kind) >= self.shares_bytes[kind]
 
-    def filled_percent(self, kind: Kind) -> int:
-        return 100 * self.used(kind) // self.shares_bytes[kind]
+    def percent_bytes(self, kind: Kind, percent: int) -> int:
+        """The fewest bytes that fill so much of the share."""
+        return -(-self.shares_bytes[kind] * percent // 100)
 
     @property
     def total(self) -> int:

@@ -68,6 +68,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
 from storage_nodes.protocol.peer_messages import (
     AppendEntries,
+    AppendReply,
     Heartbeat,
     PeerHello,
     RaftFrame,
@@ -106,7 +107,7 @@ class StorageNode:
         peers = [node for node in config.nodes if node.node_id != self.node_id]
         self.peer_news = PeerNews(self.loop, lambda: self.replicas)
         budget = MemoryBudget(config.node_memory_bytes)
-        budget.watch(Kind.STAGED, lambda: self.log.unsynced_bytes)
+        budget.watch(Kind.STAGED, self.log.unsynced_bytes)
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
             self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
@@ -294,8 +295,12 @@ class StorageNode:
         messages = frame.messages
         if self.care.closed:
             messages = [message for message in messages if not _brings_messages(message)]
-        if not self.room.takes_appends():
-            messages = self.room.without_appends(messages)
+        for message in messages:
+            if type(message) is not AppendReply:
+                # Something that takes memory may be among them.
+                if not self.room.takes_appends():
+                    messages = self.room.without_appends(messages)
+                break
         self._inbox.take(sender, frame.incarnation, messages)
 
     def _peer_changed(self, peer: int, up: bool) -> None:

@@ -59,12 +59,12 @@ class Outflow:
         self._transport.write(frame)
 
     def flush(self) -> None:
-        waiting = self.waiting
         if not self.is_paused:
             while self.bytes > WRITE_BYTES and not self.is_paused:
                 data = self._next_frames()
                 self.bytes -= len(data)
                 self._transport.write(data)
+            waiting = self.waiting
             if waiting and not self.is_paused:
                 self.written += len(waiting)
                 self.bytes = 0

@@ -299,7 +299,9 @@ class QueueReplica(Replica):
     def progressed(self) -> None:
         appends = self._appends
         if appends is not None:
-            appends.progressed(self.log.durable_end, min(self.raft.commit, self.applied), self.raft.replicated)
+            raft, applied = self.raft, self.applied
+            commit = raft.commit
+            appends.progressed(self.log.durable_end, applied if applied < commit else commit, raft.replicated)
 
     def on_lead(self) -> None:
         self._do(self.machine.lead(self.now_ms()))

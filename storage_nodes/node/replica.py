@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -50,6 +50,19 @@ T = TypeVar("T")
 _NEVER = (0, 0)
 
 
+class _LastAppend(NamedTuple):
+    """What a follower was sent in this turn. Others that keep pace get the same object: the links encode it once."""
+
+    asked: raft_effects.SendEntries
+    message: AppendEntries
+    end: int
+    size_bytes: int
+
+    def answers(self, effect: raft_effects.SendEntries) -> bool:
+        """Is the same asked for another follower?"""
+        return self.asked[1:] == effect[1:]
+
+
 class Replica:
     """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
 
@@ -76,7 +89,7 @@ class Replica:
         self._reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
-        self._last_append: AppendEntries | None = None
+        self._last_append: _LastAppend | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
@@ -467,6 +480,10 @@ class Replica:
         if effect.prev_offset < self.log.log_end and not self.host.has_room(effect.peer):
             self.host.when_room(effect.peer, partial(self._send_on, effect))
             return
+        last = self._last_append
+        if last is not None and last.end == self.log.log_end and last.answers(effect):
+            self._say(effect.peer, last)
+            return
         entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
         if entries is not None:
             self._send_append(effect, entries)
@@ -490,17 +507,8 @@ class Replica:
     def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
         if effect.prev_offset < self.log.whole_from:
             entries = []  # trimmed since it was asked for: the answer leads to a snapshot
-        message = self._last_append
-        # Followers that keep pace get the same append: the same object, so that the links encode it once.
-        if (
-            message is None
-            or message.prev_offset != effect.prev_offset
-            or message.epoch != effect.epoch
-            or message.commit != effect.commit
-            or message.replicated != effect.replicated
-            or message.learner != effect.learner
-            or message.entries != entries
-        ):
+        last = self._last_append
+        if last is None or not last.answers(effect) or last.message.entries != entries:
             message = AppendEntries(
                 self.partition,
                 effect.epoch,
@@ -511,12 +519,15 @@ class Replica:
                 effect.replicated,
                 effect.learner,
             )
-            if self._last_append is None:
+            end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
+            if last is None:
                 self.host.loop.call_soon(self._forget_append)
-            self._last_append = message
-        self.host.send(effect.peer, message)
-        end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
-        effects = self.raft.sent(effect.peer, end, sum(map(len, entries)))
+            self._last_append = last = _LastAppend(effect, message, end, sum(map(len, entries)))
+        self._say(effect.peer, last)
+
+    def _say(self, peer: int, last: _LastAppend) -> None:
+        self.host.send(peer, last.message)
+        effects = self.raft.sent(peer, last.end, last.size_bytes)
         if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
             self.perform(effects)
 

@@ -30,6 +30,9 @@ REFUSED = Counter("penstock_node_requests_refused_for_room", "Requests refused b
 DROPPED = Counter("penstock_node_appends_dropped_for_room", "Appends of other leaders dropped for want of memory")
 CROWDED = Gauge("penstock_node_crowded", "1 = peers are asked not to feed this node: its memory budget is short")
 
+# What peers fill here. Plain members: they are looked up with every frame of a peer.
+_STAGED, _INBOX = _FED = (Kind.STAGED, Kind.INBOX)
+
 _log = structlog.get_logger()
 
 
@@ -44,6 +47,10 @@ class NodeRoom:
         self.exhausted = False
         self._writing_s = writing_s
         self._tell_peers = tell_peers
+        # Of what waits for the disk and of what waits for its turn: from here on peers stop, below here they go on.
+        self._crowded_from = [budget.percent_bytes(kind, CROWDED_FROM_PERCENT) for kind in _FED]
+        self._crowded_until = [budget.percent_bytes(kind, CROWDED_UNTIL_PERCENT) for kind in _FED]
+        self._full_from = [budget.percent_bytes(kind, 100) for kind in _FED]
         for kind in Kind:
             MEMORY.labels(kind.name.lower()).set_function(lambda kind=kind: budget.used(kind))  # type: ignore[misc]
             MEMORY_MAX.labels(kind.name.lower()).set(budget.shares_bytes[kind])
@@ -60,14 +67,20 @@ class NodeRoom:
             raise self.refusal("too many bytes of sends wait for the disk of this node")
 
     def takes_appends(self) -> bool:
-        """Asked whenever peers sent something, or a group is written: are they to stop, or to go on?"""
-        filled_percent = max(self.budget.filled_percent(Kind.STAGED), self.budget.filled_percent(Kind.INBOX))
-        crowded = filled_percent >= (CROWDED_UNTIL_PERCENT if self.crowded else CROWDED_FROM_PERCENT)
+        """Asked whenever peers sent something that takes memory, when a group is written and at each beat: are they to
+        stop, or to go on?"""
+        used = self.budget.used
+        staged_bytes, inbox_bytes = used(_STAGED), used(_INBOX)
+        staged_from, inbox_from = self._crowded_until if self.crowded else self._crowded_from
+        crowded = staged_bytes >= staged_from or inbox_bytes >= inbox_from
         if crowded != self.crowded:
             self.crowded = crowded
             CROWDED.set(crowded)
             self._tell_peers()
-        return filled_percent < 100
+        if not crowded:
+            return True
+        staged_full, inbox_full = self._full_from
+        return staged_bytes < staged_full and inbox_bytes < inbox_full
 
     def without_appends(self, messages: Iterable[RaftMessage]) -> list[RaftMessage]:
         """What stays of them while there is no room: their leaders send the rest again (Raft, RETRANSMIT_MS)."""

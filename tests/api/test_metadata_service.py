@@ -89,8 +89,8 @@ async def test_key_record_opens_with_the_key_ring(client: MetadataClient, caller
         True,
         None,
     )
-    assert keyring().open_secret(record.access_key_id, record.secret_sealed) == new.secret_access_key
-    assert bearer_token_matches(new.bearer_token, pepper(), record.bearer_hash)
+    assert keyring().open_secret(record.account_id, record.access_key_id, record.secret_sealed) == new.secret_access_key
+    assert bearer_token_matches(record.account_id, new.bearer_token, pepper(), record.bearer_hash)
     assert record.version == (await AccessKey.objects.aget(pk=record.access_key_id)).version
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 
 from api.accounts.models import AccessKey, Account
@@ -245,3 +246,35 @@ def test_own_bug_is_answered_with_a_problem(caller: Caller, monkeypatch: pytest.
     client = Client(raise_request_exception=False)
     answer = client.get("/v1/queues", headers=caller.headers("GET", "/v1/queues"))
     assert code(answer) == (500, "internal-failure") and "division" not in answer.content.decode()
+
+
+def test_application_role_is_one_that_can_be_bounded(transactional_db: None) -> None:
+    with pytest.raises(CommandError, match="there is no database role 'absent'"):
+        call_command("grant_application", "absent")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user")
+        owner = cursor.fetchone()[0]
+    with pytest.raises(CommandError, match=f"role '{owner}' is (a superuser|the owner)"):
+        call_command("grant_application", owner)
+
+
+def test_application_role_is_made_with_a_password_and_may_not_change_the_audit_trail(
+    transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    role = "penstock_test_application"
+    with pytest.raises(CommandError, match="NO_SUCH_VARIABLE holds no password"):
+        call_command("grant_application", role, "--password-from", "NO_SUCH_VARIABLE")
+    monkeypatch.setenv("ITS_PASSWORD", "o'clock")
+    with connection.cursor() as cursor:
+        try:
+            for _ in range(2):
+                call_command("grant_application", role, "--password-from", "ITS_PASSWORD")
+            names = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+            for table, expected in (("audit_entry", names[:2]), ("queue", names[:4])):
+                cursor.execute(
+                    "SELECT name FROM unnest(%s::text[]) AS name WHERE has_table_privilege(%s, %s, name)",
+                    [list(names), role, table],
+                )
+                assert tuple(name for (name,) in cursor.fetchall()) == expected
+        finally:
+            cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pwd
 import signal
 import time
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 import redis
 
-from deploy import binaries, postgres, valkey
+from deploy import binaries, identity, passage, postgres, valkey
 from deploy.child import Child, ChildSpec, StartFailed
 from deploy.errors import CommandError
 from deploy.installation import Installation, State, choose_port
@@ -31,7 +32,7 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tu
 
 
 async def start(installation: Installation, state: State, spec: ChildSpec) -> Child:
-    child = Child(spec, installation.environment(state), installation.logs)
+    child = Child(spec, installation.environment(state, spec.role), installation.logs)
     child.start()
     await child.ready(30)
     return child
@@ -56,18 +57,24 @@ async def test_postgres_is_durable_private_and_survives_kill(installation: tuple
     made, state = installation
     url = made.database_url(state)
     child = await start(made, state, postgres.prepare_postgres(made, state))
-    query(url.removesuffix("penstock") + "postgres", "SELECT 1")
-    postgres.create_database(url)
-    postgres.create_database(url)  # every later start does it again
+    owner = postgres.administrator_url(made, state)
+    query(owner.removesuffix("penstock") + "postgres", "SELECT 1")
+    postgres.create_database(made, state)
+    postgres.create_database(made, state)  # every later start does it again
     settings = {name: query(url, f"SHOW {name}") for name in ("fsync", "full_page_writes", "synchronous_commit")}
     assert set(settings.values()) == {"on"}
     assert query(url, "SHOW data_checksums") == "on"
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         query(url.replace(made.secret("postgres.password"), "wrong"), "SELECT 1")
-    query(url, "CREATE TABLE kept AS SELECT 42 AS answer")
+    assert query(url, "SELECT rolsuper OR rolcreaterole OR rolcreatedb FROM pg_roles WHERE rolname = user") == "False"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        query(url, "CREATE TABLE own AS SELECT 1")
+    query(owner, "CREATE TABLE kept AS SELECT 42 AS answer; GRANT SELECT ON kept TO penstock")
     assert child.pid is not None
     if os.geteuid() == 0:
-        assert os.stat(f"/proc/{child.pid}").st_uid == binaries.server_identity().uid  # type: ignore[union-attr]
+        assert os.stat(f"/proc/{child.pid}").st_uid == pwd.getpwnam(identity.SERVERS_USER).pw_uid
+    told = Path(f"/proc/{child.pid}/environ").read_bytes()
+    assert b"PENSTOCK_INSTALLATION" in told and made.secret("postgres.password").encode() not in told
     first = child.pid
     os.kill(first, signal.SIGKILL)
     while child.pid in (None, first):
@@ -197,7 +204,7 @@ async def test_valkey_that_cannot_read_its_files_is_not_ready_though_its_port_op
     with open(made.data / "valkey" / "appendonlydir" / "appendonly.aof.manifest", "a") as manifest:
         manifest.write("garbage\n")
     spec = valkey.prepare_valkey(made, state)
-    child = Child(spec, installation[0].environment(state), made.logs)
+    child = Child(spec, made.environment(state, spec.role), made.logs)
     child.start()
     with pytest.raises(StartFailed, match=r"valkey died 4 times while starting .ended with status 1"):
         await child.ready(30)
@@ -219,8 +226,15 @@ def test_passage_is_granted_to_the_servers_user_only_where_it_lacked(tmp_path: P
     open_already.mkdir(parents=True)
     open_already.chmod(0o755)
     closed.chmod(0o700)
-    binaries.make_reachable(open_already / "data", binaries.Identity(65_534, 65_534))
-    assert closed.stat().st_mode & 0o777 == 0o701, "passage, not reading"
+    passage.grant_passage(open_already / "data", 65_534)
+    passage.grant_passage(open_already / "data", 65_534)
+    entries = passage.read_list(closed, 0)
+    assert [(rights, uid) for tag, rights, uid in entries if uid == 65_534] == [(1, 65_534)], "passage, not reading"
+    assert closed.stat().st_mode & 0o007 == 0, "nobody else may pass"
+    closed.chmod(0o700)
+    assert not passage.may_pass(passage.read_list(closed, 0), 65_534), "a change of the mode takes it back"
+    passage.grant_passage(open_already / "data", 65_534)
+    assert passage.may_pass(passage.read_list(closed, 0), 65_534)
     assert open_already.stat().st_mode & 0o777 == 0o755
 
 

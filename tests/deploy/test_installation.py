@@ -17,6 +17,7 @@ from deploy.installation import (
     MARK,
     ROOT,
     SECRET_NAMES,
+    SETTINGS_OF_ROLE,
     Installation,
     choose_port,
     is_free,
@@ -154,10 +155,9 @@ def test_settings_carry_the_documented_names(installation: Installation) -> None
     assert [node.node_id for node in nodes] == [1, 2, 3]
     assert len({node.zone for node in nodes}) == 3
     assert settings["PENSTOCK_SECRETS_DIR"] == str(installation.secrets)
-    assert settings[MARK] == str(installation.data)
     assert installation.secret("postgres.password") in settings["DATABASE_URL"]
     documented = (Path(__file__).parents[2] / "docs" / "processes.md").read_text()
-    assert [name for name in settings if name != MARK and f"`{name}`" not in documented] == []
+    assert [name for name in settings if f"`{name}`" not in documented] == []
 
 
 def test_settings_outside_servers_win(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,15 +171,34 @@ def test_settings_outside_servers_win(installation: Installation, monkeypatch: p
     )
 
 
+@pytest.mark.parametrize("role", sorted(SETTINGS_OF_ROLE))
+def test_environment_of_a_role_holds_no_secret_of_another(
+    role: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me:database-word@db/penstock")
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis://:broker-word@broker/0")
+    monkeypatch.setenv("DATABASE_URL_FILE", "/where/it/stands")
+    monkeypatch.setenv("OTHER_SERVICE_TOKEN", "of the caller")
+    environment = installation.environment(installation.settle_state(None, free_port(), 3), role)
+    assert environment[MARK] == str(installation.data)
+    told = {name for name in ("database-word", "broker-word") if any(name in text for text in environment.values())}
+    of_rows = {"control-plane", "worker", "schedule", "manage"}
+    expected = {"database-word", "broker-word"} if role in of_rows else set()
+    assert told == ({"database-word"} if role == "metadata" else expected)
+    assert "DATABASE_URL_FILE" not in environment
+    assert ("OTHER_SERVICE_TOKEN" in environment) == (role not in ("postgres", "valkey"))
+    assert ("PENSTOCK_SECRETS_DIR" in environment) == (role in {*of_rows, "frontend"})
+
+
 def test_environment_programs_of_the_virtual_environment_come_first(installation: Installation) -> None:
     import sys
 
-    environment = installation.environment(installation.settle_state(None, free_port(), 3))
+    environment = installation.environment(installation.settle_state(None, free_port(), 3), "worker")
     assert environment["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
 
 def test_allocator_of_an_image_is_that_of_an_installation(installation: Installation) -> None:
-    environment = installation.environment(installation.settle_state(None, free_port(), 3))
+    environment = installation.environment(installation.settle_state(None, free_port(), 3), "worker")
     lines = (ROOT / "deploy" / "Dockerfile").read_text().splitlines()
     image = dict(word.split("=") for line in lines if line.startswith("ENV ") for word in line.split()[1:])
     for settings in (environment, image):

@@ -157,6 +157,10 @@ async def test_supervisor_tells_the_last_words_of_a_process_that_is_not_up(
     assert not_up["last_words"] == ["cannot reach redis://:***@127.0.0.1"] and not_up["since"]
     lines = not_up_lines(status["processes"])
     assert "worker 1 does not answer, 0 restarts, not up since" in lines[1] and lines[-1].endswith("@127.0.0.1")
+    assert status["started"] and not status["ready"], "it came up, and is not whole now"
+    monkeypatch.setattr(child, "_serves", lambda: asyncio.sleep(0, True))
+    await supervisor.handle({"command": "node stop", "id": 1})
+    assert (await supervisor.handle({"command": "status"}))["ready"], "a node that was stopped on purpose is no fault"
     await supervisor.handle({"command": "stop"})
     await asyncio.wait_for(task, 20)
 

@@ -46,12 +46,13 @@ def test_bearer_token_parses_and_any_changed_character_does_not() -> None:
 def test_bearer_token_matches_only_its_own_hash() -> None:
     key = mint_key()
     pepper = b"p" * 32
-    stored = hash_bearer_token(key.bearer_token, pepper)
-    assert bearer_token_matches(key.bearer_token, pepper, stored)
-    assert not bearer_token_matches(mint_bearer_token(key.access_key_id), pepper, stored)
-    assert not bearer_token_matches(key.bearer_token, b"q" * 32, stored)
-    assert not bearer_token_matches(key.bearer_token, pepper, None)
-    assert not bearer_token_matches(key.bearer_token, pepper, b"")
+    stored = hash_bearer_token(ACCOUNT, key.bearer_token, pepper)
+    assert bearer_token_matches(ACCOUNT, key.bearer_token, pepper, stored)
+    assert not bearer_token_matches(ACCOUNT, mint_bearer_token(key.access_key_id), pepper, stored)
+    assert not bearer_token_matches(ACCOUNT, key.bearer_token, b"q" * 32, stored)
+    assert not bearer_token_matches("999999999999", key.bearer_token, pepper, stored)
+    assert not bearer_token_matches(ACCOUNT, key.bearer_token, pepper, None)
+    assert not bearer_token_matches(ACCOUNT, key.bearer_token, pepper, b"")
 
 
 # --- key ring ---
@@ -79,18 +80,19 @@ def test_keyring_opens_what_it_wrapped_for_the_same_owner_only() -> None:
 
 def test_keyring_refuses_every_changed_byte_of_a_sealed_secret() -> None:
     ring = Keyring(bytes(32))
-    sealed = ring.seal_secret("AKPS1", "the secret")
-    assert ring.open_secret("AKPS1", sealed) == "the secret" and b"secret" not in sealed
-    assert ring.seal_secret("AKPS1", "the secret") != sealed
+    sealed = ring.seal_secret(ACCOUNT, "AKPS1", "the secret")
+    assert ring.open_secret(ACCOUNT, "AKPS1", sealed) == "the secret" and b"secret" not in sealed
+    assert ring.seal_secret(ACCOUNT, "AKPS1", "the secret") != sealed
     for place in range(len(sealed)):
         changed = sealed[:place] + bytes([sealed[place] ^ 1]) + sealed[place + 1 :]
         with pytest.raises(KeyringError):
-            ring.open_secret("AKPS1", changed)
+            ring.open_secret(ACCOUNT, "AKPS1", changed)
     for bad in (sealed[:-1], sealed + b"\0", sealed[:20]):
         with pytest.raises(KeyringError):
-            ring.open_secret("AKPS1", bad)
-    with pytest.raises(KeyringError):
-        ring.open_secret("AKPS2", sealed)
+            ring.open_secret(ACCOUNT, "AKPS1", bad)
+    for account_id, access_key_id in ((ACCOUNT, "AKPS2"), ("999999999999", "AKPS1")):
+        with pytest.raises(KeyringError):
+            ring.open_secret(account_id, access_key_id, sealed)
 
 
 def test_key_file_is_read_or_refused_without_its_content(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -218,9 +218,25 @@ async def test_key_that_changes_loses_its_old_secret(front: Installation) -> Non
     record = front.metadata.keys[front.key.access_key_id]
     import msgspec
 
-    sealed = front.keyring.seal_secret(record.access_key_id, "another secret")
+    sealed = front.keyring.seal_secret(record.account_id, record.access_key_id, "another secret")
     front.metadata.keys[front.key.access_key_id] = msgspec.structs.replace(record, secret_sealed=sealed, version=2)
     assert (await send_with(front, signed(front))).error == "SignatureDoesNotMatch"
+
+
+@pytest.mark.parametrize("kind", ["signature", "bearer"])
+async def test_key_whose_row_is_moved_to_another_account_opens_nothing_there(front: Installation, kind: str) -> None:
+    import msgspec
+
+    record = front.metadata.keys[front.key.access_key_id]
+    moved = msgspec.structs.replace(record, account_id="999999999999")
+    front.metadata.keys[front.key.access_key_id] = moved
+    if kind == "signature":
+        reply = await send_with(front, signed(front))
+        assert (reply.status, reply.error) == (403, "SignatureDoesNotMatch")
+    else:
+        bearer = {"authorization": f"Bearer {front.key.bearer_token}"}
+        reply = await front.call("POST", "/v1/queues/orders/messages/receive", bearer, b"{}")
+        assert reply.status == 401
 
 
 async def test_cold_and_unreachable_metadata(front: Installation) -> None:

@@ -281,6 +281,7 @@ class StreamBook:
     def __init__(self) -> None:
         self.bodies: dict[int, bytes] = {}
         self.data: list[bytes] = []  # its batches, without those of its own commands
+        self.bases: list[int] = []  # their base offsets
         self.log_start = 0
         self.groups = GroupBook()
         self.times = StreamTimes()
@@ -289,6 +290,7 @@ class StreamBook:
         header = read_header(batch)
         if not header.is_control:
             self.data.append(batch)
+            self.bases.append(header.base_offset)
             self.times.appended(header.end_offset)
             self.bodies.update(iterate_bodies(batch))
             return

@@ -10,12 +10,11 @@ The code under test runs on real asyncio tasks and futures; only the loop below 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
-from asyncio import events as asyncio_events
+from asyncio.events import _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
-from inspect import CORO_CREATED, getcoroutinestate
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 # What a turn of the loop takes.
@@ -36,8 +35,10 @@ class Scheduler:
         self._sequence = 0
 
     def at(self, time_us: int, call: Callable[..., None], *args: Any) -> None:
-        self._sequence += 1
-        heapq.heappush(self._heap, (max(time_us, self.now_us), self._tie(20), self._sequence, call, args))
+        self._sequence = sequence = self._sequence + 1
+        if time_us < self.now_us:
+            time_us = self.now_us
+        heappush(self._heap, (time_us, self._tie(20), sequence, call, args))
 
     def after(self, delay_us: int, call: Callable[..., None], *args: Any) -> None:
         self.at(self.now_us + delay_us, call, *args)
@@ -47,11 +48,11 @@ class Scheduler:
         self.now_us += duration_us
 
     def step(self) -> None:
-        time_us, tie, _sequence, call, args = heapq.heappop(self._heap)
+        time_us, tie, _sequence, call, args = heappop(self._heap)
         if time_us > self.now_us:
             self.now_us = time_us
         self.steps += 1
-        self.note(time_us + tie)
+        self.digest = (self.digest * 1_000_003 ^ time_us + tie) & _DIGEST_MASK  # as `note`
         if self.trace is not None:
             self.trace(f"step {self.steps} {time_us / 1e6:.6f}s {call.__qualname__}")
         call(*args)
@@ -70,13 +71,16 @@ class Owner(Protocol):
 
 
 class SimHandle:
-    __slots__ = ("args", "callback", "cancelled", "due_s")
+    """`unbegun`: the coroutine of the task whose first turn this is."""
+
+    __slots__ = ("args", "callback", "cancelled", "due_s", "unbegun")
 
     def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], due_s: float = 0.0) -> None:
         self.callback = callback
         self.args = args
         self.cancelled = False
         self.due_s = due_s
+        self.unbegun: Coroutine[Any, Any, Any] | None = None
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -96,7 +100,6 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready: deque[SimHandle] = deque()
         self._booked = False
         self._running = False
-        self._unbegun: list[Coroutine[Any, Any, Any]] = []  # tasks that were made and may not have had their first turn
 
     # --- what happens -----------------------------------------------------------------------------------------
 
@@ -124,7 +127,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         ready = self._ready
         self._owner.entered()
         self._running = True
-        asyncio_events._set_running_loop(self)
+        _set_running_loop(self)
         try:
             for _ in range(len(ready)):
                 handle = ready.popleft()
@@ -137,7 +140,7 @@ class SimLoop(asyncio.AbstractEventLoop):
                 if self.dead:
                     return
         finally:
-            asyncio_events._set_running_loop(None)
+            _set_running_loop(None)
             self._running = False
         self._owner.turned()
         if ready and not self._booked:
@@ -148,13 +151,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.scheduler.at(time_us, self._turn)
 
     def _ring(self, handle: SimHandle) -> None:
-        if not handle.cancelled:
-            self.post(self._fire, handle)
-
-    @staticmethod
-    def _fire(handle: SimHandle) -> None:
-        if not handle.cancelled:
-            handle.callback(*handle.args)
+        if handle.cancelled or self.dead:
+            return
+        self._ready.append(handle)
+        if not self._booked and not self._running:
+            self._turn()
 
     # Signatures are narrower than asyncio's: only what the node and the asyncio module itself pass.
     # --- asyncio ----------------------------------------------------------------------------------------------
@@ -193,15 +194,18 @@ class SimLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Coroutine[Any, Any, Any], **_: object) -> Any:  # type: ignore[override]
         task = asyncio.Task(coro, loop=self)
         task.add_done_callback(self._task_done)
-        self._unbegun = [other for other in self._unbegun if getcoroutinestate(other) == CORO_CREATED] + [coro]
+        if self.dead:
+            coro.close()  # nothing was booked
+        else:
+            self._ready[-1].unbegun = coro
         return task
 
     def end(self) -> None:
         """The process is gone: nothing happens here any more."""
         self.dead = True
-        for coro in self._unbegun:
-            if getcoroutinestate(coro) == CORO_CREATED:
-                coro.close()  # booked and never begun: no forgotten `await`
+        for handle in self._ready:
+            if handle.unbegun is not None:
+                handle.unbegun.close()  # booked and never begun: no forgotten `await`
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         if not self.dead and not task.cancelled() and (error := task.exception()) is not None:

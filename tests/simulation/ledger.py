@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_configuration, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, BatchHeader, read_configuration, read_header
 from storage_nodes.protocol.configuration import Configuration
 
 
@@ -19,14 +19,16 @@ def is_configuration(batch: bytes) -> bool:
 
 
 class Mirror:
-    """The entries of one partition on one node."""
+    """The entries of one partition on one node. `version` counts changes of them."""
 
-    __slots__ = ("batches", "configurations", "ends", "epoch", "suspect", "voted_for")
+    __slots__ = ("batches", "configurations", "ends", "epoch", "suspect", "version", "voted_for", "voters")
 
     def __init__(self) -> None:
         self.ends: list[int] = []
         self.batches: list[bytes] = []
         self.configurations: list[tuple[int, Configuration]] = []  # (end of its entry, what it says)
+        self.voters: tuple[int, ...] | None = None  # by the last of them
+        self.version = 0
         self.epoch = 0
         self.voted_for = 0
         self.suspect = False
@@ -40,16 +42,19 @@ class Mirror:
         """Where the entry of the configuration in force ends."""
         return self.configurations[-1][0] if self.configurations else 0
 
-    def append(self, batch: bytes) -> None:
-        header = read_header(batch)
-        self.ends.append(header.end_offset)
+    def append(self, batch: bytes, header: BatchHeader) -> None:
+        self.version += 1
+        self.ends.append(header.last_offset + 1)
         self.batches.append(batch)
         if header.attributes & ATTRIBUTE_CONFIGURATION:
             self.configurations.append((header.end_offset, read_configuration(batch)))
+            self.voters = self.configurations[-1][1].voters
 
     def truncate(self, offset: int) -> None:
+        self.version += 1
         while self.configured_at > offset:
             self.configurations.pop()
+        self.voters = self.configurations[-1][1].voters if self.configurations else None
         keep = bisect_right(self.ends, offset)
         del self.ends[keep:]
         del self.batches[keep:]
@@ -57,19 +62,21 @@ class Mirror:
     def copy(self) -> Mirror:
         other = Mirror()
         other.ends, other.batches, other.configurations = self.ends[:], self.batches[:], self.configurations[:]
+        other.voters = self.voters
         other.epoch, other.voted_for, other.suspect = self.epoch, self.voted_for, self.suspect
         return other
 
 
 class Change(NamedTuple):
-    """One staged change. `batch` of an append; (a, b) of a truncation (offset, 0), a vote (epoch, voted for), or a
-    mark (suspect, 0)."""
+    """One staged change. `batch` and `header` of an append; (a, b) of a truncation (offset, 0), a vote (epoch, voted
+    for), or a mark (suspect, 0)."""
 
     kind: str
     partition: int
     batch: bytes = b""
     a: int = 0
     b: int = 0
+    header: BatchHeader | None = None
 
 
 def play(mirrors: dict[int, Mirror], change: Change) -> None:
@@ -77,8 +84,8 @@ def play(mirrors: dict[int, Mirror], change: Change) -> None:
         mirrors.pop(change.partition, None)
         return
     mirror = mirrors.setdefault(change.partition, Mirror())
-    if change.kind == "append":
-        mirror.append(change.batch)
+    if change.header is not None:
+        mirror.append(change.batch, change.header)
     elif change.kind == "truncate":
         mirror.truncate(change.a)
     elif change.kind == "vote":
@@ -175,6 +182,8 @@ class CommittedLog:
         self.batches: list[bytes] = []
         # (epoch of the leader that committed, entries, end, time): how it grew
         self.growth: list[tuple[int, int, int, int]] = []
+        self._configuration: Configuration | None = None  # the last one of the first `_looked_at` entries
+        self._looked_at = 0
 
     @property
     def end(self) -> int:
@@ -186,8 +195,11 @@ class CommittedLog:
 
     def configuration(self, boot: Sequence[int]) -> Configuration:
         """The last one that is committed; `boot`: who votes before there is one."""
-        last = next((batch for batch in reversed(self.batches) if is_configuration(batch)), None)
-        return Configuration(tuple(boot)) if last is None else read_configuration(last)
+        for batch in self.batches[self._looked_at :]:
+            if is_configuration(batch):
+                self._configuration = read_configuration(batch)
+        self._looked_at = len(self.batches)
+        return Configuration(tuple(boot)) if self._configuration is None else self._configuration
 
     def covering(self, offset: int) -> bytes:
         return self.batches[bisect_right(self.ends, offset)]

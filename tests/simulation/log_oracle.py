@@ -7,7 +7,7 @@ The oracle (`oracle.py`) hears of all of it through wrapped calls of the node's 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -15,13 +15,13 @@ import msgspec
 
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.log.node_log import Group, NodeLog
-from storage_nodes.log.record_batch import read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.partition_meta import PartitionMeta
 from storage_nodes.node.replica import Replica
 from tests.simulation.cluster_book import ClusterBook
-from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger, is_configuration
+from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger
 
 if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
@@ -41,10 +41,12 @@ class BrokenInvariant(AssertionError):
 class Seen:
     """What was last seen of a replica."""
 
-    __slots__ = ("applied", "commit", "counted", "epoch", "replica", "role", "serving", "voters")
+    __slots__ = ("applied", "boot", "commit", "counted", "epoch", "replica", "role", "serving", "tag", "voters")
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
+        self.tag: str | None = None  # of its log, and the voters of the configuration that it says
+        self.boot: tuple[int, ...] = ()
         self.commit = self.counted = 0
         self.epoch = 0
         self.applied = replica.applied
@@ -63,7 +65,7 @@ class LogOracle(ABC):
         self.cluster = ClusterBook()
         # (partition, base offset, epoch) -> when the leader staged the entry.
         self.staged_us: dict[tuple[int, int, int], int] = {}
-        self._seen: dict[tuple[int, int], Seen] = {}
+        self._seen: dict[int, dict[int, Seen]] = {}  # node -> partition -> what was seen
         self.recoveries = 0
         self.flushes = 0
         self.installs = 0
@@ -95,7 +97,7 @@ class LogOracle(ABC):
         renewed.synced = {partition: mirror for partition, mirror in found.items() if partition in log.partitions}
         renewed.staged = {partition: mirror.copy() for partition, mirror in renewed.synced.items()}
         self.ledgers[node_id] = renewed
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node_id}
+        self._seen.pop(node_id, None)
         self._follow(node_id, log, renewed)
 
     def wiped(self, node_id: int) -> None:
@@ -108,7 +110,7 @@ class LogOracle(ABC):
             # The disk may be the second one in a row that nothing was written to.
             ledger.lost = {**before.lost, **before.synced}
         self.ledgers[node_id] = ledger
-        self._seen = {key: seen for key, seen in self._seen.items() if key[0] != node_id}
+        self._seen.pop(node_id, None)
 
     def is_sound(self, process: SimProcess) -> bool:
         """Does the node's disk hold, beyond doubt, all that it must? Only then may another one lose something."""
@@ -180,18 +182,20 @@ class LogOracle(ABC):
         only such that hold nothing any more, by what is committed (R18, R22)."""
         part = log.partitions[partition]
         expected = {read_header(batch).base_offset: batch for batch in mirror.batches}
+        bases = list(expected)  # in order, as logs are
         kept = {base for base, batch in expected.items() if self.is_needed(partition, batch)}
         offset = part.log_start
         while batches := part.read_cold(offset, _READ_ALL):
             for batch in batches:
-                base = read_header(batch).base_offset
+                header = read_header(batch)
+                base = header.base_offset
                 if expected.get(base) != batch:
                     self.fail("I7 bytes as written", f"node {node_id}, partition {partition}, offset {base}")
                 kept.discard(base)
-                missing = [o for o in expected if max(offset, part.flushed_end) <= o < base]
+                missing = bases[bisect_left(bases, max(offset, part.flushed_end)) : bisect_left(bases, base)]
                 if missing:
                     self.fail("I7 entries lost", f"node {node_id}, partition {partition}, offsets {missing}")
-                offset = read_header(batch).end_offset
+                offset = header.end_offset
         if offset < part.log_end and part.log_end > part.flushed_end:
             self.fail("I7 entries lost", f"node {node_id}, partition {partition}: {offset} to {part.log_end}")
         if kept:
@@ -206,10 +210,10 @@ class LogOracle(ABC):
             real_append(partition, batch)
             header = read_header(batch)
             self.staged_us.setdefault((partition, header.base_offset, header.epoch), self._world.scheduler.now_us)
-            if is_configuration(batch):
+            if header.attributes & ATTRIBUTE_CONFIGURATION:
                 before = ledger.staged[partition].configured_at
                 ledger.configured.append((partition, before, header.epoch))
-            ledger.change(Change("append", partition, batch))
+            ledger.change(Change("append", partition, batch, header=header))
 
         def truncate(partition: int, offset: int) -> None:
             self.check_truncation(node_id, partition, offset, ledger.staged[partition])
@@ -313,7 +317,7 @@ class LogOracle(ABC):
     def check_drops(self, node_id: int) -> None:
         """I13: data goes only by a committed deletion, or the committed end of a move, that names it (R23). Checked at
         the end of the turn: only then is it known here what was committed in it."""
-        dropped = self.ledgers[node_id].dropped if node_id in self.ledgers else []
+        dropped = self.ledgers[node_id].dropped
         for partition, came_by in dropped:
             released = self.cluster.released.get((partition, node_id), -1)
             if partition not in self.cluster.deleted and released < came_by:
@@ -324,7 +328,7 @@ class LogOracle(ABC):
 
     def check_configured(self, node_id: int) -> None:
         """R15: one change of a configuration at a time, and none before its leader committed in its epoch."""
-        configured = self.ledgers[node_id].configured if node_id in self.ledgers else []
+        configured = self.ledgers[node_id].configured
         for partition, before, epoch in configured:
             truth = self.committed.get(partition) or CommittedLog()
             text = f"node {node_id}, partition {partition}, epoch {epoch}"
@@ -351,8 +355,8 @@ class LogOracle(ABC):
             self.fail("R18 snapshot is committed", f"node {node_id}: up to {image.end_offset} of {truth.end}")
         installed = Mirror()
         for batch in truth.batches[: bisect_right(truth.ends, image.end_offset)]:
-            installed.append(batch)
-        seen = self._seen.get((node_id, partition))
+            installed.append(batch, read_header(batch))
+        seen = self._seen.get(node_id, {}).get(partition)
         if seen is not None and seen.commit > image.end_offset:
             self.fail("R18 snapshot is newer", f"node {node_id} knows {seen.commit}, the snapshot {image.end_offset}")
         return installed

@@ -5,6 +5,7 @@ Names of the product's that bound them are taken from it; where it has none yet,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any
 
 from storage_nodes import limits
@@ -46,7 +47,7 @@ class MemoryOracle:
         for partition, replica in getattr(process.node, "replicas", {}).items():
             if bound and partition != CLUSTER_PARTITION and replica.raft.role is Role.LEADER:
                 mirror = ledger.staged[partition]
-                count = sum(end > replica.raft.commit for end in mirror.ends[-200:])
+                count = min(len(mirror.ends) - bisect_right(mirror.ends, replica.raft.commit), 200)
                 size = sum(map(len, mirror.batches[-count:])) if count else 0
                 if size > bound + self._slack_bytes:
                     self._fail(f"node {process.process_id}, partition {partition}: {size} bytes are not committed")

@@ -46,6 +46,16 @@ class LinkFaults:
         self.cut.clear()
 
 
+def between(chance: random.Random, low: int, high: int) -> int:
+    """As `randint`, from the same draws, in a third of the time."""
+    count = high - low + 1
+    draw, bits = chance.getrandbits, count.bit_length()
+    number = draw(bits)
+    while number >= count:
+        number = draw(bits)
+    return low + number
+
+
 class Network:
     def __init__(self, scheduler: Scheduler, seed: str, faults: LinkFaults) -> None:
         self.faults = faults
@@ -121,8 +131,8 @@ class Network:
     def carry(self, sender: SimTransport, to: End, data: bytes) -> None:
         self._scheduler.note(zlib.crc32(data))
         chance, faults = self._random, self.faults
-        between_nodes = PeerLink in (type(sender.protocol), type(sender.peer.protocol))
-        if self._is_cut(sender.own.process_id, to.process_id):
+        between_nodes = type(sender.protocol) is PeerLink or type(sender.peer.protocol) is PeerLink
+        if faults.cut and self._is_cut(sender.own.process_id, to.process_id):
             if faults.stall:
                 self._stalled.append((sender, data))
             else:
@@ -131,7 +141,7 @@ class Network:
         if chance.random() < (faults.loss if between_nodes else faults.client_loss):
             sender.was_read(len(data))
             return
-        delay_us = self._delay_us()
+        delay_us = between(chance, *faults.delay_us)
         now_us = self._scheduler.now_us
         if faults.late and chance.random() < faults.late:
             delay_us += chance.randrange(faults.late_us)
@@ -207,4 +217,4 @@ class Network:
         return (a, b) in self.faults.cut
 
     def _delay_us(self) -> int:
-        return self._random.randint(*self.faults.delay_us)
+        return between(self._random, *self.faults.delay_us)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from storage_nodes.log.record_batch import read_configuration, read_header
@@ -24,6 +24,7 @@ from tests.simulation.books import FifoBook, QueueBook, StreamBook
 from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.guards import complaints
 from tests.simulation.ledger import CommittedLog, Mirror, is_configuration
+from tests.simulation.log_matching import LogMatching
 from tests.simulation.log_oracle import BrokenInvariant, LogOracle, Seen
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Oracle(LogOracle):
         self._fold_states: dict[tuple[int, int], bytes] = {}
         self._listening: dict[tuple[int, type[Replica]], type[Replica]] = {}
         self._checked_at = 0
+        self._matching = LogMatching()
         self.in_the_dark: set[tuple[int, int]] = set()  # (partition, epoch) of leaders that could not know the time
         self.elections = 0
         self.dead_letters = 0
@@ -61,11 +63,12 @@ class Oracle(LogOracle):
         if node is None:
             return
         node_id = process.process_id
+        ledger = self.ledgers.get(node_id)
+        seen_here = self._seen.setdefault(node_id, {})
         for partition, replica in list(getattr(node, "replicas", {}).items()):
-            key = (node_id, partition)
-            seen = self._seen.get(key)
+            seen = seen_here.get(partition)
             if seen is None or seen.replica is not replica:
-                seen = self._seen[key] = Seen(replica)
+                seen = seen_here[partition] = Seen(replica)
                 self._listen(process, replica)
             raft = replica.raft
             if replica.closed and not process.is_stopping:
@@ -78,9 +81,19 @@ class Oracle(LogOracle):
                 seen.serving = replica.serving
                 if replica.serving:
                     self.check_served_is_complete(node_id, partition, replica)
-            seen.voters = self.voters_of(node_id, partition, replica)
-        self.check_drops(node_id)
-        self.check_configured(node_id)
+            mirror = ledger.staged.get(partition) if ledger is not None else None
+            voters = mirror.voters if mirror is not None else None
+            if voters is None:
+                tag = replica.log.tag
+                if tag is not seen.tag:
+                    seen.tag, seen.boot = tag, _boot_voters(tag, node_id)
+                voters = seen.boot
+            seen.voters = voters  # as `voters_of`
+        if ledger is not None:
+            if ledger.dropped:
+                self.check_drops(node_id)
+            if ledger.configured:
+                self.check_configured(node_id)
         if self._world.scheduler.steps >= self._checked_at + CHECK_EVERY_STEPS:
             self._checked_at = self._world.scheduler.steps
             self.check_everything()
@@ -123,7 +136,7 @@ class Oracle(LogOracle):
                     self.check_readable(process.process_id, process.log, partition, mirror)
 
     def dropping(self, node_id: int, partition: int) -> None:
-        seen = self._seen.get((node_id, partition))
+        seen = self._seen.get(node_id, {}).get(partition)
         if seen is not None and seen.replica.raft.commit != seen.commit:
             self._commit_changed(node_id, partition, seen, seen.replica)
 
@@ -150,9 +163,9 @@ class Oracle(LogOracle):
         """Of the configuration in force here: the latest in the log, committed or not."""
         ledger = self.ledgers.get(node_id)
         mirror = ledger.staged.get(partition) if ledger is not None else None
-        if mirror is None or not mirror.configurations:
+        if mirror is None or mirror.voters is None:
             return _boot_voters(replica.log.tag, node_id)
-        return mirror.configurations[-1][1].voters
+        return mirror.voters
 
     def check_electors(self, node_id: int, partition: int, replica: Replica) -> None:
         """R15: whoever wins has the votes of a majority of the voters in force at it."""
@@ -367,19 +380,13 @@ class Oracle(LogOracle):
     def check_log_matching(self, partition: int) -> None:
         """I4: logs that share an entry (epoch, offset) share everything before it."""
         mirrors = [
-            (node_id, ledger.staged[partition].batches)
+            (node_id, mirror)
             for node_id, ledger in self.ledgers.items()
-            if partition in ledger.staged
+            if (mirror := ledger.staged.get(partition)) is not None
         ]
-        settled = min((len(batches) for _, batches in mirrors), default=0)
-        settled = min(settled, len(self.committed[partition].batches))
-        for (a, mine), (b, theirs) in combinations(mirrors, 2):
-            at = max(0, settled - 50)
-            while at < min(len(mine), len(theirs)) and mine[at] == theirs[at]:
-                at += 1
-            shared = {_place(batch) for batch in mine[at:]} & {_place(batch) for batch in theirs[at:]}
-            if shared:
-                self.fail("I4 log matching", f"nodes {a} and {b}, partition {partition}, at {sorted(shared)}")
+        mismatch = self._matching.look(partition, mirrors, len(self.committed[partition].batches))
+        if mismatch:
+            self.fail("I4 log matching", mismatch)
 
     def check_conservation(self, node_id: int, replica: QueueReplica) -> None:
         """I10: sent = fresh + live + deleted + expired + purged, and never more than is committed."""
@@ -438,8 +445,3 @@ class Oracle(LogOracle):
 
     def stopped_by_bug(self, process: SimProcess, error: BaseException) -> NoReturn:
         raise BrokenInvariant("NODE STOPPED", f"node {process.process_id}: {type(error).__name__}: {error}") from error
-
-
-def _place(batch: bytes) -> tuple[int, int]:
-    header = read_header(batch)
-    return header.epoch, header.end_offset

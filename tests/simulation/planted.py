@@ -313,7 +313,13 @@ def snapshots_roll_back() -> Iterator[None]:
 
 def answers_repeats_before_commit() -> AbstractContextManager[Any]:
     """B18: whoever sends a message with an id is answered before it is committed."""
-    return mock.patch.object(appends_module, "_acks_of", _always(Acks.LEADER))
+    real = appends_module._kind_of
+
+    def kind_of(request: Any, batch_bytes_max: int) -> Any:
+        plain, _acks, *others = real(request, batch_bytes_max)
+        return plain, Acks.LEADER, *others
+
+    return mock.patch.object(appends_module, "_kind_of", kind_of)
 
 
 def forgets_ids_in_checkpoints() -> AbstractContextManager[Any]:
@@ -330,10 +336,12 @@ def remembers_ids_before_commit() -> Iterator[None]:
         found = real_original(self, dedup_id, offset, time_ms)
         return NOT_SEEN if found == offset else found
 
-    def append(self: Appends, replica: Any, bodies: Any, requests: Any, plain: Any, acks: Any, now_ms: int) -> None:
+    def append(
+        self: Appends, replica: Any, bodies: Any, requests: Any, size: Any, kind: Any, sequence: Any, now_ms: int
+    ) -> None:
         base = replica.log.log_end
-        real_append(self, replica, bodies, requests, plain, acks, now_ms)
-        if not plain:
+        real_append(self, replica, bodies, requests, size, kind, sequence, now_ms)
+        if any(HEADER_DEDUP in dict(decode_body(body).headers) for body in bodies):
             state = replica.machine.state
             if state.dedup is NO_IDS:
                 state.dedup = DedupWindow(state.config.dedup_window_ms)

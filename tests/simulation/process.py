@@ -31,7 +31,7 @@ from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic
-from tests.simulation.network import Network
+from tests.simulation.network import Network, between
 from tests.simulation.oracle import BrokenInvariant
 from tests.simulation.process_loop import ProcessLoop
 from tests.simulation.sim_disk import DiskFull, PowerLost, SimDisk, SyncFailed
@@ -329,7 +329,7 @@ class SimProcess:
         self._job_number += 1
         number = self._job_number
         self._jobs[number] = work
-        delay_us = self.random.randint(*self.world.faults.disk_us)
+        delay_us = between(self.random, *self.world.faults.disk_us)
         self.world.scheduler.after(delay_us, self._perform, self.loop, number, done)
 
     def _perform(self, loop: NodeLoop, number: int, done: Callable[[Any, Exception | None], None]) -> None:

@@ -5,6 +5,7 @@ Everything is judged when it leaves the node, by the oracle's books, which know 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
@@ -186,7 +187,7 @@ class Referee:
             fail("I7 read below the high watermark", f"{reply.high_watermark}, {reply.next_offset} of {end}")
         if reply.next_offset < request.offset or reply.log_start > book.log_start:
             fail("R24 log start", f"{request}: {reply.next_offset}, log start {reply.log_start} of {book.log_start}")
-        due = [b for b in book.data if request.offset <= read_header(b).base_offset < reply.next_offset]
+        due = book.data[bisect_left(book.bases, request.offset) : bisect_left(book.bases, reply.next_offset)]
         missing = [batch for batch in due if batch not in reply.batches]
         if [batch for batch in due if batch not in missing] != reply.batches:
             fail("I7 bytes and order as sent", f"{request}: up to {reply.next_offset}")

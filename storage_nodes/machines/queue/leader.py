@@ -252,12 +252,11 @@ class Leader:
         due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
         if self._state.scheduled:
             due_ms.append(self._next_release_ms())
-        waiting = len(self._waiters)
-        if waiting:
-            due_ms.append(self._waiters.next_deadline_ms())
-        if waiting or self._leases.receives_max:
+        if self._waiters:
+            due_ms += (self._waiters.next_deadline_ms(), self._leases.next_deadline_ms())
+        elif self._leases.receives_max:
             due_ms.append(self._leases.next_deadline_ms())
-        return min(filter(None, due_ms), default=0)
+        return min([due for due in due_ms if due], default=0) if any(due_ms[1:]) else due_ms[0]
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         return self._staging.take(self._advance(now_ms), self._window.head)
@@ -395,7 +394,8 @@ class Leader:
 
     def _advance(self, now_ms: int) -> int:
         """The time of this input; leases that ran out by then are ready."""
-        self._time_ms = time_ms = max(now_ms, self._time_ms, self._state.last_ms)
+        time_ms = now_ms if now_ms > self._time_ms else self._time_ms
+        self._time_ms = time_ms = time_ms if time_ms > self._state.last_ms else self._state.last_ms
         due = self._leases.advance(time_ms)
         if due:
             self._became_ready(due)

@@ -1,4 +1,4 @@
-"""A log installed from a snapshot: the old log or the new one, wherever the power fails (docs/storage.md)."""
+"""A log installed from a snapshot (docs/storage/raft_groups.md): the old log or the new one, wherever power fails."""
 
 from __future__ import annotations
 

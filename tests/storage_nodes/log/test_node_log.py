@@ -1,4 +1,4 @@
-"""The log's contract (docs/storage.md "Log"), on a real disk."""
+"""The log's contract (docs/storage/log.md), on a real disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any sequence of operations with power losses in between, against a model (docs/storage.md "Log"; R5, R20, R22)."""
+"""Any sequence of operations with power losses in between, against a model (docs/storage/log.md; R5, R20, R22)."""
 
 from __future__ import annotations
 

@@ -362,3 +362,15 @@ def test_scrub_file_that_a_flush_let_go_of_is_no_damage_and_one_that_vanished_is
     fill_until_flush_due(log, 1)
     flush(log, facts_of(log, none_live))
     assert list(log.verify(file, 300)) == []
+
+
+def test_incarnation_grows_past_one_that_stood_in_the_damaged_part_only_though_the_clock_is_behind() -> None:
+    disk = FaultyDisk(random.Random(1))
+    log = NodeLog.open("/node", SMALL, disk, incarnation_min=9_000)
+    log.create(1, 1, "queue-1")
+    commit(log)
+    (path,) = (f"/node/wal/{name}" for name in disk.list_directory("/node/wal") if wal_number(name))
+    data = disk.data_of(path)
+    data[:] = bytes(len(data))
+    found = NodeLog.open("/node", SMALL, disk.as_killed(), incarnation_min=5_000, repair=True)
+    assert found.damage and found.incarnation == 9_001

@@ -1,4 +1,4 @@
-"""Torn tail or corruption (docs/storage.md "WAL"; R20). Every byte of the end of the log is cut and garbled."""
+"""Torn tail or corruption (docs/storage/log.md, "Mark"; R20). Every byte of the log's end is cut and garbled."""
 
 from __future__ import annotations
 

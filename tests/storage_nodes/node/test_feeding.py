@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from storage_nodes.limits import FEED_BYTES_PER_S_MIN, FEED_SHARE, FEED_WINDOW_MS, MIB
+from storage_nodes.log.record_batch import build_batch
 from storage_nodes.machines.raft.effects import SendEntries
 from storage_nodes.node.feeding import Done, Feed, Pace, Read
 from storage_nodes.node.replica import Replica
+from storage_nodes.protocol.records import encode_body
 
 MIB_MS = 1000 * MIB / FEED_BYTES_PER_S_MIN
 
@@ -98,7 +100,7 @@ class Feeder(Replica):
         log: Any = SimpleNamespace(log_end=0, read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
         raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
         self.host, self.log, self.raft = host, log, raft
-        self.closed, self._reading_cold = False, ()
+        self.closed, self._reading_cold, self._last_append = False, (), None
 
     def _send_append(self, effect: SendEntries, entries: list[bytes]) -> None:
         self.sent.append((effect, entries))
@@ -117,3 +119,29 @@ def test_follower_is_fed_by_a_leader_that_was_deposed_and_elected_again_while_a_
     for read, done in replica.reads:
         done(read())
     assert replica.sent == [(present, [b"entry"])] and replica._reading_cold == ()
+
+
+def test_followers_that_keep_pace_are_sent_one_append_that_was_read_once() -> None:
+    entry = build_batch(0, 4, 1_000, [encode_body(b"x")])
+    sent: list[tuple[int, Any]] = []
+    reads: list[int] = []
+
+    def read_hot(offset: int, bytes_max: int) -> list[bytes]:
+        reads.append(offset)
+        return [entry]
+
+    replica = Replica.__new__(Replica)
+    loop = SimpleNamespace(call_soon=lambda call: None)
+    host: Any = SimpleNamespace(send=lambda *what: sent.append(what), has_room=lambda peer: True, loop=loop)
+    log: Any = SimpleNamespace(log_end=1, whole_from=0, read_hot=read_hot)
+    raft: Any = SimpleNamespace(sent=lambda *what: [])
+    replica.host, replica.log, replica.raft, replica.partition = host, log, raft, 7
+    replica.closed, replica._last_append = False, None
+    replica._send_entries(SendEntries(2, 0, 0, 0, 4, 0))
+    replica._send_entries(SendEntries(3, 0, 0, 0, 4, 0))
+    assert [peer for peer, _ in sent] == [2, 3] and sent[0][1] is sent[1][1] and reads == [0]
+    replica._send_entries(SendEntries(3, 0, 0, 1, 4, 0))
+    assert reads == [0, 0] and sent[2][1].commit == 1, "another commit position is another append"
+    log.log_end = 2
+    replica._send_entries(SendEntries(2, 0, 0, 1, 4, 0))
+    assert reads == [0, 0, 0], "the log went on since"

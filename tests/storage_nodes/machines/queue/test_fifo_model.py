@@ -1,8 +1,8 @@
 """The FIFO machine against a naive queue: random histories with failovers and restores, checked after every entry.
 
-Promises (docs/storage.md; R25, R26, R28, R30, I8, I9): order within groups, one open lease a group, one message per
-deduplication id and window, nothing lost, nothing delivered that is not committed, equal replicas however they came to
-be.
+Promises (docs/storage/fifo_queues.md; R25, R26, R28, R30, I8, I9): order within groups, one open lease a group, one
+message per deduplication id and window, nothing lost, nothing delivered that is not committed, equal replicas however
+they came to be.
 """
 
 from __future__ import annotations

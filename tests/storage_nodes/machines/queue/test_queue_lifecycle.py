@@ -1,4 +1,4 @@
-"""Queues over time: purge, retention, failover, reading ahead, bounds (docs/storage.md "Queue machine"; R25, R27)."""
+"""Queues over time: purge, retention, failover, reading ahead, bounds (docs/storage/queue_machine.md; R25, R27)."""
 
 from __future__ import annotations
 

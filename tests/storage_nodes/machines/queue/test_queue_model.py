@@ -1,7 +1,7 @@
 """The queue machine against a naive queue: random histories with failovers, every promise checked after every step.
 
-Promises (docs/storage.md; R25, R27): at least once; an acknowledged delete is never redelivered, whatever leader
-follows; a lease that stands in the log hides its message until it runs out; counts and conservation are exact;
+Promises (docs/storage/queue_machine.md; R25, R27): at least once; an acknowledged delete is never redelivered, whatever
+leader follows; a lease that stands in the log hides its message until it runs out; counts and conservation are exact;
 replicas fold to equal bytes.
 """
 

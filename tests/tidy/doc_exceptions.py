@@ -1,0 +1,10 @@
+"""Names in documents that the code does not define, each with whose it is."""
+
+OUTSIDE_NAMES = {
+    "CLOCK_REALTIME": "the kernel's clock",
+    "PYTHONHASHSEED": "Python's",
+    "__cluster": "the cluster partition's log, in prose",
+    "app": "an application of Celery, `app.control`",
+    "pg_snapshot_xmin": "PostgreSQL's",
+    "worker_enable_remote_control": "Celery's",
+}
