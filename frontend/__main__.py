@@ -1,6 +1,6 @@
 """`python -m frontend`: one front end, until SIGTERM.
 
-Builds the plane from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in
+Builds the services from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in
 order.
 """
 
@@ -60,7 +60,7 @@ async def run(config: FrontendConfig) -> int:
     metadata_host, metadata_port = split_address(config.metadata)
     metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name)
     storage = StorageClient(config.cluster_id, config.nodes, name)
-    services = build_plane(config, storage, metadata)
+    services = build_services(config, storage, metadata)
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     host, port = split_address(config.listen)
@@ -82,7 +82,7 @@ async def run(config: FrontendConfig) -> int:
     return 0 if all(server.started for server in servers) else 1
 
 
-def build_plane(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
+def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
     """Raises SecretFileError."""
     directory = config.secrets_dir
     guarded = GuardedStorage(storage, Guards(storage.leader_of))

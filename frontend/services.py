@@ -1,4 +1,4 @@
-"""Everything a request may touch, in one object that is built once. Tests build it from parts of their own."""
+"""Holds everything a request may touch in one object that is built once. Tests build it from parts of their own."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
     partitions one after the other, each in log order, page by page:  browse -> open -> match -> show
 
 Ends when it has found what was asked for, when the queue is through, or at a bound of messages, pages, bytes or time;
-then with the place to go on from. So a search over millions is many short requests, and memory holds one page at most.
-Storage changes nothing when it is browsed: no lease, no count, no visibility.
+then with the position to go on from. So a search over millions is many short requests, and memory holds one page at
+most. Storage changes nothing when it is browsed: no lease, no count, no visibility.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ async def look(
         except StorageError as error:
             raise await explain_storage_error(services, queue, error) from None
     cursor = None
-    if scan.place is not None:
-        cursor = services.message_tokens.cursor(queue.owner, SearchCursor(*scan.place, scan.scanned), key)
+    if scan.position is not None:
+        cursor = services.message_tokens.cursor(queue.owner, SearchCursor(*scan.position, scan.scanned), key)
     return queue, SearchResult(scan.found, scan.scanned, cursor)
 
 
@@ -85,7 +85,7 @@ def _start(services: FrontendServices, queue: ResolvedQueue, text: str, key: byt
 
 
 class _Scan:
-    """One request. `place` is where the next one goes on; None when the queue is through."""
+    """One request. `position` is where the next one goes on; None when the queue is through."""
 
     def __init__(self, services: FrontendServices, queue: ResolvedQueue, search: Search, start: SearchCursor) -> None:
         self._services = services
@@ -93,7 +93,7 @@ class _Scan:
         self._search = search
         self._now_ms = int(services.now_s() * 1000)
         self._size_bytes = 0
-        self.place: tuple[int, int] | None = (start.partition, start.offset)
+        self.position: tuple[int, int] | None = (start.partition, start.offset)
         self.scanned = start.scanned
         self._scanned_before = start.scanned
         self.found: list[BrowsedView] = []
@@ -102,9 +102,13 @@ class _Scan:
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + BROWSER_SCAN_S_MAX
         for _ in range(BROWSER_SCAN_PAGES_MAX):
-            if self.place is None or self._is_full or self.scanned - self._scanned_before >= BROWSER_SCAN_MESSAGES_MAX:
+            if (
+                self.position is None
+                or self._is_full
+                or self.scanned - self._scanned_before >= BROWSER_SCAN_MESSAGES_MAX
+            ):
                 return
-            partition, offset = self.place
+            partition, offset = self.position
             left = self._search.shown_max - len(self.found)
             count = left if self._search.filter.wants_all else BROWSER_PAGE_MESSAGES_MAX
             with self._services.storage_calls:
@@ -126,13 +130,13 @@ class _Scan:
             self.found.append(seen)
             self._size_bytes += len(message.body)
             if self._is_full:
-                self.place = (partition, message.offset + 1)
+                self.position = (partition, message.offset + 1)
                 return
         if reply.next_offset < reply.log_end:
-            self.place = (partition, reply.next_offset)
+            self.position = (partition, reply.next_offset)
             return
         at = self._queue.partitions.index(partition) + 1
-        self.place = (self._queue.partitions[at], 0) if at < len(self._queue.partitions) else None
+        self.position = (self._queue.partitions[at], 0) if at < len(self._queue.partitions) else None
 
     async def _see(self, partition: int, message: BrowsedMessage) -> BrowsedView:
         self._queue, seen = await see_now(self._services, self._queue, partition, message)

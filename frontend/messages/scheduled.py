@@ -94,14 +94,16 @@ async def change_scheduled(
     action = "SendMessage" if due_ms else "DeleteMessage"
     queue = await admit(services, caller, action, address)
     outcomes: list[RequestError | None] = [None] * len(ids)
-    places: dict[int, list[tuple[int, int]]] = {}
+    by_partition: dict[int, list[tuple[int, int]]] = {}
     for index, one in enumerate(ids):
         receipt = _read_id(services, queue, one)
         if receipt is None:
             outcomes[index] = invalid("The schedule id is not one of this queue.")
         else:
-            places.setdefault(receipt.partition, []).append((index, receipt.offset))
-    calls = [_change_at(services, queue, partition, where, due_ms, outcomes) for partition, where in places.items()]
+            by_partition.setdefault(receipt.partition, []).append((index, receipt.offset))
+    calls = [
+        _change_at(services, queue, partition, where, due_ms, outcomes) for partition, where in by_partition.items()
+    ]
     await asyncio.gather(*calls)
     return outcomes
 
@@ -147,7 +149,7 @@ def _merge(
         found = [one for one in found if one[0] <= known_to]
     taken = found[:count_max]
     end = taken[-1][0] if len(taken) < len(found) else known_to
-    return [(place[1], message) for place, message in taken], end
+    return [(position[1], message) for position, message in taken], end
 
 
 def _after_in(partition: int, after: Position | None) -> tuple[int, int]:

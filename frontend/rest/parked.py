@@ -43,8 +43,8 @@ async def _list(call: RestCall, asked: _Nothing) -> bytes:
         except StorageError as error:
             raise await explain_storage_error(call.services, queue, error) from None
     # Each partition has listed its first ones: of all of them together the first ones are the page.
-    places = zip(queue.partitions, replies, strict=True)
-    found = [(one.group, partition, one) for partition, reply in places for one in reply.groups]
+    pages = zip(queue.partitions, replies, strict=True)
+    found = [(one.group, partition, one) for partition, reply in pages for one in reply.groups]
     groups = [
         {
             "group": one.group.decode(errors="replace"),
@@ -77,8 +77,8 @@ async def _release(call: RestCall, asked: ReleaseGroupsJson) -> bytes:
             meant = await explain_storage_error(services, queue, error)
             raise await note_failure(services, caller, request_id, entry, meant) from None
     released = sum(of_one.count(ErrorCode.OK) for of_one in codes)
-    known = {place for of_one in codes for place, code in enumerate(of_one) if code == ErrorCode.OK}
-    missed = [name for place, name in enumerate(names) if place not in known]
+    known = {index for of_one in codes for index, code in enumerate(of_one) if code == ErrorCode.OK}
+    missed = [name for index, name in enumerate(names) if index not in known]
     return encode_answer({"released": released, "not_parked": missed})
 
 

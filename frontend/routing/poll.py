@@ -156,10 +156,10 @@ class _Look:
 
     async def all(self, levels: Sequence[PriorityLevel]) -> list[Lease]:
         """From the first partition that holds something, of the highest level where one does."""
-        places = [(level, partition) for level in levels for partition in level.partitions]
-        held = await settle_all([self._storage.stats(partition) for _, partition in places])
+        candidates = [(level, partition) for level in levels for partition in level.partitions]
+        held = await settle_all([self._storage.stats(partition) for _, partition in candidates])
         waiting: dict[int, int] = {}
-        for (level, partition), stats in zip(places, held, strict=True):
+        for (level, partition), stats in zip(candidates, held, strict=True):
             if isinstance(stats, StorageError):
                 self.error = stats
             elif isinstance(stats, QueueStats):
