@@ -38,6 +38,7 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
+from frontend.push.closing import CLOSE_RESTART, STOPPING
 from frontend.writing import ClientTransport
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -165,6 +166,16 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     """One websocket, whose client must read what it is pushed."""
 
     transport: Any
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self.stop_keepalive()
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
+            self.conn.send_close(CLOSE_RESTART, STOPPING)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -67,10 +67,10 @@ def due_time_of(deliver_at_ms: int | None, delay_ms: int | None, attributes: Att
     if delay_ms is None:
         assert deliver_at_ms is not None
         if not 0 <= deliver_at_ms <= _EPOCH_MS_MAX:
-            raise _bad_time()
+            raise invalid("deliver_at_ms must be a number of milliseconds since the epoch.")
         return DueTime(deliver_at_ms, False)
     if not 0 <= delay_ms <= _DELAY_MS_MAX:
-        raise _bad_delay()
+        raise invalid("delay_ms must be a number of milliseconds, not negative.")
     return DueTime(delay_ms, True)
 
 

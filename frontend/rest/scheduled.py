@@ -23,7 +23,7 @@ from frontend.rest.message_form import attributes_json
 _PARAMETERS = frozenset(("limit", "cursor", "until_ms"))
 
 
-class CancelJson(msgspec.Struct):
+class CancelJson(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[str] | None = None
 
 
@@ -32,7 +32,7 @@ class RescheduleJson(CancelJson):
     delay_ms: int | None = None
 
 
-class NothingJson(msgspec.Struct):
+class NothingJson(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a GET."""
 
 

@@ -12,8 +12,9 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
-from frontend.limits import QUEUE_NAME_CHARS_MAX
+from frontend.limits import QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.parameters import shortened
 from frontend.queues.names import Address
 from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
@@ -21,6 +22,7 @@ from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
 from frontend.rest.scheduled import SCHEDULED_ROUTES
+from frontend.strict_json import RepeatedMember, check_members
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -106,12 +108,19 @@ def _decode(route: Route, request: Request) -> Any:
     content_type = request.headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if content_type != b"application/json":
         raise RequestError("UnsupportedMediaType", "The Content-Type must be application/json.")
+    body = request.body or b"{}"
     try:
-        return route.decode(request.body or b"{}")
+        asked = route.decode(body)
+        check_members(body)
     except msgspec.ValidationError as error:
-        raise RequestError("SerializationException", f"A member has the wrong type: {error}") from None
+        reason = str(error)[:REFUSED_CHARS_SHOWN_MAX]
+        raise RequestError("SerializationException", f"A member is not known or has the wrong type: {reason}") from None
+    except RepeatedMember as error:
+        name = shortened(error.name)
+        raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
+    return asked
 
 
 async def _pass_on(services: FrontendServices, request: Request, send: Send) -> None:

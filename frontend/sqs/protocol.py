@@ -10,7 +10,6 @@ under its cap, who asks, what is asked. So nothing of a body is looked into befo
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
+from frontend.strict_json import repeated_member
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -119,20 +119,10 @@ def _with_queue_of_path(parameters: Any, request: Request) -> Any:
 
 def _repeats_member(body: bytes) -> bool:
     """The slow and certain answer, asked only for when the quick look found a reason."""
-
-    def check(pairs: list[tuple[str, Any]]) -> None:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise _Repeated
-
     try:
-        json.loads(body, object_pairs_hook=check)
-    except (_Repeated, ValueError, RecursionError):
+        return repeated_member(body) is not None
+    except (ValueError, RecursionError):
         return True
-    return False
-
-
-class _Repeated(Exception):
-    pass
 
 
 def _named_for(action_name: str, error: RequestError) -> RequestError:
