@@ -115,7 +115,7 @@ def operators_application(services: FrontendServices) -> Application:
         elif scope["path"] == "/healthz":
             await answer(send, 200, ((b"content-type", b"text/plain"),), b"ok\n")
         else:
-            await answer(send, 404, (), b"")
+            await answer(send, 404, ((b"content-type", b"text/plain"),), b"There is /metrics and /healthz.\n")
 
     return application
 

@@ -84,6 +84,10 @@ BROWSER_DEDUP_PREFIX = "resend-"
 REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
 # A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
 REQUEST_DRAIN_BYTES_MAX = 16 * MIB
+# Of what a client still sends after its request was refused, so much is thrown away, for so long, before the
+# connection is closed: bytes that are unread then would have the kernel reset it, and the client lose the answer.
+LINGER_BYTES_MAX = 64 * MIB
+LINGER_S_MAX = 5.0
 REQUEST_READ_S_MAX = 30.0
 # Besides, a body must have arrived at this rate once it is so old. A body of the largest size needs a hundred times it.
 BODY_GRACE_S = 10.0

@@ -96,4 +96,5 @@ def lost_frame(receipts: Sequence[str]) -> str:
 
 
 def error_frame(error: RequestError, receipts: Sequence[str] = ()) -> str:
-    return _encode({"type": "error", "code": problem_code(error), "detail": in_members(error.message), "ids": receipts}).decode()
+    told = {"type": "error", "code": problem_code(error), "detail": in_members(error.message), "ids": receipts}
+    return _encode(told).decode()

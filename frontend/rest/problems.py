@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from frontend.errors import RequestError
-from frontend.http import Request, Send, answer, new_request_id
+from frontend.http import CLOSE_CONNECTION, Request, Send, answer, new_request_id
 from frontend.rest.words import in_members
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -22,6 +22,8 @@ def problem_code(error: RequestError) -> str:
 
 async def send_problem(request: Request, send: Send, error: RequestError) -> None:
     headers, body = _problem(request.request_id, error)
+    if request.is_unread:
+        headers.append(CLOSE_CONNECTION)
     await answer(send, error.kind.rest_status, headers, body)
 
 

@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from frontend.errors import RequestError, invalid, unavailable
-from frontend.http import Disconnected, Request, Send, answer
+from frontend.http import CLOSE_CONNECTION, Disconnected, Request, Send, answer
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
@@ -147,6 +147,8 @@ async def _refuse(request: Request, send: Send, error: RequestError) -> None:
     ]
     if error.retry_after_s is not None:
         headers.append((_RETRY_AFTER, str(error.retry_after_s).encode()))
+    if request.is_unread:
+        headers.append(CLOSE_CONNECTION)
     body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", "message": error.message})
     await answer(send, kind.status, headers, body)
 
