@@ -96,6 +96,7 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
+        metadata_look=metadata.look,
     )
     guarded.add_gauges(services.meters)
     return services

@@ -64,6 +64,7 @@ async def _serve_operators(services: FrontendServices, path: bytes, send: Send) 
     if path == b"/version":
         await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
     elif path == b"/readyz":
+        await services.look()
         # A stopping front end is taken out of use; all else that is missing is told, and costs no message.
         said = readiness(services.metadata_serves() and not services.stopping.is_set(), services.troubles())
         await answer(send, said.status, _JSON, said.body)

@@ -260,7 +260,7 @@ async def test_refused_client_that_goes_on_sending_is_cut(
     front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "LINGER_S_MAX", 0.1)
-    reader, writer = await raw(port, REST_SEND + b"content-length: 900000000\r\n\r\n")
+    _, writer = await raw(port, REST_SEND + b"content-length: 900000000\r\n\r\n")
     with pytest.raises(ConnectionError):
         async with asyncio.timeout(5):
             while True:
