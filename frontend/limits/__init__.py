@@ -94,6 +94,9 @@ BODY_GRACE_S = 10.0
 BODY_BYTES_PER_S_MIN = 1 * KIB
 REQUEST_HEADER_BYTES_MAX = 32 * KIB
 REQUEST_HEADERS_MAX = 100
+# Of what is passed on to the control plane.
+PATH_BYTES_MAX = 1 * KIB
+QUERY_BYTES_MAX = 8 * KIB
 # The SQS query protocol: a full batch with all its attributes has some 450 fields.
 FORM_FIELDS_MAX = 1_000
 FORM_NAME_BYTES_MAX = 256

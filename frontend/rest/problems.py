@@ -7,7 +7,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from frontend.errors import RequestError
+from frontend.errors import MethodNotAllowed, RequestError
 from frontend.http import CLOSE_CONNECTION, Request, Send, answer, new_request_id
 from frontend.rest.words import in_members
 
@@ -46,6 +46,8 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
     ]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="penstock"'))
     body = {

@@ -113,8 +113,8 @@ def _integer(given: dict[str, str], name: str) -> int | None:
     return int(text)
 
 
-SCHEDULED_ROUTES: dict[tuple[str, bytes | None], Route] = {
-    ("GET", None): Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list, "GET"),
-    ("POST", b"cancel"): Route("cancel_scheduled", msgspec.json.Decoder(CancelJson).decode, _cancel),
-    ("POST", b"reschedule"): Route("reschedule", msgspec.json.Decoder(RescheduleJson).decode, _reschedule),
+SCHEDULED_ROUTES: dict[bytes | None, Route] = {
+    None: Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list, "GET"),
+    b"cancel": Route("cancel_scheduled", msgspec.json.Decoder(CancelJson).decode, _cancel),
+    b"reschedule": Route("reschedule", msgspec.json.Decoder(RescheduleJson).decode, _reschedule),
 }

@@ -10,9 +10,9 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import RequestError, unavailable
+from frontend.errors import MethodNotAllowed, RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
-from frontend.limits import QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
+from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address
@@ -61,11 +61,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
             action = route.action
             await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
-            if (request.method, match[2]) not in SCHEDULED_ROUTES:
-                raise RequestError(
-                    "MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them."
-                )
-            route = SCHEDULED_ROUTES[request.method, match[2]]
+            route = SCHEDULED_ROUTES[match[2]]
             action = route.action
             await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _PARKED.fullmatch(request.path)) is not None:
@@ -91,7 +87,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
 
 async def _serve_messages(services: FrontendServices, request: Request, route: Route, name: str, send: Send) -> None:
     if request.method != route.method:
-        raise RequestError("MethodNotAllowed", f"Only {route.method} is supported here.")
+        raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
     call = RestCall(services, request, caller, Address(caller.account_id, name))
@@ -128,6 +124,8 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
     managed = path.startswith(_MANAGEMENT)
     if not (managed or path.startswith(_PAGES)) or _AMBIGUOUS.search(path):
         raise RequestError("NotFound", "There is nothing at this path.")
+    if len(path) > PATH_BYTES_MAX or len(request.query) > QUERY_BYTES_MAX:
+        raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
     if managed and path not in _OPEN:
@@ -137,7 +135,7 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
             raise RequestError(
                 "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
             )
-    await services.control.pass_on(request, principal, send)
+    await services.control.pass_on(request, principal, send, with_pages=not managed)
 
 
 class _Began:

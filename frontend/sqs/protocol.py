@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from frontend.errors import RequestError, invalid, unavailable
+from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
 from frontend.http import CLOSE_CONNECTION, Disconnected, Request, Send, answer
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
@@ -83,7 +83,7 @@ async def serve_sqs(services: FrontendServices, request: Request, send: Send) ->
 def find_action(request: Request) -> Action:
     """What is asked, from the headers alone. Raises RequestError."""
     if request.method != "POST":
-        raise RequestError("MethodNotAllowed", "Requests of this protocol are sent by POST.")
+        raise MethodNotAllowed("POST")
     action = ACTIONS.get(request.headers.get(b"x-amz-target", b""))
     if action is None:
         raise RequestError("UnknownOperationException", "There is no such action.")
@@ -147,6 +147,8 @@ async def _refuse(request: Request, send: Send, error: RequestError) -> None:
     ]
     if error.retry_after_s is not None:
         headers.append((_RETRY_AFTER, str(error.retry_after_s).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
     body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", "message": error.message})
