@@ -88,6 +88,7 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
     services = FrontendServices(
         region=config.region,
+        more_regions=config.all_regions,
         storage=guarded,
         metadata=metadata,
         control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),

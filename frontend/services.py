@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from frontend.authn.authenticator import Authenticator
@@ -34,6 +34,7 @@ class FrontendServices:
         self,
         *,
         region: str,
+        more_regions: Collection[str] = (),
         storage: MessageStorage,
         metadata: MetadataService,
         control: ControlPlane,
@@ -50,7 +51,7 @@ class FrontendServices:
         self.storage = storage
         self.metadata = metadata
         self.control = control
-        self.authenticator = Authenticator(metadata, keyring, pepper, region, now_s)
+        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s)
         self.queues = QueueResolver(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)

@@ -334,6 +334,14 @@ def test_config_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PENSTOCK_{name}", value)
     config = FrontendConfig()  # type: ignore[call-arg]
     assert config.listen == "127.0.0.1:9324" and config.region == "us-east-1" and config.nodes[0].port == 7101
+    assert config.all_regions == ["us-east-1"]
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eu-west-1,us-east-1")
+    assert FrontendConfig().all_regions == ["eu-west-1", "us-east-1"]  # type: ignore[call-arg]
+    for wrong in ("eu-west-1", "us-east-1,", "us-east-1;eu-west-1", "us-east-1,EU"):
+        monkeypatch.setenv("PENSTOCK_REGIONS", wrong)
+        with pytest.raises(ValueError):
+            FrontendConfig()  # type: ignore[call-arg]
+    monkeypatch.delenv("PENSTOCK_REGIONS")
     monkeypatch.setenv("PENSTOCK_METADATA", "nonsense")
     with pytest.raises(ValueError):
         FrontendConfig()  # type: ignore[call-arg]
