@@ -62,6 +62,8 @@ def read_due_time(attributes: Attributes) -> DueTime | None:
 def due_time_of(deliver_at_ms: int | None, delay_ms: int | None, attributes: Attributes) -> DueTime | None:
     """What numbers given beside the attributes say, else the attributes; those of the numbers are among them already.
     Raises RequestError."""
+    if deliver_at_ms is not None and delay_ms is not None:
+        raise invalid("Either deliver_at_ms or delay_ms may be given, not both.")
     if (deliver_at_ms is None and delay_ms is None) or (DELIVER_AT in attributes and DELAY_SECONDS in attributes):
         return read_due_time(attributes)
     if delay_ms is None:

@@ -1,4 +1,4 @@
-"""Whatever is asked: a refusal outside of the SQS wire is a problem, one on it has the form of SQS, and none is ours."""
+"""A refusal outside of the SQS wire is a problem, one on it has the form of SQS, and none is a failure of our own."""
 
 from __future__ import annotations
 
@@ -101,8 +101,9 @@ few = settings(
     suppress_health_check=list(HealthCheck),
 )
 pieces = st.sampled_from(
-    (*(path.lstrip("/") for path in PATHS), "v1", "queues", "orders", "123456789012", "messages", "subscribe", "..", ".",
-     "%", "%2f", "%ZZ", "%ff", "%00", "\x00", "é", "?", "?limit=x", "?after=%ff", "?cursor=", "&", "=", "a" * 1_100, "")
+    (*(path.lstrip("/") for path in PATHS), "v1", "queues", "orders", "123456789012", "messages", "subscribe", "..",
+     ".", "%", "%2f", "%ZZ", "%ff", "%00", "\x00", "é", "?", "?limit=x", "?after=%ff", "?cursor=", "&", "=",
+     "a" * 1_100, "")
 )  # fmt: skip
 paths = st.lists(pieces, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts)) | st.sampled_from([*PATHS])
 members = st.sampled_from(
@@ -120,10 +121,14 @@ kinds = st.sampled_from(
     ("application/json", "application/json", "application/json", "text/html", "application/x-www-form-urlencoded", "é")
 )
 extra = st.dictionaries(
-    st.sampled_from(("accept", "content-length", "content-encoding", "authorization", "x-amz-target", "x-amz-date", "host")),
-    st.sampled_from(("", "gzip", "1", "9" * 30, "application/json", "Bearer x", "AWS4-HMAC-SHA256 x", "AmazonSQS.SendMessage")),
+    st.sampled_from(
+        ("accept", "content-length", "content-encoding", "authorization", "x-amz-target", "x-amz-date", "host")
+    ),
+    st.sampled_from(
+        ("", "gzip", "1", "9" * 30, "application/json", "Bearer x", "AWS4-HMAC-SHA256 x", "AmazonSQS.SendMessage")
+    ),
     max_size=2,
-)  # fmt: skip
+)
 
 
 def test_nothing_that_is_asked_is_answered_with_500_or_html() -> None:

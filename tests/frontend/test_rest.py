@@ -172,6 +172,7 @@ async def test_body_full_of_quotes_and_colons_is_no_repeated_member(front: Insta
         (MESSAGES, {"body": "x", "acks": "some"}, "acks"),
         (MESSAGES, {"body": "x", "deliver_at_ms": -1}, "deliver_at_ms"),
         (MESSAGES, {"body": "x", "delay_ms": -1}, "delay_ms"),
+        (MESSAGES, {"body": "x", "delay_ms": 1, "deliver_at_ms": 1}, "deliver_at_ms"),
         (LINE, {"body": "x"}, "group"),
         (LINE, {"body": "x", "group": "g"}, "deduplication_id"),
         (LINE, {"body": "x", "group": "g", "deduplication_id": "d", "delay_seconds": 5}, "delay_seconds"),
