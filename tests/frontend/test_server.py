@@ -16,6 +16,8 @@ from botocore.config import Config as BotoConfig
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
 from frontend.limits import PARTIAL_HEADER_BYTES_MAX, REQUEST_BODY_BYTES_MAX
+from frontend.push.closing import STOPPING
+from frontend.server import Server, public_config
 from tests.support.frontend_plane import REGION, Installation
 
 
@@ -115,6 +117,39 @@ async def test_websocket_frame_over_the_limit_closes_with_1009(front: Installati
             await socket.send("x" * (300 * 1024))
             await asyncio.wait_for(socket.recv(), 5)
         assert closed.value.rcvd is not None and closed.value.rcvd.code == 1009
+
+
+async def test_socket_that_is_open_at_the_stop_is_told_why(front: Installation) -> None:
+    server = Server(public_config(front.application, "127.0.0.1", 0))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    async with websockets.connect(f"ws://127.0.0.1:{port}/v1/queues/orders/subscribe") as socket:
+        server.should_exit = True
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await asyncio.wait_for(socket.recv(), 5)
+    await asyncio.wait_for(task, 10)
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1012, STOPPING)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "code"),
+    [
+        ("/v1/queues/orders/subscribe", {"Authorization": "Bearer x"}, 401, "invalid-client-token-id"),
+        ("/v1/queues/orders/subscribe", {"Origin": "http://evil.example"}, 403, "access-denied"),
+        ("/v1/nothing", {}, 404, "not-found"),
+    ],
+)
+async def test_upgrade_is_refused_with_a_problem(
+    front: Installation, port: int, path: str, headers: dict[str, str], status: int, code: str
+) -> None:
+    with pytest.raises(websockets.InvalidStatus) as refused:
+        await websockets.connect(f"ws://127.0.0.1:{port}{path}", additional_headers=headers)
+    answer = refused.value.response
+    assert (answer.status_code, json.loads(answer.body)["code"]) == (status, code)
+    assert answer.headers["content-type"] == "application/problem+json" and answer.headers["x-request-id"]
 
 
 async def raw(port: int, data: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
