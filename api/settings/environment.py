@@ -13,10 +13,11 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.settings.database_url import parse_database_url
+from api.settings.mail import parse_mail_url
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
 
-_FILE_NAMES = ("DATABASE_URL", "CELERY_BROKER_URL")
+_FILE_NAMES = ("DATABASE_URL", "CELERY_BROKER_URL", "PENSTOCK_MAIL_URL")
 
 
 class SettingsError(Exception):
@@ -36,6 +37,9 @@ class Environment(BaseSettings):
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
     allowed_hosts: str = ""
+    mail_url: str = ""
+    mail_dir: str = ""
+    mail_from: str = "Penstock <penstock@localhost>"
     log_level: str = "info"
 
     @field_validator("database_url")
@@ -48,6 +52,13 @@ class Environment(BaseSettings):
     @classmethod
     def _storage_nodes_parse(cls, value: str) -> str:
         parse_node_list(value)
+        return value
+
+    @field_validator("mail_url")
+    @classmethod
+    def _mail_url_parses(cls, value: str) -> str:
+        if value:
+            parse_mail_url(value)
         return value
 
     @field_validator("log_level")

@@ -1,0 +1,26 @@
+"""Serializers that take what they are given or refuse it: no unknown members, no text made of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class StrictCharField(serializers.CharField):
+    """A JSON string. DRF's own also takes numbers."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class StrictSerializer(serializers.Serializer):
+    """Members that are not declared are refused. Members named twice are refused before, by the parser."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = set(data) - set(self.fields) if isinstance(data, dict) else set()
+        if unknown:
+            raise serializers.ValidationError({name: ["is not known here"] for name in sorted(unknown)})
+        return super().to_internal_value(data)
