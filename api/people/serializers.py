@@ -10,7 +10,7 @@ from api.people import limits
 from api.people.models import AccountState, Invitation, Membership, Person, PersonSession
 from api.people.roles import Role
 from api.people.selectors import expiry_of, has_second_factor
-from api.people.strict import StrictCharField, StrictSerializer
+from api.people.strict import StrictCharField, StrictChoiceField, StrictSerializer
 
 _ROLES = [role.value for role in Role]
 
@@ -88,11 +88,11 @@ class TokenSerializer(StrictSerializer):
 
 class InvitationRequestSerializer(StrictSerializer):
     email = _email()
-    role = serializers.ChoiceField(choices=_ROLES)
+    role = StrictChoiceField(choices=_ROLES)
 
 
 class RoleSerializer(StrictSerializer):
-    role = serializers.ChoiceField(choices=_ROLES)
+    role = StrictChoiceField(choices=_ROLES)
 
 
 # --- answers ---

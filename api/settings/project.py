@@ -93,7 +93,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys and the account. Errors are RFC 9457 problems.",
+    "DESCRIPTION": "Queues, keys, the account, people. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
