@@ -59,7 +59,7 @@ class SessionTokenScheme(OpenApiAuthenticationExtension):
 
 
 def signed_in(request: Request) -> SignedIn:
-    """Who asks, in a view that lets nobody in without a session."""
+    """Who asks, in a view that requires a session."""
     user: Any = request.user
     assert isinstance(user, SignedIn)
     return user

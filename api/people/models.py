@@ -17,7 +17,7 @@ _SOURCE_CHARACTERS_MAX = 45
 
 
 class Person(AbstractBaseUser):
-    """Somebody who can sign in. `password` is empty until the address is confirmed: nothing can match it."""
+    """A person who can sign in. `password` is empty until the address is confirmed: nothing can match it."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     email = models.CharField(max_length=limits.EMAIL_CHARACTERS_MAX)

@@ -54,7 +54,7 @@ def hash_recovery_code(person_id: object, code: str) -> bytes:
 
 
 def hash_subject(rate: str, subject: str) -> bytes:
-    """Names the counter of attempts; tells nobody which address was tried."""
+    """Names the counter of attempts; does not tell which address was tried."""
     return _mac(f"attempts:{rate}:{subject}")
 
 

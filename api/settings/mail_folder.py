@@ -9,6 +9,8 @@ from django.core.mail.backends.filebased import EmailBackend
 
 
 class PrivateFolderBackend(EmailBackend):
+    file_path: str
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         os.chmod(self.file_path, 0o700)

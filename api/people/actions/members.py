@@ -33,7 +33,7 @@ def change_role(origin: Origin, person: Person, account_id: str, member_id: uuid
 
 @transaction.atomic
 def remove_member(origin: Origin, person: Person, account_id: str, member_id: uuid.UUID) -> None:
-    """Another one, where the role allows that, or oneself: everybody may leave but the last owner. Raises
+    """Another one, where the role allows that, or oneself: all may leave but the last owner. Raises
     PeopleError."""
     mine = locked_membership(person, account_id)
     member = _member(account_id, member_id)
@@ -50,7 +50,7 @@ def remove_member(origin: Origin, person: Person, account_id: str, member_id: uu
 
 
 def locked_membership(person: Person, account_id: str) -> Membership:
-    """Locks the account, then reads what the person is in it: a role taken away meanwhile is not used. Raises
+    """Locks the account, then reads what the person is in it: a role that was taken away before is not used. Raises
     PeopleError: an account of others is not found."""
     if not Membership.objects.filter(account_id=account_id, person=person).exists():
         raise not_found()

@@ -44,7 +44,7 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def visitor(db: None) -> Visitor:
-    """Somebody without a session."""
+    """A visitor without a session."""
     return new_visitor()
 
 

@@ -96,7 +96,7 @@ def test_admin_neither_invites_nor_replaces_nor_withdraws_an_owner(ann: Visitor,
 
 
 @pytest.mark.parametrize("role", ["developer", "reader", "billing"])
-def test_other_roles_invite_nobody(ann: Visitor, bob: Visitor, role: str) -> None:
+def test_other_roles_invite_no_one(ann: Visitor, bob: Visitor, role: str) -> None:
     join(ann, bob, role)
     assert refused(invite(bob, ann, "eve@example.com")) == (403, "access-denied")
 

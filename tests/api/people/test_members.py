@@ -98,7 +98,7 @@ def test_role_decides_what_is_read(ann: Visitor, bob: Visitor, role: str, reads:
 
 
 @pytest.mark.parametrize("role", ["developer", "reader", "billing"])
-def test_role_without_the_right_changes_nobody(ann: Visitor, bob: Visitor, role: str) -> None:
+def test_role_without_the_right_changes_no_member(ann: Visitor, bob: Visitor, role: str) -> None:
     join(ann, bob, role)
     for member in (ann, bob):
         assert refused(set_role(bob, ann, member, "reader")) == (403, "access-denied")

@@ -37,7 +37,7 @@ def test_old_word_for_a_source_is_refused(ann: Visitor, age_ms: int, accepted: b
     assert (ahead.status_code == 201) == accepted
 
 
-def test_source_that_nobody_vouched_for_is_refused(ann: Visitor) -> None:
+def test_source_without_a_valid_mac_is_refused(ann: Visitor) -> None:
     good = vouched("203.0.113.7")
     PersonSession.objects.all().delete()
     for bad in (
