@@ -17,7 +17,7 @@ from django.db import transaction
 from api import clock
 from api.people import errands, limits, mails, rates
 from api.people.errors import PeopleError
-from api.people.models import Person, PersonSession, PersonToken, RecoveryCode, TotpFactor
+from api.people.models import Person, PersonSession, RecoveryCode, TotpFactor
 from api.people.origin import Origin
 from api.people.selectors import has_second_factor
 from api.people.tokens import hash_recovery_code
@@ -76,8 +76,6 @@ def remove_totp(origin: Origin, session: PersonSession) -> None:
         if not TotpFactor.objects.filter(person=person).delete()[0]:
             raise _off()
         RecoveryCode.objects.filter(person=person).delete()
-        # A sign-in that waits for a code must not go on without one.
-        PersonToken.objects.filter(person=person).delete()
         origin.note(person, "", "second_factor.off", f"person:{person.pk}")
         _tell(person, "The second factor was switched off.")
 

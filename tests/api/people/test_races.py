@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +15,7 @@ from tests.api.people.visitor import PASSWORD, Visitor, enrol, join, mailed_toke
 
 pytestmark = pytest.mark.django_db(transaction=True)
 THREADS = 4
+LINGER_S = 0.3
 
 
 def at_once(*calls: Callable[[], int]) -> list[int]:
@@ -35,7 +38,21 @@ def at_once(*calls: Callable[[], int]) -> list[int]:
     return sorted(found)
 
 
-def test_two_owners_who_leave_at_once_leave_one() -> None:
+def linger(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A function returns late, so that the other requests come to the same place if nothing holds them."""
+    module, _, function = name.rpartition(".")
+    real = getattr(importlib.import_module(module), function)
+
+    def late(*args: object, **given: object) -> object:
+        found = real(*args, **given)
+        time.sleep(LINGER_S)
+        return found
+
+    monkeypatch.setattr(name, late)
+
+
+def test_two_owners_who_leave_at_once_leave_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.members._require_owner_beside")
     ann, bob = enrol("ann@example.com"), enrol("bob@example.com")
     join(ann, bob, "owner")
 
@@ -46,7 +63,8 @@ def test_two_owners_who_leave_at_once_leave_one() -> None:
     assert Membership.objects.filter(account_id=ann.account_id, role="owner").count() == 1
 
 
-def test_invitation_accepted_twice_at_once_makes_one_member() -> None:
+def test_invitation_accepted_twice_at_once_makes_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.invitations.membership_of")
     ann, bob = enrol("ann@example.com"), enrol("bob@example.com")
     ann.call("POST", f"/v1/accounts/{ann.account_id}/invitations", {"email": bob.email, "role": "reader"})
     wish = {"token": mailed_token(bob.email)}
@@ -54,7 +72,8 @@ def test_invitation_accepted_twice_at_once_makes_one_member() -> None:
     assert at_once(*accept) == [201] + [400] * (THREADS - 1)
 
 
-def test_address_confirmed_twice_at_once_makes_one_account() -> None:
+def test_address_confirmed_twice_at_once_makes_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.enrolment.find_token")
     guest = new_visitor()
     guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
     wish = {"token": mailed_token("ann@example.com"), "password": PASSWORD}
@@ -83,6 +102,18 @@ def test_attempts_at_once_are_all_counted() -> None:
         return 200
 
     assert at_once(*[attempt] * THREADS) == [200, 200, 429, 429]
+
+
+def test_code_of_the_authenticator_used_at_once_opens_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.api.people.test_second_factor import answer_with, challenged, switch_on
+
+    ann = enrol("ann@example.com")
+    authenticator, _ = switch_on(ann)
+    guests = [challenged(ann.email) for _ in range(THREADS)]
+    linger(monkeypatch, "api.people.actions.factors.matching_step")
+    code = authenticator.code()
+    calls = [lambda one=one: int(answer_with(*one, code).status_code) for one in guests]  # type: ignore[misc]
+    assert at_once(*calls) == [201] + [400] * (THREADS - 1)
 
 
 def test_recovery_code_used_at_once_opens_one_session() -> None:

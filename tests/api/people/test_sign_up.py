@@ -192,3 +192,37 @@ def test_unconfirmed_sign_ups_are_forgotten(visitor: Visitor) -> None:
     Person.objects.update(created_at=old)
     assert forget_expired() == 1
     assert [person.email for person in Person.objects.all()] == ["kept@example.com"]
+
+
+def test_unconfirmed_person_with_a_live_token_is_kept(visitor: Visitor) -> None:
+    from api.people.actions.upkeep import forget_expired
+
+    visitor.call("POST", "/v1/people", SIGN_UP)
+    Person.objects.update(created_at=clock.now() - timedelta(days=limits.UNCONFIRMED_DAYS_MAX + 1))
+    assert forget_expired() == 0
+    assert confirm(visitor, mailed_token(EMAIL)).status_code == 201
+
+
+def test_token_that_went_while_its_password_was_verified_confirms_nothing(
+    visitor: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from api.people import passwords
+
+    def verified_then_gone(password: str, encoded: str) -> bool:
+        PersonToken.objects.all().delete()
+        return True
+
+    visitor.call("POST", "/v1/people", SIGN_UP)
+    monkeypatch.setattr(passwords, "verify_password", verified_then_gone)
+    assert refused(confirm(visitor, mailed_token(EMAIL))) == (400, "invalid-token")
+    assert Person.objects.get().email_confirmed_at is None
+
+
+def test_stored_hash_says_which_kind_of_token_it_is_of() -> None:
+    from api.people.tokens import TokenKind, hash_token, mint_token
+
+    tokens = {kind: mint_token(kind)[:5] + "x" * 43 for kind in TokenKind}
+    assert len({hash_token(kind, token) for kind, token in tokens.items()}) == len(TokenKind)
+    for kind in TokenKind:
+        for other, token in tokens.items():
+            assert (hash_token(kind, token) is None) == (kind != other)
