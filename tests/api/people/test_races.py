@@ -82,6 +82,21 @@ def test_address_confirmed_twice_at_once_makes_one_account(monkeypatch: pytest.M
     assert Membership.objects.count() == 1
 
 
+def test_address_confirmed_at_once_with_two_tokens_makes_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = new_visitor()
+    wishes = []
+    for _ in range(2):
+        guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
+        wishes.append({"token": mailed_token("ann@example.com"), "password": PASSWORD})
+    linger(monkeypatch, "api.people.actions.enrolment.use_up")
+
+    def confirm(wish: dict[str, str]) -> int:
+        return int(guest.call("POST", "/v1/people/confirmation", wish).status_code)
+
+    assert at_once(lambda: confirm(wishes[0]), lambda: confirm(wishes[1])) == [201, 400]
+    assert Membership.objects.count() == 1
+
+
 def test_address_signed_up_at_once_is_one_person() -> None:
     wish = {"email": "ann@example.com", "password": PASSWORD}
     assert at_once(*[lambda: int(new_visitor().call("POST", "/v1/people", wish).status_code)] * THREADS) == [202] * 4

@@ -128,6 +128,12 @@ def test_codes_of_another_person_open_nothing(ann: Visitor, bob: Visitor) -> Non
     assert answer_with(guest, token, codes[0]).status_code == 201
 
 
+def test_stored_hash_of_a_recovery_code_says_whose_it_is() -> None:
+    from api.people.tokens import hash_recovery_code
+
+    assert hash_recovery_code("a", "x" * 16) != hash_recovery_code("b", "x" * 16)
+
+
 def test_sealed_secret_opens_for_its_person_only(ann: Visitor, bob: Visitor) -> None:
     from api.people.actions.factors import _open
     from api.people.models import Person
