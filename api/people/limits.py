@@ -9,7 +9,7 @@ PASSWORD_CHARACTERS_MIN = 12
 PASSWORD_CHARACTERS_MAX = 128
 PASSWORD_DISTINCT_CHARACTERS_MIN = 5
 
-# --- Argon2id: about 20 to 130 ms of one core, depending on its load ------------------------------------------
+# --- Argon2id: 28 ms of one core at best, 130 ms on two busy ones ---------------------------------------------
 ARGON2_MEMORY_KIB = 19_456
 ARGON2_PASSES = 2
 ARGON2_LANES = 1
