@@ -3,15 +3,23 @@
 `ownership.py` is the rule that requests go by today. The evaluator of policies:
 
     policy = load_policy(text, PolicyKind.IDENTITY, "keys/AKPS...")      once for a stored text, kept
+    policies = join_policies([policy, ...])                              once for a caller, kept
     request = RequestContext(caller, "sqs:SendMessage", resource_arn, now_ms, region, source_ip=...)
-    decision = evaluate(request, policies_of_the_caller, policy_of_the_queue)
+    decision = evaluate(request, policies, policy_of_the_queue)
 
 Which actions an operation asks for, and on what, is the table in `actions.py`.
 """
 
 from __future__ import annotations
 
-from frontend.authz.compiled_policy import CompiledPolicy, StatementPlace, compile_policy, load_policy
+from frontend.authz.compiled_policy import (
+    NO_POLICY,
+    CompiledPolicy,
+    StatementPlace,
+    compile_policy,
+    join_policies,
+    load_policy,
+)
 from frontend.authz.evaluation import Decision, Reason, Simulation, evaluate, simulate
 from frontend.authz.policy_document import PolicyKind
 from frontend.authz.policy_error import PolicyError, PolicyProblem
@@ -20,6 +28,7 @@ from frontend.authz.request_context import Caller, CallerKind, RequestContext
 from frontend.authz.review import Remark, review
 
 __all__ = [
+    "NO_POLICY",
     "Caller",
     "CallerKind",
     "CompiledPolicy",
@@ -34,6 +43,7 @@ __all__ = [
     "StatementPlace",
     "compile_policy",
     "evaluate",
+    "join_policies",
     "load_policy",
     "refusal_text",
     "review",

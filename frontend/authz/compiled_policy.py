@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from frontend.authz.actions import ACTION_NAMES, HISTORIC_NAMES, OWN, SQS
-from frontend.authz.condition import Condition, compile_check
+from frontend.authz.condition import Check, Condition, compile_check
 from frontend.authz.context_keys import find_key, is_resource_tag, read_nothing
 from frontend.authz.policy_document import (
     ConditionEntry,
@@ -27,8 +27,8 @@ from frontend.authz.policy_document import (
 )
 from frontend.authz.policy_error import PolicyError
 from frontend.authz.policy_principal import Fit, Principals
-from frontend.authz.policy_resource import ResourceCheck, compile_resources, variables_of
-from frontend.authz.request_context import Caller, RequestContext
+from frontend.authz.policy_resource import ResourceCheck, compile_resources, every_resource, variables_of
+from frontend.authz.request_context import Caller
 from frontend.authz.template import parse_template
 from frontend.authz.wildcard import compile_pattern
 
@@ -38,15 +38,17 @@ _FOLDED_ACTIONS = {name.lower(): name for name in ACTION_NAMES}
 
 
 class StatementPlace(NamedTuple):
-    """`policy` is the name that the policy was compiled under, `index` counts from 0."""
+    """`policy` is the name that the policy was compiled under, `ordinal` counts from 0."""
 
     policy: str
-    index: int
+    ordinal: int
     sid: str | None
 
 
 class CompiledStatement:
-    __slots__ = ("actions", "conditions", "denies", "not_principals", "place", "principals", "resource_fits")
+    """`holds` says whether resource and conditions match; the action is known to, and the principal is for `fit`."""
+
+    __slots__ = ("actions", "conditions", "denies", "holds", "not_principals", "place", "principals", "resource_fits")
 
     def __init__(
         self,
@@ -63,6 +65,7 @@ class CompiledStatement:
         self.not_principals = statement.not_principals
         self.resource_fits = resource_fits
         self.conditions = conditions
+        self.holds = _conjunction(resource_fits, [condition.holds for condition in conditions])
 
     def fit(self, caller: Caller) -> Fit:
         """How the statement names the caller. Statements of identity policies are of the one who holds them."""
@@ -71,15 +74,6 @@ class CompiledStatement:
         if self.not_principals:
             return Fit.NONE if self.principals.spares(caller) else Fit.NAMED
         return self.principals.fit(caller)
-
-    def holds(self, request: RequestContext) -> bool:
-        """Whether resource and conditions match; the action is known to, and the principal is for `fit`."""
-        if not self.resource_fits(request):
-            return False
-        for condition in self.conditions:
-            if not condition.holds(request):
-                return False
-        return True
 
 
 class Candidates(NamedTuple):
@@ -93,19 +87,11 @@ _NO_CANDIDATES = Candidates()
 
 
 class CompiledPolicy:
-    """`name` is what decisions call it. `unreadable` is why the stored text is not understood, where it is not."""
+    """One document, or several that are weighed together. `unreadable` is why a stored text is not understood."""
 
-    __slots__ = ("_by_action", "kind", "name", "statements", "unreadable")
+    __slots__ = ("_by_action", "statements", "unreadable")
 
-    def __init__(
-        self,
-        name: str,
-        kind: PolicyKind,
-        statements: Sequence[CompiledStatement],
-        unreadable: PolicyError | None = None,
-    ) -> None:
-        self.name = name
-        self.kind = kind
+    def __init__(self, statements: Sequence[CompiledStatement], unreadable: PolicyError | None = None) -> None:
         self.statements = tuple(statements)
         self.unreadable = unreadable
         self._by_action: Mapping[str, Candidates] = MappingProxyType(
@@ -120,6 +106,9 @@ class CompiledPolicy:
 
     def candidates(self, action: str) -> Candidates:
         return self._by_action.get(action, _NO_CANDIDATES)
+
+
+NO_POLICY = CompiledPolicy(())
 
 
 def compile_policy(text: str, kind: PolicyKind, name: str) -> CompiledPolicy:
@@ -137,7 +126,13 @@ def load_policy(text: str, kind: PolicyKind, name: str) -> CompiledPolicy:
     try:
         return compile_policy(text, kind, name)
     except PolicyError as error:
-        return CompiledPolicy(name, kind, (), error)
+        return CompiledPolicy((), error)
+
+
+def join_policies(policies: Sequence[CompiledPolicy]) -> CompiledPolicy:
+    """All policies of one caller as one, to be kept as long as none of them changes."""
+    unreadable = next((one.unreadable for one in policies if one.unreadable is not None), None)
+    return CompiledPolicy([statement for one in policies for statement in one.statements], unreadable)
 
 
 def compile_document(document: PolicyDocument, name: str, errors: Errors) -> CompiledPolicy:
@@ -149,10 +144,24 @@ def compile_document(document: PolicyDocument, name: str, errors: Errors) -> Com
         resource_fits = errors.attempt(_compile_resources, statement, document)
         conditions = [errors.attempt(_compile_condition, entry, document) for entry in statement.conditions]
         if len(errors) == before and resource_fits is not None:
-            place = StatementPlace(name, statement.index, statement.sid)
+            place = StatementPlace(name, statement.ordinal, statement.sid)
             found = tuple(one for one in conditions if one is not None)
             statements.append(CompiledStatement(place, statement, actions, resource_fits, found))
-    return CompiledPolicy(name, document.kind, statements)
+    return CompiledPolicy(statements)
+
+
+def _conjunction(resource_fits: ResourceCheck, checks: Sequence[Check]) -> Check:
+    """Most statements have one condition or none; these are one call."""
+    if not checks:
+        return resource_fits
+    conditions_hold = checks[0] if len(checks) == 1 else _all_of(checks)
+    if resource_fits is every_resource:
+        return conditions_hold
+    return lambda request: resource_fits(request) and conditions_hold(request)
+
+
+def _all_of(checks: Sequence[Check]) -> Check:
+    return lambda request: all(check(request) for check in checks)
 
 
 # --- actions ---

@@ -26,9 +26,7 @@ class Condition(NamedTuple):
     holds: Check
 
 
-def compile_check(
-    use: OperatorUse, read: ReadKey, given: Sequence[tuple[str, str]], variables: bool
-) -> Check:
+def compile_check(use: OperatorUse, read: ReadKey, given: Sequence[tuple[str, str]], variables: bool) -> Check:
     """`given` are values of the policy with their paths. Raises PolicyError."""
     fits = use.operator.compare(given, variables)
     if use.operator is NULL:

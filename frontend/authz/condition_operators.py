@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from frontend.authz import condition_values as values
 from frontend.authz.context_keys import find_key
 from frontend.authz.policy_error import PolicyError
-from frontend.authz.request_context import RequestContext
+from frontend.authz.request_context import ARN_PARTS, RequestContext
 from frontend.authz.template import Token, parse_template, resolve, split_at_colons, variables_in
 from frontend.authz.wildcard import Matcher, compile_pattern
 
@@ -25,7 +25,6 @@ from frontend.authz.wildcard import Matcher, compile_pattern
 Comparison = Callable[[str, RequestContext], bool]
 # Makes the comparison of values that stand at a path. Raises PolicyError.
 Family = Callable[[Sequence[tuple[str, str]], bool], Comparison]
-ARN_PARTS = 6
 
 
 class SetOperator(Enum):
@@ -190,12 +189,16 @@ def _compare_addresses(given: Sequence[tuple[str, str]], variables: bool) -> Com
 
     def fits(text: str, request: RequestContext) -> bool:
         address = values.read_address(text)
-        return address is not None and any(network.holds(address) for network in networks)
+        return address is not None and any(map(address.is_in, networks))
 
     return fits
 
 
-_BOOLEANS = _read_family(values.read_boolean, "true or false", operator.eq)
+def _compare_booleans(given: Sequence[tuple[str, str]], variables: bool) -> Comparison:
+    wanted = frozenset(_read_all(given, values.read_boolean, "true or false"))
+    return lambda text, request: values.read_boolean(text) in wanted
+
+
 _NUMBER = "a number (digits, with or without a sign and a decimal point)"
 _TIME = "a time (2026-11-22T10:00:00Z, a date, or seconds since 1970)"
 
@@ -208,9 +211,7 @@ def _ordered(family: str, read: Callable[[str], Any], what: str) -> list[Operato
         "GreaterThan": operator.gt,
         "GreaterThanEquals": operator.ge,
     }
-    made = [
-        Operator(family + name, family, _read_family(read, what, compare)) for name, compare in comparisons.items()
-    ]
+    made = [Operator(family + name, family, _read_family(read, what, compare)) for name, compare in comparisons.items()]
     return [*made, Operator(f"{family}NotEquals", family, made[0].compare, True)]
 
 
@@ -218,14 +219,14 @@ def _pair(name: str, negated_name: str, family: str, compare: Family) -> list[Op
     return [Operator(name, family, compare), Operator(negated_name, family, compare, True)]
 
 
-NULL = Operator("Null", "Null", _BOOLEANS)
+NULL = Operator("Null", "Null", _compare_booleans)
 OPERATORS: tuple[Operator, ...] = (
     *_pair("StringEquals", "StringNotEquals", "String", _string_family(wildcards=False)),
     *_pair("StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase", "String", _string_family(wildcards=False, fold=True)),
     *_pair("StringLike", "StringNotLike", "String", _string_family(wildcards=True)),
     *_ordered("Numeric", values.read_number, _NUMBER),
     *_ordered("Date", values.read_time_ns, _TIME),
-    Operator("Bool", "Bool", _BOOLEANS),
+    Operator("Bool", "Bool", _compare_booleans),
     Operator("BinaryEquals", "Binary", _read_family(values.read_bytes, "base64", operator.eq)),
     *_pair("IpAddress", "NotIpAddress", "Ip", _compare_addresses),
     *_pair("ArnEquals", "ArnNotEquals", "Arn", _compare_arns),

@@ -25,6 +25,7 @@ _DATE = re.compile(
     re.ASCII,
 )
 _PREFIX_LENGTH = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_BOOLEANS = {"true": True, "false": False}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NS_PER_S = 1_000_000_000
 _MAPPED_PREFIX_BITS = 96
@@ -36,18 +37,18 @@ class Address(NamedTuple):
     version: int
     number: int
 
+    def is_in(self, network: Network) -> bool:
+        return self.version == network.version and self.number & network.mask == network.number
+
 
 class Network(NamedTuple):
     version: int
     number: int
     mask: int
 
-    def holds(self, address: Address) -> bool:
-        return self.version == address.version and address.number & self.mask == self.number
-
 
 def read_boolean(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
+    return _BOOLEANS.get(text.lower())
 
 
 @lru_cache(PARSED_VALUES_KEPT_MAX)

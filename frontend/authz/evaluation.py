@@ -15,17 +15,19 @@ the queue's policy, or nobody could repair one that denies all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
 from frontend.authz.actions import ACTION_NAMES, CROSS_ACCOUNT_ACTIONS
-from frontend.authz.compiled_policy import CompiledPolicy, CompiledStatement, StatementPlace
+from frontend.authz.compiled_policy import NO_POLICY, Candidates, CompiledPolicy, CompiledStatement, StatementPlace
 from frontend.authz.policy_principal import Fit
-from frontend.authz.request_context import CallerKind, RequestContext
+from frontend.authz.request_context import CallerKind, RequestContext, split_arn
 
 # What the root of the owner does whatever the queue's policy says.
 UNLOCKING_ACTIONS = frozenset(("sqs:GetQueueAttributes", "sqs:RemovePermission", "sqs:SetQueueAttributes"))
+
+# Callers that no policy of their own account stands for.
+_WITHOUT_OWN_SIDE = frozenset((CallerKind.ROOT, CallerKind.ANONYMOUS, CallerKind.SERVICE))
 
 
 class Reason(Enum):
@@ -64,107 +66,79 @@ class Simulation(NamedTuple):
 
 
 def evaluate(
-    request: RequestContext,
-    identity_policies: Sequence[CompiledPolicy],
-    resource_policy: CompiledPolicy | None = None,
+    request: RequestContext, identity_policy: CompiledPolicy, resource_policy: CompiledPolicy = NO_POLICY
 ) -> Decision:
-    """`resource_policy` is None where the resource has none: an account, or a queue without one."""
+    """`identity_policy` is all policies of the caller, joined. NO_POLICY stands where there is none."""
     action = request.action
     assert action in ACTION_NAMES, action
-    denied = _identity_deny(request, identity_policies)
-    if denied is not None:
-        return denied
-    kind = request.caller.kind
+    if identity_policy.unreadable is not None:
+        return Decision(False, Reason.UNREADABLE_IDENTITY)
+    identity = identity_policy.candidates(action)
+    for statement in identity.denies:
+        if statement.holds(request):
+            return Decision(False, Reason.DENIED_BY_IDENTITY, statement.place)
     same_account = _is_same_account(request)
-    owner = same_account and kind is CallerKind.ROOT
-    if resource_policy is not None and not (owner and action in UNLOCKING_ACTIONS):
-        if resource_policy.unreadable is not None:
-            return Decision(False, Reason.UNREADABLE_RESOURCE)
-        for statement in resource_policy.candidates(action).denies:
-            if statement.fit(request.caller) is not Fit.NONE and statement.holds(request):
-                return Decision(False, Reason.DENIED_BY_RESOURCE, statement.place)
+    owner = same_account and request.caller.kind is CallerKind.ROOT
+    if not (owner and action in UNLOCKING_ACTIONS):
+        denied = _resource_deny(request, resource_policy)
+        if denied is not None:
+            return denied
     if owner:
         return Decision(True, Reason.ALLOWED_AS_OWNER)
+    resource = resource_policy.candidates(action)
     if same_account:
-        return _within_account(request, identity_policies, resource_policy)
-    return _across_accounts(request, identity_policies, resource_policy)
+        return _within_account(request, identity, resource)
+    return _across_accounts(request, identity, resource)
 
 
 def simulate(
-    request: RequestContext,
-    identity_policies: Sequence[CompiledPolicy],
-    resource_policy: CompiledPolicy | None = None,
+    request: RequestContext, identity_policy: CompiledPolicy, resource_policy: CompiledPolicy = NO_POLICY
 ) -> Simulation:
     """The decision, and of each statement whether it matches or what of it does not."""
-    policies = [*identity_policies, *([resource_policy] if resource_policy is not None else [])]
     outcomes = [
         StatementOutcome(statement.place, statement.denies, _mismatch(statement, request))
-        for policy in policies
+        for policy in (identity_policy, resource_policy)
         for statement in policy.statements
     ]
-    return Simulation(evaluate(request, identity_policies, resource_policy), tuple(outcomes))
-
-
-def _identity_deny(request: RequestContext, policies: Sequence[CompiledPolicy]) -> Decision | None:
-    for policy in policies:
-        if policy.unreadable is not None:
-            return Decision(False, Reason.UNREADABLE_IDENTITY)
-        for statement in policy.candidates(request.action).denies:
-            if statement.holds(request):
-                return Decision(False, Reason.DENIED_BY_IDENTITY, statement.place)
-    return None
+    return Simulation(evaluate(request, identity_policy, resource_policy), tuple(outcomes))
 
 
 def _is_same_account(request: RequestContext) -> bool:
     caller = request.caller
-    if caller.account_id is None or caller.account_id != request.resource_account_id:
-        return False
-    return request.resource_arn.startswith(f"arn:{caller.partition}:")
+    _, partition, _, _, account_id, _ = split_arn(request.resource_arn)
+    return caller.account_id == account_id and caller.partition == partition
 
 
-def _within_account(
-    request: RequestContext, identity_policies: Sequence[CompiledPolicy], resource_policy: CompiledPolicy | None
-) -> Decision:
-    found = _identity_allow(request, identity_policies)
-    if found is not None:
-        return Decision(True, Reason.ALLOWED_BY_IDENTITY, found.place)
-    for statement, fit in _resource_allows(request, resource_policy):
-        if fit is Fit.NAMED:
+def _resource_deny(request: RequestContext, policy: CompiledPolicy) -> Decision | None:
+    if policy.unreadable is not None:
+        return Decision(False, Reason.UNREADABLE_RESOURCE)
+    for statement in policy.candidates(request.action).denies:
+        if statement.fit(request.caller) is not Fit.NONE and statement.holds(request):
+            return Decision(False, Reason.DENIED_BY_RESOURCE, statement.place)
+    return None
+
+
+def _within_account(request: RequestContext, identity: Candidates, resource: Candidates) -> Decision:
+    for statement in identity.allows:
+        if statement.holds(request):
+            return Decision(True, Reason.ALLOWED_BY_IDENTITY, statement.place)
+    for statement in resource.allows:
+        if statement.fit(request.caller) is Fit.NAMED and statement.holds(request):
             return Decision(True, Reason.ALLOWED_BY_RESOURCE, statement.place)
     return Decision(False, Reason.NOT_ALLOWED_BY_IDENTITY)
 
 
-def _across_accounts(
-    request: RequestContext, identity_policies: Sequence[CompiledPolicy], resource_policy: CompiledPolicy | None
-) -> Decision:
-    opened = next(_resource_allows(request, resource_policy), None)
-    if opened is None or request.action not in CROSS_ACCOUNT_ACTIONS:
+def _across_accounts(request: RequestContext, identity: Candidates, resource: Candidates) -> Decision:
+    caller = request.caller
+    opened = (one for one in resource.allows if one.fit(caller) is not Fit.NONE and one.holds(request))
+    statement = next(opened, None)
+    if statement is None or request.action not in CROSS_ACCOUNT_ACTIONS:
         return Decision(False, Reason.NOT_ALLOWED_BY_RESOURCE)
-    place = opened[0].place
-    if request.caller.kind in (CallerKind.ROOT, CallerKind.ANONYMOUS, CallerKind.SERVICE):
-        return Decision(True, Reason.ALLOWED_BY_RESOURCE, place)
-    if _identity_allow(request, identity_policies) is None:
-        return Decision(False, Reason.NOT_ALLOWED_BY_IDENTITY)
-    return Decision(True, Reason.ALLOWED_BY_BOTH, place)
-
-
-def _identity_allow(request: RequestContext, policies: Sequence[CompiledPolicy]) -> CompiledStatement | None:
-    for policy in policies:
-        for statement in policy.candidates(request.action).allows:
-            if statement.holds(request):
-                return statement
-    return None
-
-
-def _resource_allows(
-    request: RequestContext, policy: CompiledPolicy | None
-) -> Iterator[tuple[CompiledStatement, Fit]]:
-    if policy is None:
-        return
-    for statement in policy.candidates(request.action).allows:
-        fit = statement.fit(request.caller)
-        if fit is not Fit.NONE and statement.holds(request):
-            yield statement, fit
+    if caller.kind in _WITHOUT_OWN_SIDE:
+        return Decision(True, Reason.ALLOWED_BY_RESOURCE, statement.place)
+    if any(one.holds(request) for one in identity.allows):
+        return Decision(True, Reason.ALLOWED_BY_BOTH, statement.place)
+    return Decision(False, Reason.NOT_ALLOWED_BY_IDENTITY)
 
 
 def _mismatch(statement: CompiledStatement, request: RequestContext) -> str | None:

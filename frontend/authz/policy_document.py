@@ -55,7 +55,7 @@ class Statement(NamedTuple):
     """`not_actions` says that `actions` are those of NotAction; the same for resources and principals."""
 
     path: str
-    index: int
+    ordinal: int  # from 0
     sid: str | None
     effect: Effect
     actions: tuple[Text, ...]
@@ -222,9 +222,7 @@ def _effect(path: str, given: JsonObject) -> Effect:
     return Effect(effect)
 
 
-def _one_of_pair(
-    path: str, given: JsonObject, name: str, read: Callable[[str, Any], _Read]
-) -> tuple[_Read, bool]:
+def _one_of_pair(path: str, given: JsonObject, name: str, read: Callable[[str, Any], _Read]) -> tuple[_Read, bool]:
     """The member or its Not form, of which a statement has one; and whether it is the Not form."""
     inverse = f"Not{name}"
     if name in given and inverse in given:
@@ -352,7 +350,7 @@ def _check_counts(document: PolicyDocument) -> None:
     for statement in statements:
         if len(statement.actions) > limits.QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX:
             raise _too_many(statement.path, "actions", len(statement.actions), "a statement")
-    principals = sum(one.principals.count for one in statements if one.principals is not None)
+    principals = sum(one.principals.entries_count for one in statements if one.principals is not None)
     if principals > limits.QUEUE_POLICY_PRINCIPALS_MAX:
         raise _too_many(ROOT, "principals", principals, "a queue policy")
     conditions = sum(len(one.conditions) for one in statements)

@@ -49,7 +49,7 @@ class Principals(NamedTuple):
     accounts: frozenset[str]
     names: frozenset[str]
     services: frozenset[str]
-    count: int
+    entries_count: int
 
     def fit(self, caller: Caller) -> Fit:
         if self.everybody or self._names(caller):

@@ -9,15 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from frontend.authz.condition_operators import ARN_PARTS, resolve_for
+from frontend.authz.condition_operators import resolve_for
 from frontend.authz.policy_document import PolicyKind, Text
 from frontend.authz.policy_error import PolicyError
-from frontend.authz.request_context import RequestContext
+from frontend.authz.request_context import ARN_PARTS, RequestContext, split_arn
 from frontend.authz.template import Token, Variable, Wild, parse_template, variables_in
-from frontend.authz.wildcard import Matcher, compile_pattern
+from frontend.authz.wildcard import compile_pattern
 
 ResourceCheck = Callable[[RequestContext], bool]
 _SERVICE_PART = 2
+
+
+def every_resource(request: RequestContext) -> bool:
+    return True
 
 
 def compile_resources(texts: Sequence[Text], kind: PolicyKind, variables: bool) -> ResourceCheck:
@@ -35,7 +39,7 @@ def compile_resources(texts: Sequence[Text], kind: PolicyKind, variables: bool) 
         else:
             exact.add(":".join("".join(map(str, part)) for part in parts))
     if everything:
-        return lambda request: True
+        return every_resource
     return _any_of(frozenset(exact), checks)
 
 
@@ -77,7 +81,9 @@ def _any_of(exact: frozenset[str], checks: Sequence[ResourceCheck]) -> ResourceC
 
 def _compile_parts(parts: Sequence[tuple[Token, ...]]) -> ResourceCheck:
     *before, last = parts
-    name_matches = _compile_last(last)
+    if variables_in(last):
+        return _with_variables(before, last)
+    name_matches = compile_pattern(last)
     if all(isinstance(token, str) for part in before for token in part):
         # Texts alone: what begins with them is cut at the same five colons.
         prefix = "".join(f"{''.join(map(str, part))}:" for part in before)
@@ -85,27 +91,32 @@ def _compile_parts(parts: Sequence[tuple[Token, ...]]) -> ResourceCheck:
 
         def begins_and_matches(request: RequestContext) -> bool:
             arn = request.resource_arn
-            return arn.startswith(prefix) and name_matches(arn[length:], request)
+            return arn.startswith(prefix) and name_matches(arn[length:])
 
         return begins_and_matches
-    matchers = [compile_pattern(part) for part in before]
+    before_match = _compile_before(before)
 
     def matches(request: RequestContext) -> bool:
-        *given, name = request.resource_arn.split(":", ARN_PARTS - 1)
-        if len(given) != ARN_PARTS - 1 or not name_matches(name, request):
+        given = split_arn(request.resource_arn)
+        return name_matches(given[-1]) and before_match(given)
+
+    return matches
+
+
+def _with_variables(before: Sequence[tuple[Token, ...]], last: Sequence[Token]) -> ResourceCheck:
+    before_match = _compile_before(before)
+
+    def matches(request: RequestContext) -> bool:
+        given = split_arn(request.resource_arn)
+        if not before_match(given):
             return False
-        return all(fits(part) for fits, part in zip(matchers, given, strict=True))
+        resolved = resolve_for(last, request)
+        return resolved is not None and compile_pattern(resolved)(given[-1])
 
     return matches
 
 
-def _compile_last(tokens: Sequence[Token]) -> Callable[[str, RequestContext], bool]:
-    if not variables_in(tokens):
-        static: Matcher = compile_pattern(tokens)
-        return lambda name, request: static(name)
-
-    def matches(name: str, request: RequestContext) -> bool:
-        resolved = resolve_for(tokens, request)
-        return resolved is not None and compile_pattern(resolved)(name)
-
-    return matches
+def _compile_before(parts: Sequence[tuple[Token, ...]]) -> Callable[[Sequence[str]], bool]:
+    """A part that is `*` alone matches whatever stands there."""
+    matchers = [(at, compile_pattern(part)) for at, part in enumerate(parts) if part != (Wild.RUN,)]
+    return lambda given: all(matches(given[at]) for at, matches in matchers)

@@ -90,14 +90,15 @@ def _of_actions(statement: Statement, kind: PolicyKind) -> Iterator[Remark]:
 
 def _of_resources(statement: Statement, document: PolicyDocument, queue_arn: str | None) -> Iterator[Remark]:
     if statement.not_resources and statement.effect is Effect.ALLOW:
-        yield _remark(f"{statement.path}.NotResource", "with Allow it gives every other resource, those to come as well")
-    for text in statement.resources:
+        text = "with Allow it gives every other resource, those to come as well"
+        yield _remark(f"{statement.path}.NotResource", text)
+    for resource in statement.resources:
         if document.has_variables:
-            yield from _of_variables(text, statement, document.kind)
-        elif "${" in text.value:
-            yield _remark(text.path, "a variable is plain text here: its Version is not 2012-10-17")
-        elif queue_arn is not None and not _matches_queue(text, document, queue_arn):
-            yield _remark(text.path, "does not match the queue whose policy it is")
+            yield from _of_variables(resource, statement, document.kind)
+        elif "${" in resource.value:
+            yield _remark(resource.path, "a variable is plain text here: its Version is not 2012-10-17")
+        elif queue_arn is not None and not _matches_queue(resource, document, queue_arn):
+            yield _remark(resource.path, "does not match the queue whose policy it is")
 
 
 def _of_variables(text: Text, statement: Statement, kind: PolicyKind) -> Iterator[Remark]:
@@ -128,7 +129,7 @@ def _of_principals(statement: Statement) -> Iterator[Remark]:
     named = len(principals.accounts) + len(principals.names) + len(principals.services)
     if principals.everybody and statement.effect is Effect.ALLOW and not statement.conditions:
         yield _remark(path, "opens it to everybody, unsigned callers too")
-    if not principals.everybody and named < principals.count:
+    if not principals.everybody and named < principals.entries_count:
         yield _remark(path, "an entry stands twice, or never calls here (Federated)")
     if any(not name.startswith("arn:") for name in principals.names):
         yield _remark(path, "names a user or role that was deleted: nobody")
@@ -137,6 +138,9 @@ def _of_principals(statement: Statement) -> Iterator[Remark]:
 def _of_condition(entry: ConditionEntry, statement: Statement, document: PolicyDocument) -> Iterator[Remark]:
     use = entry.use
     key = find_key(entry.key)
+    for value in entry.values:
+        if not document.has_variables and "${" in value.value:
+            yield _remark(value.path, "a variable is plain text here: its Version is not 2012-10-17")
     if key is None:
         yield _remark(entry.path, "no request has this key; it counts as missing")
         return
@@ -153,7 +157,5 @@ def _of_condition(entry: ConditionEntry, statement: Statement, document: PolicyD
     if families is not None and use.operator.family not in (*families, *_ANY_FAMILY):
         yield _remark(entry.path, f"values of this key are compared with {' and '.join(families)} operators")
     for value in entry.values:
-        if not document.has_variables and "${" in value.value:
-            yield _remark(value.path, "a variable is plain text here: its Version is not 2012-10-17")
         if use.operator.family == "String" and "Like" not in use.operator.name and "*" in value.value:
             yield _remark(value.path, "the * is a plain character here; wildcards are for StringLike")

@@ -27,8 +27,8 @@ def compile_pattern(tokens: Sequence[Token]) -> Matcher:
     if len(pieces) == 1:
         return _whole(_Piece(pieces[0]))
     first, *between, last = (_Piece(piece) for piece in pieces)
-    if not between and not first.length and not last.length:
-        return _anything
+    if not between and not last.length:
+        return _beginning(first) if first.length else _anything
     return _runs(first, [piece for piece in between if piece.length], last)
 
 
@@ -50,6 +50,14 @@ class _Piece:
         if len(parts) != 1 or not isinstance(parts[0], str):
             self._prepare_masks()
             self.find = self._find_masked
+
+    @property
+    def only_text(self) -> str | None:
+        """The whole piece, where it has no wildcard."""
+        if not self.length:
+            return ""
+        text = self._texts[0][1] if self._texts else ""
+        return text if len(text) == self.length else None
 
     def stands_at(self, text: str, start: int) -> bool:
         """`text` is long enough for it."""
@@ -84,11 +92,20 @@ def _anything(text: str) -> bool:
     return True
 
 
+def _beginning(piece: _Piece) -> Matcher:
+    def matches(text: str) -> bool:
+        return len(text) >= piece.length and piece.stands_at(text, 0)
+
+    text = piece.only_text
+    return matches if text is None else lambda value: value.startswith(text)
+
+
 def _whole(piece: _Piece) -> Matcher:
     def matches(text: str) -> bool:
         return len(text) == piece.length and piece.stands_at(text, 0)
 
-    return matches
+    text = piece.only_text
+    return matches if text is None else lambda value: value == text
 
 
 def _runs(first: _Piece, between: Sequence[_Piece], last: _Piece) -> Matcher:
