@@ -32,7 +32,7 @@ from frontend.authz.request_context import Caller
 from frontend.authz.template import parse_template
 from frontend.authz.wildcard import compile_pattern
 
-_EVERY_ACTION = ("*", "*:*")
+_EVERY_ACTION = "*"
 _ACTION = re.compile(r"[a-z0-9-]{1,64}:[a-z0-9_*?-]{1,128}", re.ASCII)
 _FOLDED_ACTIONS = {name.lower(): name for name in ACTION_NAMES}
 
@@ -177,7 +177,7 @@ def _compile_actions(statement: Statement, kind: PolicyKind, errors: Errors) -> 
 def match_actions(text: Text, kind: PolicyKind) -> frozenset[str]:
     """The known actions that a pattern matches. Raises PolicyError."""
     path, written = text
-    if written in _EVERY_ACTION:
+    if written == _EVERY_ACTION:
         return ACTION_NAMES
     folded = written.lower()
     if _ACTION.fullmatch(folded) is None:

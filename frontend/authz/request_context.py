@@ -17,9 +17,9 @@ ARNS_KEPT_MAX = 4_096
 
 
 @lru_cache(ARNS_KEPT_MAX)
-def split_arn(arn: str) -> list[str]:
-    """At its first five colons. Not to be changed."""
-    return arn.split(":", ARN_PARTS - 1)
+def split_arn(arn: str) -> tuple[str, ...]:
+    """At its first five colons."""
+    return tuple(arn.split(":", ARN_PARTS - 1))
 
 
 class CallerKind(Enum):
