@@ -93,10 +93,10 @@ def _of_resources(statement: Statement, document: PolicyDocument, queue_arn: str
         text = "with Allow it gives every other resource, those to come as well"
         yield _remark(f"{statement.path}.NotResource", text)
     for resource in statement.resources:
-        if document.has_variables:
-            yield from _of_variables(resource, statement, document.kind)
-        elif "${" in resource.value:
+        if "${" in resource.value and not document.has_variables:
             yield _remark(resource.path, "a variable is plain text here: its Version is not 2012-10-17")
+        elif document.has_variables and variables_of(resource, document.kind):
+            yield from _of_variables(resource, statement, document.kind)
         elif queue_arn is not None and not _matches_queue(resource, document, queue_arn):
             yield _remark(resource.path, "does not match the queue whose policy it is")
 

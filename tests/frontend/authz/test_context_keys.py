@@ -8,10 +8,9 @@ import pytest
 
 from frontend.authz.context_keys import CONTEXT_KEYS, KeyValue, find_key
 from frontend.authz.request_context import ANONYMOUS, Caller, federated_caller, service_caller
-from tests.frontend.authz.scene import ACCOUNT, ALICE, CLERK, NOW_MS, QUEUE_ARN, REGION, ROOT, allowed, asked
+from tests.frontend.authz.scene import ACCOUNT, ALICE, CLERK, NOW_MS, QUEUE_ARN, REGION, ROOT, allowed, asked, statement
 from tests.frontend.authz.scene import identity as identity_policy
 from tests.frontend.authz.scene import queue as queue_policy
-from tests.frontend.authz.scene import statement
 
 KIOSK, SNS = federated_caller(ACCOUNT, "kiosk"), service_caller("sns.amazonaws.com")
 
