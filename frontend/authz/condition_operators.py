@@ -19,7 +19,7 @@ from frontend.authz.context_keys import find_key
 from frontend.authz.policy_error import PolicyError
 from frontend.authz.request_context import ARN_PARTS, RequestContext
 from frontend.authz.template import Token, parse_template, resolve, split_at_colons, variables_in
-from frontend.authz.wildcard import Matcher, compile_pattern
+from frontend.authz.wildcard import Matcher, compile_pattern, kept_pattern
 
 # Whether a value of the request fits one of the policy's.
 Comparison = Callable[[str, RequestContext], bool]
@@ -100,7 +100,7 @@ def _texts(
                 continue
             if fold:
                 resolved = tuple(token.casefold() if isinstance(token, str) else token for token in resolved)
-            if compile_pattern(resolved)(compared):
+            if kept_pattern(resolved)(compared):
                 return True
         return False
 
@@ -151,7 +151,7 @@ def _compare_arns(given: Sequence[tuple[str, str]], variables: bool) -> Comparis
 
 def _arn_matchers(tokens: Sequence[Token]) -> Sequence[Matcher] | None:
     parts = split_at_colons(tokens, ARN_PARTS)
-    return [compile_pattern(part) for part in parts] if len(parts) == ARN_PARTS else None
+    return [kept_pattern(part) for part in parts] if len(parts) == ARN_PARTS else None
 
 
 def _parts_fit(matchers: Sequence[Matcher], parts: Sequence[str]) -> bool:
@@ -195,8 +195,8 @@ def _compare_addresses(given: Sequence[tuple[str, str]], variables: bool) -> Com
 
 
 def _compare_booleans(given: Sequence[tuple[str, str]], variables: bool) -> Comparison:
-    wanted = frozenset(_read_all(given, values.read_boolean, "true or false"))
-    return lambda text, request: values.read_boolean(text) in wanted
+    wanted = frozenset("true" if value else "false" for value in _read_all(given, values.read_boolean, "true or false"))
+    return lambda text, request: text in wanted or text.lower() in wanted
 
 
 _NUMBER = "a number (digits, with or without a sign and a decimal point)"

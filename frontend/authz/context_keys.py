@@ -11,11 +11,13 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from frontend.authz.condition_values import format_time
+from frontend.authz.policy_limits import CALLER_TEXT_CHARACTERS_MAX
 from frontend.authz.request_context import CallerKind, RequestContext, Tags
 
 KeyValue = str | tuple[str, ...] | None
 ReadKey = Callable[[RequestContext], KeyValue]
 TIMES_KEPT_MAX = 64
+_BOOLEAN: dict[bool | None, str | None] = {None: None, True: "true", False: "false"}
 
 
 class KeyType(Enum):
@@ -81,8 +83,8 @@ def _time(epoch_s: int) -> str:
     return format_time(epoch_s)
 
 
-def _boolean(value: bool | None) -> KeyValue:
-    return None if value is None else "true" if value else "false"
+def _caller_text(text: str | None) -> KeyValue:
+    return None if text is None else text[:CALLER_TEXT_CHARACTERS_MAX]
 
 
 def _principal_account(request: RequestContext) -> KeyValue:
@@ -109,21 +111,21 @@ CONTEXT_KEYS: tuple[ContextKey, ...] = (
     ContextKey("aws:CurrentTime", KeyType.DATE, lambda request: _time(request.now_ms // 1_000), True),
     ContextKey("aws:EpochTime", KeyType.DATE_OR_NUMERIC, lambda request: str(request.now_ms // 1_000), True),
     ContextKey("aws:MultiFactorAuthAge", KeyType.NUMERIC, _mfa_age_s),
-    ContextKey("aws:MultiFactorAuthPresent", KeyType.BOOL, lambda request: _boolean(request.caller.mfa_present)),
+    ContextKey("aws:MultiFactorAuthPresent", KeyType.BOOL, lambda request: _BOOLEAN[request.caller.mfa_present]),
     ContextKey("aws:PrincipalAccount", KeyType.STRING, _principal_account),
     ContextKey("aws:PrincipalArn", KeyType.ARN, lambda request: request.caller.arn),
     ContextKey("aws:PrincipalServiceNamesList", KeyType.STRINGS, lambda request: request.caller.service_names or None),
     ContextKey("aws:PrincipalType", KeyType.STRING, lambda request: request.caller.kind.value, True),
-    ContextKey("aws:Referer", KeyType.STRING, lambda request: request.referer),
+    ContextKey("aws:Referer", KeyType.STRING, lambda request: _caller_text(request.referer)),
     ContextKey("aws:RequestedRegion", KeyType.STRING, lambda request: request.region, True),
     ContextKey("aws:ResourceAccount", KeyType.STRING, lambda request: request.resource_account_id, True),
-    ContextKey("aws:SecureTransport", KeyType.BOOL, lambda request: _boolean(request.secure_transport), True),
+    ContextKey("aws:SecureTransport", KeyType.BOOL, lambda request: _BOOLEAN[request.secure_transport], True),
     ContextKey("aws:SourceAccount", KeyType.STRING, lambda request: request.source_account_id),
     ContextKey("aws:SourceArn", KeyType.ARN, lambda request: request.source_arn),
     ContextKey("aws:SourceIp", KeyType.IP, lambda request: request.source_ip),
     ContextKey("aws:TagKeys", KeyType.STRINGS, lambda request: request.tag_keys or None),
     ContextKey("aws:TokenIssueTime", KeyType.DATE, _token_issued),
-    ContextKey("aws:UserAgent", KeyType.STRING, lambda request: request.user_agent),
+    ContextKey("aws:UserAgent", KeyType.STRING, lambda request: _caller_text(request.user_agent)),
     ContextKey("aws:userid", KeyType.STRING, lambda request: request.caller.user_id),
     ContextKey("aws:username", KeyType.STRING, lambda request: request.caller.user_name),
 )

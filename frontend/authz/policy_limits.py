@@ -18,12 +18,20 @@ QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX = 7
 IDENTITY_POLICY_CHARACTERS_MAX = 6_144
 IDENTITY_POLICY_STATEMENTS_MAX = 100
 
+# Values and resources with a `?`, of a whole document: between two `*` such a pattern takes a step of the interpreter
+# for every character that it is compared with, 0.1 us each. With the next limit that is 5 ms for the worst of policies.
+SINGLE_WILDCARD_VALUES_MAX = 50
+# What is compared of texts that a caller makes up: user agent and referer.
+CALLER_TEXT_CHARACTERS_MAX = 1_024
+
 SID_CHARACTERS_MAX = 128
 ID_CHARACTERS_MAX = 512
 # Digits of a number, before and after its point together.
 NUMBER_DIGITS_MAX = 40
 # Parsed request values that are kept: addresses and times come again and again.
 PARSED_VALUES_KEPT_MAX = 1_024
+# Patterns with the values of a request in place of variables.
+PATTERNS_KEPT_MAX = 1_024
 
 assert QUEUE_POLICY_BYTES_MAX <= POLICY_TEXT_BYTES_MAX
 assert IDENTITY_POLICY_CHARACTERS_MAX <= POLICY_TEXT_BYTES_MAX

@@ -14,7 +14,7 @@ from frontend.authz.policy_document import PolicyKind, Text
 from frontend.authz.policy_error import PolicyError
 from frontend.authz.request_context import ARN_PARTS, RequestContext, split_arn
 from frontend.authz.template import Token, Variable, Wild, parse_template, variables_in
-from frontend.authz.wildcard import compile_pattern
+from frontend.authz.wildcard import compile_pattern, kept_pattern
 
 ResourceCheck = Callable[[RequestContext], bool]
 _SERVICE_PART = 2
@@ -111,7 +111,7 @@ def _with_variables(before: Sequence[tuple[Token, ...]], last: Sequence[Token]) 
         if not before_match(given):
             return False
         resolved = resolve_for(last, request)
-        return resolved is not None and compile_pattern(resolved)(given[-1])
+        return resolved is not None and kept_pattern(resolved)(given[-1])
 
     return matches
 

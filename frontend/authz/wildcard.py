@@ -9,7 +9,9 @@ one step per character of the text, however often the piece nearly fits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
+from frontend.authz.policy_limits import PATTERNS_KEPT_MAX
 from frontend.authz.template import Token, Variable, Wild
 
 Matcher = Callable[[str], bool]
@@ -30,6 +32,12 @@ def compile_pattern(tokens: Sequence[Token]) -> Matcher:
     if not between and not last.length:
         return _beginning(first) if first.length else _anything
     return _runs(first, [piece for piece in between if piece.length], last)
+
+
+@lru_cache(PATTERNS_KEPT_MAX)
+def kept_pattern(tokens: tuple[Token, ...]) -> Matcher:
+    """For tokens that take values of a request, which come again."""
+    return compile_pattern(tokens)
 
 
 class _Piece:

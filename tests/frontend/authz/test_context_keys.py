@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from frontend.authz.context_keys import CONTEXT_KEYS, KeyValue, find_key
+from frontend.authz.policy_limits import CALLER_TEXT_CHARACTERS_MAX
 from frontend.authz.request_context import ANONYMOUS, Caller, federated_caller, service_caller
 from tests.frontend.authz.scene import ACCOUNT, ALICE, CLERK, NOW_MS, QUEUE_ARN, REGION, ROOT, allowed, asked, statement
 from tests.frontend.authz.scene import identity as identity_policy
@@ -88,6 +89,12 @@ def test_keys_of_temporary_credentials() -> None:
     assert value("aws:MultiFactorAuthAge", caller) == "5"
     assert value("aws:TokenIssueTime", caller) == "2026-11-18T11:05:40Z"
     assert value("aws:MultiFactorAuthAge") is None and value("aws:TokenIssueTime") is None
+
+
+def test_texts_that_a_caller_makes_up_are_compared_by_their_beginning() -> None:
+    long = "x" * CALLER_TEXT_CHARACTERS_MAX
+    assert value("aws:UserAgent", user_agent=long) == value("aws:UserAgent", user_agent=f"{long}y") == long
+    assert value("aws:Referer", referer=f"{long}y") == long
 
 
 def test_every_key_is_tried_here() -> None:

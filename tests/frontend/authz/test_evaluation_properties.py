@@ -147,7 +147,8 @@ def test_simulation_agrees_with_the_decision(pair: Pair) -> None:
 _WORDS = (
     "Version", "Id", "Statement", "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource",
     "NotResource", "Condition", "2012-10-17", "2008-10-17", "Allow", "Deny", "*", "AWS", "Service", "Federated",
-    "sqs:*", "sqs:SendMessage", "arn:aws:sqs:*:*:*", "arn:aws:sqs:us-east-1:111122223333:orders", "111122223333", "StringEquals",
+    "sqs:*", "sqs:SendMessage", "arn:aws:sqs:*:*:*", "arn:aws:sqs:us-east-1:111122223333:orders", "111122223333",
+    "StringEquals",
     "NumericLessThan", "DateEquals", "IpAddress", "ArnLike", "Null", "Bool", "ForAllValues:StringLike", "aws:SourceIp",
     "aws:username", "aws:TagKeys", "${aws:username}", "${", "true", "2026-11-18", "10.0.0.0/8", "\x00", "\ud800", "☃",
     "",
