@@ -115,7 +115,7 @@ def read_document(text: str, kind: PolicyKind, errors: Errors) -> PolicyDocument
             statements.append(statement)
     document = PolicyDocument(kind, version, policy_id, tuple(statements))
     errors.attempt(_check_sids, document)
-    errors.attempt(_check_single_wildcards, document)
+    errors.attempt(_check_floating_patterns, document)
     if kind is PolicyKind.RESOURCE:
         errors.attempt(_check_counts, document)
     return document
@@ -359,19 +359,19 @@ def _check_counts(document: PolicyDocument) -> None:
         raise _too_many(ROOT, "conditions", conditions, "a queue policy")
 
 
-def _check_single_wildcards(document: PolicyDocument) -> None:
+def _check_floating_patterns(document: PolicyDocument) -> None:
     texts = [text for one in document.statements for text in one.resources]
     texts += [text for one in document.statements for entry in one.conditions for text in entry.values]
-    count = sum("?" in text.value for text in texts)
-    if count > limits.SINGLE_WILDCARD_VALUES_MAX:
-        raise _too_many(ROOT, "values with a ?", count, "a policy")
+    count = sum("?" in "".join(text.value.split("*")[1:-1]) for text in texts)
+    if count > limits.FLOATING_PATTERNS_MAX:
+        raise _too_many(ROOT, "patterns with a ? between two *", count, "a policy")
 
 
 _COUNTS_MAX = {
     "actions": limits.QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX,
     "principals": limits.QUEUE_POLICY_PRINCIPALS_MAX,
     "conditions": limits.QUEUE_POLICY_CONDITIONS_MAX,
-    "values with a ?": limits.SINGLE_WILDCARD_VALUES_MAX,
+    "patterns with a ? between two *": limits.FLOATING_PATTERNS_MAX,
 }
 
 

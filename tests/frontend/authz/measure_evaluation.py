@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from frontend.authz import NO_POLICY, CompiledPolicy, RequestContext, evaluate, join_policies
-from frontend.authz.policy_limits import QUEUE_POLICY_BYTES_MAX, SINGLE_WILDCARD_VALUES_MAX
+from frontend.authz.policy_limits import FLOATING_PATTERNS_MAX, QUEUE_POLICY_BYTES_MAX
 from tests.frontend.authz.scene import ACCOUNT, ALICE, BOB, REGION, asked, document, identity, queue, statement
 
 ROUNDS, CALLS_PER_ROUND = 400, 200
@@ -39,8 +39,8 @@ def hostile() -> CompiledPolicy:
     """A queue policy as long as one may be, all of it patterns that nearly match."""
     empty = document(statement(Principal="*", Condition={"StringLike": {"aws:UserAgent": ["@"]}}))
     room = QUEUE_POLICY_BYTES_MAX - len(empty)
-    length = room // SINGLE_WILDCARD_VALUES_MAX
-    patterns = ["*" + "a?" * (length // 2 - 5) + "b*"] * SINGLE_WILDCARD_VALUES_MAX
+    length = room // FLOATING_PATTERNS_MAX
+    patterns = ["*" + "a?" * (length // 2 - 5) + "b*"] * FLOATING_PATTERNS_MAX
     return queue(statement(Principal="*", Condition={"StringLike": {"aws:UserAgent": patterns}}))
 
 

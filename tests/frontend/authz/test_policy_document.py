@@ -338,14 +338,15 @@ def test_statement_of_a_queue_policy_has_so_many_actions_at_most() -> None:
 
 
 @pytest.mark.parametrize("kind", list(PolicyKind))
-def test_policy_has_so_many_values_with_a_question_mark_at_most(kind: PolicyKind) -> None:
-    most = limits.SINGLE_WILDCARD_VALUES_MAX
+def test_policy_has_so_many_patterns_with_a_floating_question_mark_at_most(kind: PolicyKind) -> None:
+    most = limits.FLOATING_PATTERNS_MAX
     who = EVERYBODY if kind is RESOURCE else {}
-    condition = {"StringLike": {"aws:UserAgent": ["*a?*"] * (most - 1)}}
-    full = statement(Resource="arn:aws:sqs:*:*:?", Condition=condition, **who)
+    still = ["?", "?a*", "*a?", "?*?", "**", "*a*"] * most
+    floating = ["*a?*"] * (most - 1)
+    full = statement(Resource="arn:aws:sqs:*:*:*?*", Condition={"StringLike": {"aws:userid": still + floating}}, **who)
     compile_policy(document(full), kind, "p")
-    error = refusal(document(full, statement(Condition={"StringLike": {"aws:userid": "?"}}, **who)), kind)
-    assert error.problem is PolicyProblem.TOO_MANY and "51 values with a ?" in error.text
+    error = refusal(document(full, statement(Condition={"StringLike": {"aws:userid": "*?b*"}}, **who)), kind)
+    assert error.problem is PolicyProblem.TOO_MANY and f"{most + 1} patterns" in error.text
 
 
 def test_queue_policy_counts_bytes_as_they_are_sent() -> None:
