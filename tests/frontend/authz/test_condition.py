@@ -75,6 +75,7 @@ ARNS = [
     ("ArnLike", "arn:aws:iam::1:user/*", ["arn:aws:iam::1:user/a", "arn:aws:iam::1:user/a/b:c"],
      ["arn:aws:iam::1:role/a", "arn:aws:iam:eu:1:user/a", "arn:aws:iam::1"]),
     ("ArnLike", "arn:*:*:*:*:*", ["arn:aws:sqs:eu:1:q"], ["x:aws:sqs:eu:1:q", "orders", "arn:aws:sqs:eu:1", ""]),
+    ("ArnLike", "*:*:*:*:*:*", ["arn:aws:sqs:eu:1:q"], ["x:aws:sqs:eu:1:q"]),
     ("ArnLike", "arn:aws:sns:*:topic", [], ["arn:aws:sns:eu:1:topic"]),
 ]  # fmt: skip
 OTHERS = [

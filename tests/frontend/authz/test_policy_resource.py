@@ -34,6 +34,7 @@ def reaches(pattern: str | list[str], resource_arn: str, version: str = "2012-10
         (["arn:aws:sqs:*:*:a*", "arn:aws:sqs:*:*:b*"], [f"{BASE}:b"], [ORDERS]),
         (f"{BASE}:${{aws:username}}-?", [f"{BASE}:alice-1"], [f"{BASE}:bob-1", f"{BASE}:alice-12"]),
         ("arn:aws:sqs:*:*:${aws:PrincipalTag/team}", [ORDERS], [f"{BASE}:order"]),
+        (f"arn:aws:sqs:eu-*:{ACCOUNT}:${{aws:PrincipalTag/team}}", [f"arn:aws:sqs:eu-x:{ACCOUNT}:orders"], [ORDERS]),
         ("arn:aws:sqs:*:*:${aws:PrincipalTag/no}", [], [ORDERS, f"{BASE}:"]),
         ("arn:aws:sqs:*:*:${aws:PrincipalTag/no, 'orders'}", [ORDERS], [f"{BASE}:x"]),
         ("arn:aws:sqs:*:*:${*}", [f"{BASE}:*"], [ORDERS]),
