@@ -1,8 +1,8 @@
 """What each operation of Penstock asks for: IAM actions, and on which resource. The one table. Pure.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
-that SQS has no word for have actions of their own, `penstock:...`, and ask for the SQS action they come to as well: who
-is denied `sqs:ReceiveMessage` does not read messages through the desk.
+that SQS does not have need an action of their own, `penstock:...`, and also the SQS action with the same effect: a
+caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
 """
 
 from __future__ import annotations

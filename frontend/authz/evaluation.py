@@ -10,7 +10,7 @@
 6. Otherwise no.
 
 A stored policy that cannot be understood denies. The root of the account that owns a queue can always read and replace
-the queue's policy, or nobody could repair one that denies all.
+the queue's policy; otherwise a policy that denies all could not be repaired.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from frontend.authz.compiled_policy import NO_POLICY, Candidates, CompiledPolicy
 from frontend.authz.policy_principal import Fit
 from frontend.authz.request_context import CallerKind, RequestContext, split_arn
 
-# What the root of the owner does whatever the queue's policy says.
+# The root of the owner may do these whatever the policy of the queue says.
 UNLOCKING_ACTIONS = frozenset(("sqs:GetQueueAttributes", "sqs:RemovePermission", "sqs:SetQueueAttributes"))
 
-# Callers that no policy of their own account stands for.
+# Callers without identity policies.
 _WITHOUT_OWN_SIDE = frozenset((CallerKind.ROOT, CallerKind.ANONYMOUS, CallerKind.SERVICE))
 
 

@@ -194,7 +194,7 @@ def _statement(path: str, index: int, given: Any, kind: PolicyKind, errors: Erro
     else:
         errors.attempt(_check_no_principal, path, given)
     if principals is not None and principals[1] and effect is Effect.ALLOW:
-        said = "is for Deny only: with Allow it would let in everybody else, name the principals instead"
+        said = "is for Deny only: with Allow it would let in everyone else, name the principals instead"
         errors.append(PolicyError(f"{path}.NotPrincipal", said))
     conditions = _conditions(f"{path}.Condition", given, errors)
     for text in _all_texts(actions, resources, conditions):

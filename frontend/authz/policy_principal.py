@@ -2,13 +2,13 @@
 
 | written | names |
 |---|---|
-| `"*"`, `{"AWS": "*"}` | everybody, unsigned callers and services too |
+| `"*"`, `{"AWS": "*"}` | everyone, unsigned callers and services too |
 | `{"AWS": "111122223333"}`, `{"AWS": "arn:aws:iam::111122223333:root"}` | the account |
 | `{"AWS": "arn:aws:iam::A:user/path/name"}`, `...:role/path/name` | that user; that role and all its sessions |
 | `{"AWS": "arn:aws:sts::A:assumed-role/role/session"}`, `...:federated-user/name` | that one session |
 | `{"Service": "sns.amazonaws.com"}` | the service as caller |
-| `{"AWS": "AIDA..."}`, `AROA...` | a user or role that was deleted: nobody |
-| `{"Federated": "..."}` | somebody who signs in elsewhere; never a caller here |
+| `{"AWS": "AIDA..."}`, `AROA...` | a user or role that was deleted; matches no caller |
+| `{"Federated": "..."}` | an identity provider; matches no caller |
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from frontend.authz.policy_error import PolicyError
 from frontend.authz.policy_json import JsonObject, member_path
 from frontend.authz.request_context import AWS_PARTITION, Caller, CallerKind
 
-EVERYBODY = "*"
+EVERYONE = "*"
 _ACCOUNT_ID = re.compile(r"[0-9]{12}", re.ASCII)
 _NAME = r"[A-Za-z0-9+=,.@_-]{1,64}"
 _PATH = r"(?:[!-)+->@-~]{1,510}/)?"  # printable, without * and ?
@@ -45,14 +45,14 @@ class Fit(Enum):
 class Principals(NamedTuple):
     """`names` are ARNs, `accounts` the ARNs of roots."""
 
-    everybody: bool
+    everyone: bool
     accounts: frozenset[str]
     names: frozenset[str]
     services: frozenset[str]
     entries_count: int
 
     def fit(self, caller: Caller) -> Fit:
-        if self.everybody or self._names(caller):
+        if self.everyone or self._names(caller):
             return Fit.NAMED
         if self.accounts and caller.account_id is not None and caller.account_arn in self.accounts:
             return Fit.ACCOUNT
@@ -60,7 +60,7 @@ class Principals(NamedTuple):
 
     def spares(self, caller: Caller) -> bool:
         """Whether a Deny for all but these leaves the caller alone: it names the caller, not its account alone."""
-        return self.everybody or self._names(caller)
+        return self.everyone or self._names(caller)
 
     def _names(self, caller: Caller) -> bool:
         if caller.kind is CallerKind.ROOT:
@@ -72,15 +72,15 @@ class Principals(NamedTuple):
 
 def parse_principals(path: str, given: Any) -> Principals:
     """Raises PolicyError."""
-    if given == EVERYBODY and isinstance(given, str):
+    if given == EVERYONE and isinstance(given, str):
         return Principals(True, frozenset(), frozenset(), frozenset(), 1)
     if not isinstance(given, JsonObject):
         raise PolicyError(path, 'must be "*" or an object with AWS, Service or Federated')
     if given.repeated is not None:
         raise PolicyError(member_path(path, given.repeated), "stands twice")
     if not given:
-        raise PolicyError(path, "names nobody; must have AWS, Service or Federated")
-    everybody, count = False, 0
+        raise PolicyError(path, "is empty; must have AWS, Service or Federated")
+    everyone, count = False, 0
     accounts: set[str] = set()
     names: set[str] = set()
     services: set[str] = set()
@@ -94,18 +94,18 @@ def parse_principals(path: str, given: Any) -> Principals:
             check(entry_path, entry)
             if kind == "Service":
                 services.add(entry)
-            elif kind == "AWS" and entry == EVERYBODY:
-                everybody = True
+            elif kind == "AWS" and entry == EVERYONE:
+                everyone = True
             elif kind == "AWS":
                 account = _account_of(entry)
                 (names if account is None else accounts).add(account or entry)
-    return Principals(everybody, frozenset(accounts), frozenset(names), frozenset(services), count)
+    return Principals(everyone, frozenset(accounts), frozenset(names), frozenset(services), count)
 
 
 def _entries(path: str, given: Any) -> Sequence[tuple[str, str]]:
     listed = given if isinstance(given, list) else [given]
     if not listed:
-        raise PolicyError(path, "names nobody; must have at least one entry")
+        raise PolicyError(path, "is empty; must have at least one entry")
     entries = []
     for index, entry in enumerate(listed):
         at = f"{path}[{index}]" if isinstance(given, list) else path
@@ -124,10 +124,10 @@ def _account_of(entry: str) -> str | None:
 
 
 def _check_aws(path: str, entry: str) -> None:
-    if entry == EVERYBODY or _ACCOUNT_ID.fullmatch(entry) or _ARN.fullmatch(entry) or _DELETED.fullmatch(entry):
+    if entry == EVERYONE or _ACCOUNT_ID.fullmatch(entry) or _ARN.fullmatch(entry) or _DELETED.fullmatch(entry):
         return
     if "*" in entry or "?" in entry:
-        raise PolicyError(path, 'a principal takes no wildcards; only "*" alone is everybody')
+        raise PolicyError(path, 'a principal takes no wildcards; only "*" alone is everyone')
     raise PolicyError(path, 'must be "*", twelve digits, or the ARN of an account, user, role or session')
 
 

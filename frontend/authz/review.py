@@ -120,19 +120,19 @@ def _of_principals(statement: Statement) -> Iterator[Remark]:
         return
     if statement.not_principals:
         path = f"{statement.path}.NotPrincipal"
-        if principals.everybody:
-            yield _remark(path, "spares everybody: the Deny reaches nobody")
+        if principals.everyone:
+            yield _remark(path, "spares everyone: the Deny has no effect")
         elif principals.accounts and not principals.names:
             yield _remark(path, "an account alone spares its root only: name the users and roles as well")
         return
     path = f"{statement.path}.Principal"
     named = len(principals.accounts) + len(principals.names) + len(principals.services)
-    if principals.everybody and statement.effect is Effect.ALLOW and not statement.conditions:
-        yield _remark(path, "opens it to everybody, unsigned callers too")
-    if not principals.everybody and named < principals.entries_count:
-        yield _remark(path, "an entry stands twice, or never calls here (Federated)")
+    if principals.everyone and statement.effect is Effect.ALLOW and not statement.conditions:
+        yield _remark(path, "opens it to everyone, unsigned callers too")
+    if not principals.everyone and named < principals.entries_count:
+        yield _remark(path, "an entry stands twice, or matches no caller (Federated)")
     if any(not name.startswith("arn:") for name in principals.names):
-        yield _remark(path, "names a user or role that was deleted: nobody")
+        yield _remark(path, "names a user or role that was deleted; it matches no caller")
 
 
 def _of_condition(entry: ConditionEntry, statement: Statement, document: PolicyDocument) -> Iterator[Remark]:

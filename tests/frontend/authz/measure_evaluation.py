@@ -57,7 +57,7 @@ def best_us(call: Callable[[], object], rounds: int = ROUNDS, calls: int = CALLS
 def main() -> None:
     policies = join_policies([typical(number) for number in range(POLICIES)])
     shared = queue(statement(Principal={"AWS": BOB.arn}, Action="sqs:*"))
-    cruel, nearly = hostile(), request("sqs:SendMessage", "orders", user_agent="a" * 8_000)
+    worst, nearly = hostile(), request("sqs:SendMessage", "orders", user_agent="a" * 8_000)
     send, receive = request("sqs:SendMessage", "team4-x"), request("sqs:ReceiveMessage", "orders-4")
     other, plain = request("sqs:SendMessage", "other"), request("sqs:SendMessage", "team4-x", secure_transport=False)
     rows: list[tuple[str, float]] = [
@@ -68,7 +68,7 @@ def main() -> None:
         ("send, by a queue policy alone", best_us(lambda: evaluate(other, policies, shared))),
         ("making the request", best_us(lambda: request("sqs:SendMessage", "team4-x"))),
         ("compiling a policy of 3 statements", best_us(lambda: typical(1), 20, 20)),
-        ("hostile patterns", best_us(lambda: evaluate(nearly, NO_POLICY, cruel), 3, 1)),
+        ("hostile patterns", best_us(lambda: evaluate(nearly, NO_POLICY, worst), 3, 1)),
     ]
     sys.stdout.writelines(f"{what:<36} {cost_us:>10.2f} us\n" for what, cost_us in rows)
 

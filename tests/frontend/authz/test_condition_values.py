@@ -119,7 +119,7 @@ def test_what_is_no_network_is_not_read(text: str) -> None:
     assert read_network(text) is None
 
 
-def test_address_in_ipv6_clothes_is_the_ipv4_address() -> None:
+def test_ipv4_mapped_address_is_the_ipv4_address() -> None:
     assert read_address("::ffff:10.1.2.3") == read_address("10.1.2.3")
     assert read_network("::ffff:10.0.0.0/104") == read_network("10.0.0.0/8")
     assert read_network("::ffff:10.1.2.3") == read_network("10.1.2.3/32")

@@ -93,7 +93,7 @@ def test_row_of_the_table_where_the_queue_policy_names_the_account(
 
 
 @pytest.mark.parametrize(("number", "caller", "identity_says", "queue_says", "reason"), ROWS)
-def test_row_of_the_table_where_the_queue_policy_names_everybody(
+def test_row_of_the_table_where_the_queue_policy_names_everyone(
     number: int, caller: Caller, identity_says: str | None, queue_says: str | None, reason: Reason
 ) -> None:
     assert evaluate(asked(caller), own(identity_says), queues(queue_says, "*")).reason is reason
@@ -155,14 +155,14 @@ def test_root_repairs_a_queue_policy_that_denies_all(action: str) -> None:
         assert not allowed(asked(ROOT, "sqs:PurgeQueue"), queues=policy)
 
 
-def test_unsigned_caller_is_let_in_by_everybody_alone() -> None:
+def test_unsigned_caller_is_let_in_by_everyone_alone() -> None:
     assert allowed(asked(ANONYMOUS), queues=queue(statement(Principal="*")))
     assert allowed(asked(ANONYMOUS), queues=queue(statement(Principal={"AWS": "*"})))
     assert not allowed(asked(ANONYMOUS), queues=queue(statement(Principal={"AWS": [ACCOUNT, OTHER]})))
     assert decided(asked(ANONYMOUS)).reason is NO_RESOURCE
 
 
-def test_service_is_let_in_by_its_name_and_hit_by_a_deny_for_everybody() -> None:
+def test_service_is_let_in_by_its_name_and_hit_by_a_deny_for_everyone() -> None:
     sns = service_caller("sns.amazonaws.com")
     named = statement(Principal={"Service": "sns.amazonaws.com"})
     assert decided(asked(sns), queues=queue(named)).reason is BY_RESOURCE

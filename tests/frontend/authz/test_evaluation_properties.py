@@ -24,7 +24,8 @@ from frontend.authz import (
     simulate,
 )
 from frontend.authz.request_context import CallerKind
-from tests.frontend.authz.oracle.pairs import Pair, draw
+from tests.frontend.authz.oracle.edges import draw
+from tests.frontend.authz.oracle.pairs import Pair
 
 pairs = st.integers(0, 2**32).map(lambda seed: draw(random.Random(seed)))
 few = settings(max_examples=150)
@@ -117,7 +118,7 @@ def test_wider_patterns_of_allow_take_no_right_away(pair: Pair) -> None:
 
 @few
 @given(pairs)
-def test_policy_of_nobody_gives_nothing_to_strangers(pair: Pair) -> None:
+def test_queue_without_a_policy_is_closed_to_other_accounts(pair: Pair) -> None:
     """Without a queue policy nothing of a queue is open to another account."""
     found = compiled(pair)
     if found is None:

@@ -77,7 +77,7 @@ def test_topic_delivers_to_the_queue_and_other_topics_do_not() -> None:
     assert not allowed(asked(ANONYMOUS), queues=policy)
 
 
-def test_older_policy_for_a_topic_lets_everybody_try_and_nobody_else_in() -> None:
+def test_policy_for_everyone_with_a_source_arn_lets_in_the_service_alone() -> None:
     """Principal * with aws:SourceArn: no direct caller has that key."""
     policy = queue_policy(
         {

@@ -9,8 +9,8 @@ import pytest
 
 from tests.clients.environments import NotInstallable
 from tests.frontend.authz.oracle.comparison import Difference, Outcome, Verdict, compare, judge, lines
+from tests.frontend.authz.oracle.edges import draw
 from tests.frontend.authz.oracle.node import HERE, find_node
-from tests.frontend.authz.oracle.pairs import draw
 
 PAIRS_COUNT = 800
 SEED = 20261122

@@ -13,7 +13,7 @@ from frontend.authz.policy_document import VERSION_ABSENT, Effect, parse_documen
 from tests.frontend.authz.scene import ACCOUNT, document, statement
 
 IDENTITY, RESOURCE = PolicyKind.IDENTITY, PolicyKind.RESOURCE
-EVERYBODY = {"Principal": "*"}
+EVERYONE = {"Principal": "*"}
 
 
 def refusal(text: str, kind: PolicyKind = IDENTITY) -> PolicyError:
@@ -112,11 +112,11 @@ def test_unknown_member_of_a_document_is_refused(name: str) -> None:
 
 
 def test_id_is_for_queue_policies() -> None:
-    text = json.dumps({"Id": "any text ☃", "Statement": [statement(**EVERYBODY)]})
+    text = json.dumps({"Id": "any text ☃", "Statement": [statement(**EVERYONE)]})
     assert parse_document(text, RESOURCE).policy_id == "any text ☃"
     assert refusal(json.dumps({"Id": "x", "Statement": [statement()]})).path == "$.Id"
     for wrong in (5, None, ["x"], "x" * (limits.ID_CHARACTERS_MAX + 1), "\u0000"):
-        error = refusal(json.dumps({"Id": wrong, "Statement": [statement(**EVERYBODY)]}), RESOURCE)
+        error = refusal(json.dumps({"Id": wrong, "Statement": [statement(**EVERYONE)]}), RESOURCE)
         assert error.path == "$.Id"
 
 
@@ -226,9 +226,9 @@ def test_sids_of_a_document_are_all_different() -> None:
 
 
 def test_sid_of_a_queue_policy_has_more_characters() -> None:
-    parsed = parse_document(document(statement(Sid="__owner statement-1", **EVERYBODY)), RESOURCE)
+    parsed = parse_document(document(statement(Sid="__owner statement-1", **EVERYONE)), RESOURCE)
     assert parsed.statements[0].sid == "__owner statement-1"
-    assert refusal(document(statement(Sid="ä", **EVERYBODY)), RESOURCE).path == "$.Statement[0].Sid"
+    assert refusal(document(statement(Sid="ä", **EVERYONE)), RESOURCE).path == "$.Statement[0].Sid"
 
 
 def test_values_of_a_condition_are_texts_numbers_or_truth_values() -> None:
@@ -239,7 +239,7 @@ def test_values_of_a_condition_are_texts_numbers_or_truth_values() -> None:
 
 def test_characters_of_a_queue_policy_are_any_but_control_characters() -> None:
     for text, fine in (("snow ☃", True), ("tab\tline\r\n", True), ("\u0007", False), ("\u007f", False)):
-        made = document(statement(Condition={"StringEquals": {"aws:username": text}}, **EVERYBODY))
+        made = document(statement(Condition={"StringEquals": {"aws:username": text}}, **EVERYONE))
         if fine:
             compile_policy(made, RESOURCE, "p")
         else:
@@ -276,7 +276,7 @@ def test_allow_of_all_but_some_is_refused() -> None:
     ],
 )
 def test_queue_policy_is_about_actions_on_queues(action: str, fine: bool) -> None:
-    text = document(statement(Action=action, **EVERYBODY))
+    text = document(statement(Action=action, **EVERYONE))
     if fine:
         compile_policy(text, RESOURCE, "p")
     else:
@@ -287,9 +287,9 @@ def test_queue_policy_is_about_actions_on_queues(action: str, fine: bool) -> Non
 
 @pytest.mark.parametrize("pattern", ["arn:aws:sqs", "arn:aws:sqs:us-east-1", f"arn:aws:sqs:us-east-1:{ACCOUNT}"])
 def test_short_arn_of_a_queue_policy_needs_a_wildcard(pattern: str) -> None:
-    assert refusal(document(statement(Resource=pattern, **EVERYBODY)), RESOURCE).path == "$.Statement[0].Resource"
+    assert refusal(document(statement(Resource=pattern, **EVERYONE)), RESOURCE).path == "$.Statement[0].Resource"
     compile_policy(document(statement(Resource=pattern)), IDENTITY, "p")
-    compile_policy(document(statement(Resource=f"{pattern}:*", **EVERYBODY)), RESOURCE, "p")
+    compile_policy(document(statement(Resource=f"{pattern}:*", **EVERYONE)), RESOURCE, "p")
 
 
 # --- limits, at them and above them ---
@@ -323,8 +323,8 @@ def test_queue_policy_has_so_many_principals_at_most_over_all_statements() -> No
 def test_queue_policy_has_so_many_conditions_at_most_over_all_statements() -> None:
     most = limits.QUEUE_POLICY_CONDITIONS_MAX
     keys = {f"aws:PrincipalTag/t{number}": "x" for number in range(most - 1)}
-    first = statement(Condition={"StringEquals": keys}, **EVERYBODY)
-    second = statement(Condition={"Bool": {"aws:SecureTransport": "true"}}, **EVERYBODY)
+    first = statement(Condition={"StringEquals": keys}, **EVERYONE)
+    second = statement(Condition={"Bool": {"aws:SecureTransport": "true"}}, **EVERYONE)
     compile_policy(document(first, second), RESOURCE, "p")
     error = refusal(document(first, second, second), RESOURCE)
     assert error.problem is PolicyProblem.TOO_MANY and "11 conditions" in error.text
@@ -332,8 +332,8 @@ def test_queue_policy_has_so_many_conditions_at_most_over_all_statements() -> No
 
 def test_statement_of_a_queue_policy_has_so_many_actions_at_most() -> None:
     most = limits.QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX
-    compile_policy(document(statement(Action=["sqs:SendMessage"] * most, **EVERYBODY)), RESOURCE, "p")
-    error = refusal(document(statement(Action=["sqs:SendMessage"] * (most + 1), **EVERYBODY)), RESOURCE)
+    compile_policy(document(statement(Action=["sqs:SendMessage"] * most, **EVERYONE)), RESOURCE, "p")
+    error = refusal(document(statement(Action=["sqs:SendMessage"] * (most + 1), **EVERYONE)), RESOURCE)
     assert (error.problem, error.path) == (PolicyProblem.TOO_MANY, "$.Statement[0]")
     compile_policy(document(statement(Action=["sqs:SendMessage"] * (most + 1))), IDENTITY, "p")
 
@@ -341,7 +341,7 @@ def test_statement_of_a_queue_policy_has_so_many_actions_at_most() -> None:
 @pytest.mark.parametrize("kind", list(PolicyKind))
 def test_policy_has_so_many_patterns_with_a_floating_question_mark_at_most(kind: PolicyKind) -> None:
     most = limits.FLOATING_PATTERNS_MAX
-    who = EVERYBODY if kind is RESOURCE else {}
+    who = EVERYONE if kind is RESOURCE else {}
     still = ["?", "?a*", "*a?", "?*?", "**", "*a*"] * most
     floating = ["*a?*"] * (most - 1)
     full = statement(Resource="arn:aws:sqs:*:*:*?*", Condition={"StringLike": {"aws:userid": still + floating}}, **who)
@@ -352,7 +352,7 @@ def test_policy_has_so_many_patterns_with_a_floating_question_mark_at_most(kind:
 
 def test_queue_policy_counts_bytes_as_they_are_sent() -> None:
     most = limits.QUEUE_POLICY_BYTES_MAX
-    text = document(statement(**EVERYBODY))
+    text = document(statement(**EVERYONE))
     compile_policy(text + " " * (most - len(text)), RESOURCE, "p")
     error = refusal(text + " " * (most + 1 - len(text)), RESOURCE)
     assert error.problem is PolicyProblem.TOO_LARGE

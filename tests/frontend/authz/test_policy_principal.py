@@ -91,6 +91,6 @@ def test_kind_that_stands_twice_is_refused() -> None:
     assert raised.value.path == "$.Statement[0].Principal.AWS"
 
 
-@pytest.mark.parametrize("nobody", [{"AWS": "AIDAEXAMPLEEXAMPLE123"}, {"Federated": "accounts.example.com"}])
-def test_deleted_and_federated_principals_are_nobody(nobody: Any) -> None:
-    assert not allowed(asked(ALICE), queues=queue(statement(Principal=nobody)))
+@pytest.mark.parametrize("principal", [{"AWS": "AIDAEXAMPLEEXAMPLE123"}, {"Federated": "accounts.example.com"}])
+def test_deleted_and_federated_principals_match_no_caller(principal: Any) -> None:
+    assert not allowed(asked(ALICE), queues=queue(statement(Principal=principal)))

@@ -20,8 +20,9 @@ from frontend.authz import (
     evaluate,
     join_policies,
 )
+from tests.frontend.authz.oracle.edges import draw
 from tests.frontend.authz.oracle.node import Node
-from tests.frontend.authz.oracle.pairs import Pair, draw, simulation
+from tests.frontend.authz.oracle.pairs import Pair, simulation
 
 _EXPLICIT = (
     Reason.DENIED_BY_IDENTITY,
