@@ -189,13 +189,13 @@ def check_is_refused_or_evaluated(text: str, request: RequestContext) -> None:
             simulate(request, *((policy, NO_POLICY) if kind is PolicyKind.IDENTITY else (NO_POLICY, policy)))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(values, pairs)
 def test_document_of_any_shape_is_refused_or_evaluated(document: Any, pair: Pair) -> None:
     check_is_refused_or_evaluated(json.dumps(document), pair.request)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(pairs, values, st.randoms(use_true_random=False))
 def test_document_that_is_nearly_right_is_refused_or_evaluated(pair: Pair, strange: Any, chance: random.Random) -> None:
     for document in (*pair.identity, pair.resource):

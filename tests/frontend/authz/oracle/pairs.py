@@ -114,7 +114,8 @@ LISTS = (
           for name in ("StringEquals", "StringNotEquals", "StringLike", "StringNotLike", "StringEqualsIgnoreCase")),
     ("team", "cost*", "cost", "TEAM", "x", "*"),
 )  # fmt: skip
-FAMILIES: Sequence[tuple[Sequence[str], Sequence[str], Sequence[Any]]] = (
+Family = tuple[Sequence[str], Sequence[str], Sequence[Any]]
+FAMILIES: Sequence[Family] = (
     TEXTS,
     TEXTS,
     NUMBERS,
