@@ -1,6 +1,8 @@
 """May this principal do this? Pure: no clock, no IO. docs/policies.md says what policies can say.
 
-`ownership.py` is the rule that requests go by today. The evaluator of policies:
+Surface: other planes may import this module.
+
+How it is used (messages/admission.py):
 
     policy = load_policy(text, PolicyKind.IDENTITY, "keys/AKPS...")      once for a stored text, kept
     policies = join_policies([policy, ...])                              once for a caller, kept

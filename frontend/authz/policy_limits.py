@@ -1,4 +1,7 @@
-"""Limits of policy documents. docs/policies.md says where each comes from."""
+"""Limits of policy documents. docs/policies.md says where each comes from.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
+from frontend.http import origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX, SOCKET_FRAME_BYTES_MAX
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.frames import READY, AuthFrame, FilterFrame, decode_frame, error_frame
@@ -115,7 +116,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             await self._shut(CLOSE_UNAUTHENTICATED)
             return
         try:
-            caller = await self.services.authenticator.bearer(frame.token)
+            caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
         except (RequestError, MetadataUnavailable):
             await self._shut(CLOSE_UNAUTHENTICATED)
             return
@@ -139,7 +140,8 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
             raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
-        return await self.services.authenticator.bearer(authorization[7:].strip().decode("latin-1"))
+        token = authorization[7:].strip().decode("latin-1")
+        return await self.services.authenticator.bearer(token, *origin_of(self.scope))
 
     async def _say(self, text: str) -> None:
         if not self._closed:
