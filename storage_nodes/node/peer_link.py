@@ -130,7 +130,9 @@ class PeerLink(asyncio.Protocol):
         if out is None:
             return
         size = size_of(message)
-        if out.bytes + self._outbox_bytes + size > 2 * LINK_BYTES_MAX:
+        held_bytes = out.bytes + self._outbox_bytes
+        # What `has_room` let go is not dropped, however large it is: it would be dropped each time it is sent again.
+        if held_bytes >= LINK_BYTES_MAX and held_bytes + size > 2 * LINK_BYTES_MAX:
             NOT_SENT.inc()
             return
         self.outbox.append(message)

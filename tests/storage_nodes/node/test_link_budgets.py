@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from storage_nodes.limits import (
@@ -19,7 +20,7 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.messages import Opcode
-from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, SnapshotChunk, VoteRequest
+from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, RaftFrame, SnapshotChunk, VoteRequest
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 from tests.storage_nodes.node.test_peers import OWN, HandClock
 
@@ -162,6 +163,21 @@ def test_what_asks_for_no_room_is_bounded_too(rig: Rig) -> None:
     before = appends(pipe)
     pipe.drain()
     assert appends(pipe) == before + 1, "and it goes on"
+
+
+def test_message_that_there_was_room_for_is_sent_however_large_it_is(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raft would send it again and again, and each time it would be dropped (seeds 1000224, 1000227)."""
+    monkeypatch.setattr("storage_nodes.node.peer_link.LINK_BYTES_MAX", MIB // 4)
+    assert rig.links.has_room(2)
+    rig.append(2)
+    rig.append(2, partition=2)  # there is no room any more: this one is dropped
+    rig.turn()
+    rig.drain()
+    payloads = [frame.payload for frame in rig.pipes[2].frames if frame.opcode == Opcode.RAFT]
+    sent = [message.partition for payload in payloads for message in msgspec.msgpack.decode(payload, type=RaftFrame).messages]
+    assert sent == [1]
 
 
 def test_link_is_cut_when_nothing_leaves_it_and_only_then(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
