@@ -20,7 +20,14 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.messages import Opcode
-from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, RaftFrame, SnapshotChunk, VoteRequest
+from storage_nodes.protocol.peer_messages import (
+    AppendEntries,
+    Heartbeat,
+    PeerHello,
+    RaftFrame,
+    SnapshotChunk,
+    VoteRequest,
+)
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 from tests.storage_nodes.node.test_peers import OWN, HandClock
 
