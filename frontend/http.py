@@ -2,6 +2,8 @@
 
 Header names arrive in lower case from uvicorn. A header that decides something may come once only: which of two would
 count is what smuggling and signature tricks live on.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,
@@ -56,23 +58,23 @@ class Request:
         self.request_id = new_request_id()
 
     def read_headers(self) -> None:
-        """Index the headers. Raises Refusal for too many, too large, or repeated ones that must be single."""
+        """Index the headers. Raises RequestError for too many, too large, or repeated ones that must be single."""
         raw = self.raw_headers
         if len(raw) > REQUEST_HEADERS_MAX:
-            raise Refusal("HeadersTooLarge", "The request has too many headers.")
+            raise RequestError("HeadersTooLarge", "The request has too many headers.")
         headers = dict(raw)
         if sum(map(len, headers)) + sum(map(len, headers.values())) > REQUEST_HEADER_BYTES_MAX:
-            raise Refusal("HeadersTooLarge", "The headers of the request are too large.")
+            raise RequestError("HeadersTooLarge", "The headers of the request are too large.")
         if len(headers) != len(raw):
             headers = _join_repeated(raw)
         self.headers = headers
 
     @property
     def host(self) -> str:
-        """The host the caller used. Raises Refusal if it is not one."""
+        """The host the caller used. Raises RequestError if it is not one."""
         host = self.headers.get(b"host", b"")
         if _HOST.fullmatch(host) is None:
-            raise Refusal("InvalidAddress", "The Host header is missing or is not a host.")
+            raise RequestError("InvalidAddress", "The Host header is missing or is not a host.")
         return host.decode()
 
     @property
@@ -80,9 +82,9 @@ class Request:
         return f"{self.scheme}://{self.host}"
 
     async def read_body(self) -> None:
-        """Read the whole body under a running cap; `server.py` holds the deadline. Raises Refusal or Disconnected."""
+        """Reads the body under a running cap; `server.py` holds the deadline. Raises RequestError, Disconnected."""
         if b"content-encoding" in self.headers and self.headers[b"content-encoding"].lower() != b"identity":
-            raise Refusal("UnsupportedMediaType", "Content-Encoding is not supported.")
+            raise RequestError("UnsupportedMediaType", "Content-Encoding is not supported.")
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
@@ -135,11 +137,11 @@ def _join_repeated(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         if known is None:
             headers[name] = value
         elif name in _ONCE or name.startswith(b"x-amz-"):
-            raise Refusal("InvalidParameterValueException", "A header that must be single is repeated.")
+            raise RequestError("InvalidParameterValueException", "A header that must be single is repeated.")
         else:
             headers[name] = known + (b"; " if name == b"cookie" else b",") + value
     return headers
 
 
-def _too_large() -> Refusal:
-    return Refusal("RequestTooLarge", f"The body of the request is larger than {REQUEST_BODY_BYTES_MAX} bytes.")
+def _too_large() -> RequestError:
+    return RequestError("RequestTooLarge", f"The body of the request is larger than {REQUEST_BODY_BYTES_MAX} bytes.")

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from api import limits
-from frontend.sqs.arns import QueueArn, format_arn, parse_arn
-from frontend.sqs.extensions import EXTENSIONS
-from frontend.sqs.fifo import FIFO_SUFFIX
+from frontend.queues.extensions import EXTENSIONS
+from frontend.queues.names import FIFO_SUFFIX, QueueArn, format_arn, parse_arn
 
 __all__ = ["FIFO_SUFFIX", "QueueArn", "format_arn", "parse_arn"]
 

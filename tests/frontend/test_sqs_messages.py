@@ -43,6 +43,13 @@ async def test_message_sent_is_received_and_deleted(front: Installation) -> None
     assert front.storage.count() == 0
 
 
+async def test_members_that_sqs_does_not_have_are_ignored(front: Installation) -> None:
+    """A trace header comes in a header or a system attribute, where it is checked."""
+    await send(front, TraceHeader="not\0checked", PenstockAcks="sometimes")
+    (message,) = await receive(front, MessageSystemAttributeNames=["AWSTraceHeader"])
+    assert "Attributes" not in message
+
+
 async def test_empty_receive_has_no_messages_member(front: Installation) -> None:
     assert (await front.sqs("ReceiveMessage", params())).json == {}
 
@@ -326,7 +333,7 @@ async def test_unknown_partition_of_a_deleted_queue_is_no_queue(front: Installat
 
 
 async def _address(front: Installation) -> Any:
-    from frontend.routing.queues import Address
+    from frontend.queues.names import Address
 
     return Address(ACCOUNT, "orders")
 

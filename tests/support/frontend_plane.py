@@ -21,8 +21,8 @@ from frontend.control import ControlPlane
 from frontend.crypto.keyring import Keyring
 from frontend.limits.gcra import RateTree
 from frontend.metadata.records import KeyRecord
-from frontend.plane import Plane
 from frontend.readiness import ALIVE_PATH
+from frontend.services import FrontendServices
 from storage_nodes.protocol.messages import QueueConfig
 from tests.support.fake_storage import FakeMetadata, FakeStorage, queue_record
 
@@ -78,7 +78,7 @@ class Installation:
         self.other_key = self.add_key(OTHER_ACCOUNT)
         self.add_queue("orders", partitions)
         self.add_queue("secret", (50,), account_id=OTHER_ACCOUNT)
-        self.plane = Plane(
+        self.plane = FrontendServices(
             region=REGION,
             storage=self.storage,
             metadata=self.metadata,
