@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from tests.simulation import true_times
 from tests.simulation.clocks import WALL_START_MS, SimClock
-from tests.simulation.clockwork import Scheduler
+from tests.simulation.clockwork import Scheduler, SimLoop
 from tests.simulation.faults import draw_faults, draw_times, draw_transport
 from tests.simulation.network import LinkFaults, Network
 from tests.simulation.transport import HIGH_BYTES_DEFAULT, SimTransport
@@ -63,6 +64,19 @@ class Reader:
         self.paused.append(False)
 
 
+class Idle:
+    """The owner of a loop of which nothing is wanted."""
+
+    def unhandled(self, error: BaseException) -> None:
+        raise error
+
+    def entered(self) -> None:
+        pass
+
+    def turned(self) -> None:
+        pass
+
+
 def connect(faults: LinkFaults) -> tuple[Scheduler, SimTransport, Process]:
     """A connection; the writing end, and the process at the other one."""
     scheduler = Scheduler("transport")
@@ -105,6 +119,21 @@ def test_reading_that_is_paused_holds_back_what_arrives_in_its_order() -> None:
     here.peer.resume_reading()
     assert here.peer.protocol.read == [b"one", b"two"]
     assert here.unread_bytes == 0
+
+
+def test_what_one_process_does_in_its_turn_gives_another_one_a_turn_after_it() -> None:
+    """Seed 1000982: whoever reads makes room in the buffer of the writer, who goes on."""
+    scheduler = Scheduler("turns")
+    reader, writer = SimLoop(scheduler, Idle()), SimLoop(scheduler, Idle())
+    running: list[object] = []
+
+    def read() -> None:
+        writer.post(lambda: running.append(asyncio.get_running_loop()))
+        running.append(asyncio.get_running_loop())
+
+    reader.post(read)
+    run(scheduler)
+    assert running == [reader, writer]
 
 
 def test_large_write_arrives_in_pieces_and_in_order() -> None:
