@@ -70,7 +70,7 @@ class ClockAgreement:
         return None if self.base_ms is None else self.base_ms + mono_ms
 
     def latest_ms(self, mono_ms: int) -> int | None:
-        """It was no later than this; None = not known. Agreed time is earlier where one of few known clocks is behind."""
+        """It was no later than this; None = not known. Agreed time may be earlier: one of few clocks is behind."""
         return None if self.latest_base_ms is None else self.latest_base_ms + mono_ms
 
     def offset_ms(self, node: int) -> int | None:

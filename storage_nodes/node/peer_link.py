@@ -224,8 +224,8 @@ class PeerLink(asyncio.Protocol):
 
     def is_newer(self, incarnation: int) -> bool:
         """Was it started after the one that is known? That one may have been taken from a clock far ahead, before it
-        was set right: once it is down, what was started after it greeted first is newer. A greeting of an earlier process
-        may be read late: no minority of clocks that are behind makes that one later (R4)."""
+        was set right: once it is down, what was started after it greeted first is newer. A greeting of an earlier
+        process may be read late: no minority of clocks that are behind makes that process the newer one (R4)."""
         if incarnation > self.incarnation:
             return True
         since_ms = self._links.clocks.agreement.latest_ms(self._greeted_mono_ms)

@@ -14,6 +14,7 @@ from tests.simulation.clocks import WALL_START_MS, SimClock
 from tests.simulation.clockwork import Scheduler, SimLoop
 from tests.simulation.faults import draw_faults, draw_times, draw_transport
 from tests.simulation.network import LinkFaults, Network
+from tests.simulation.process import NodeLoop
 from tests.simulation.transport import HIGH_BYTES_DEFAULT, SimTransport
 from tests.simulation.true_times import StreamTimes, TrueTimes
 from tests.simulation.world import World, run_seed
@@ -134,6 +135,17 @@ def test_what_one_process_does_in_its_turn_gives_another_one_a_turn_after_it() -
     reader.post(read)
     run(scheduler)
     assert running == [reader, writer]
+
+
+def test_job_that_a_stop_has_finished_is_not_done_again() -> None:
+    """Seed 2000628: the stop failed after that, and its process ended a moment later."""
+    process = World(1).processes[1]
+    process.loop = NodeLoop(process)  # type: ignore[abstract]
+    done: list[str] = []
+    process.disk_job(lambda: done.append("work"), lambda result, error: done.append("told"))
+    process.finish_jobs(wait=True)
+    run(process.world.scheduler)
+    assert done == ["work"]
 
 
 def test_large_write_arrives_in_pieces_and_in_order() -> None:
