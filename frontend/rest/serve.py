@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -14,7 +15,7 @@ from frontend.errors import RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.queues.names import Address
+from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
@@ -40,6 +41,17 @@ _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
+_QUEUES = b"/v1/queues"
+_QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
+
+
+class _Named(msgspec.Struct):
+    """Of the body that makes a queue."""
+
+    name: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
 # A path that another parser might read as a different one is not passed on.
 _AMBIGUOUS = re.compile(rb"\.\.|//|\\|%2[ef]|%5c|%00|[\x00-\x20\x7f-\xff]", re.IGNORECASE)
 
@@ -128,7 +140,32 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
             raise RequestError(
                 "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
             )
-    await services.control.pass_on(request, principal, send)
+    queue = None if principal is None else changed_queue(request, principal.account_id)
+    await services.control.pass_on(request, principal, send if queue is None else _after_refresh(services, queue, send))
+
+
+def changed_queue(request: Request, account_id: str) -> Address | None:
+    """The queue that a management call makes, changes or deletes; None where it is none."""
+    if request.method == "POST" and request.path == _QUEUES:
+        try:
+            return Address(account_id, check_queue_name(_decode_named(request.body).name))
+        except (RequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    found = _QUEUE_PATH.fullmatch(request.path)
+    return None if found is None or request.method == "GET" else Address(account_id, found[1].decode())
+
+
+def _after_refresh(services: FrontendServices, queue: Address, send: Send) -> Send:
+    """`send` that looks at the queue first: what was done to it is seen here in the next instant, without waiting for
+    the change feed."""
+
+    async def looking_first(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 300:
+            with suppress(MetadataUnavailable):
+                await services.metadata.refresh_queue(queue.account_id, queue.name)
+        await send(message)
+
+    return looking_first
 
 
 class _Began:
