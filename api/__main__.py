@@ -9,7 +9,8 @@ import sys
 
 import uvicorn
 
-from api.settings.environment import SettingsError, environment, split_listen
+from api.settings.environment import environment, split_listen
+from api.settings.server_urls import SettingsError
 
 GRACE_S = 10
 

@@ -103,9 +103,12 @@ _sender: HintSender | None = None
 def send_hint(hint: Hint, row_id: int) -> bool:
     """Call after the commit of the wish. Never raises, never waits. False: the workers find the row without it."""
     global _sender
+    broker_url = environment().celery_broker_url
+    if not broker_url:
+        return False
     with _lock:
         if _sender is None:
-            _sender = HintSender(environment().celery_broker_url)
+            _sender = HintSender(broker_url)
         sender = _sender
     return sender.send(hint, row_id)
 

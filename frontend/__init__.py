@@ -1,4 +1,4 @@
-"""The stateless data plane: see `docs/processes.md`. Start reading at `send.py` and `receive.py`."""
+"""The stateless data plane: see `docs/processes.md`. Start reading at `messages/send.py` and `messages/receive.py`."""
 
 from __future__ import annotations
 

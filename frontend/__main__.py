@@ -1,6 +1,6 @@
 """`python -m frontend`: one front end, until SIGTERM.
 
-Builds the plane from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in
+Builds the services from the settings, serves the public endpoint and the operators' port on one uvloop, stops both in
 order.
 """
 
@@ -31,9 +31,9 @@ from frontend.crypto.keyring import (
 from frontend.http import Receive, Scope, Send, answer
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
-from frontend.plane import Plane
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, operators_config, public_config
+from frontend.services import FrontendServices
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
 
@@ -60,14 +60,14 @@ async def run(config: FrontendConfig) -> int:
     metadata_host, metadata_port = split_address(config.metadata)
     metadata = MetadataClient(metadata_host, metadata_port, config.cluster_id, name)
     storage = StorageClient(config.cluster_id, config.nodes, name)
-    plane = build_plane(config, storage, metadata)
-    plane.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
-    plane.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
+    services = build_services(config, storage, metadata)
+    services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
+    services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     host, port = split_address(config.listen)
-    servers = [Server(public_config(build_application(plane), host, port, config.trusted_proxies), plane.drain)]
+    servers = [Server(public_config(build_application(services), host, port, config.trusted_proxies), services.drain)]
     if config.metrics_listen:
         host, port = split_address(config.metrics_listen)
-        servers.append(Server(operators_config(operators_application(plane), host, port)))
+        servers.append(Server(operators_config(operators_application(services), host, port)))
     _stop_on_signals(servers)
     await storage.start()
     await metadata.start()
@@ -75,18 +75,18 @@ async def run(config: FrontendConfig) -> int:
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
-        await plane.control.close()
+        await services.control.close()
         await metadata.close()
         await storage.close()
     log.info("frontend_stopped")
     return 0 if all(server.started for server in servers) else 1
 
 
-def build_plane(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> Plane:
+def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
     """Raises SecretFileError."""
     directory = config.secrets_dir
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
-    plane = Plane(
+    services = FrontendServices(
         region=config.region,
         storage=guarded,
         metadata=metadata,
@@ -97,14 +97,14 @@ def build_plane(config: FrontendConfig, storage: StorageClient, metadata: Metada
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
     )
-    guarded.add_gauges(plane.meters)
-    return plane
+    guarded.add_gauges(services.meters)
+    return services
 
 
-def operators_application(plane: Plane) -> Application:
+def operators_application(services: FrontendServices) -> Application:
     """/metrics for Prometheus, /healthz for the supervisor. For the operators' port only."""
     registry = CollectorRegistry(auto_describe=False)
-    for collector in (ProcessCollector(registry=None), PlatformCollector(registry=None), plane.meters):
+    for collector in (ProcessCollector(registry=None), PlatformCollector(registry=None), services.meters):
         registry.register(collector)
     GCCollector(registry=registry)
 

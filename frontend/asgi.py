@@ -26,7 +26,7 @@ from frontend.rest.serve import serve_rest
 from frontend.sqs.protocol import serve_sqs
 
 if TYPE_CHECKING:
-    from frontend.plane import Plane
+    from frontend.services import FrontendServices
 
 Application = Callable[[Scope, Receive, Send], Awaitable[Any]]
 
@@ -35,22 +35,22 @@ _JSON = ((b"content-type", b"application/json"), (b"cache-control", b"no-store")
 _SUBSCRIBE = r"^v1/queues/(?P<name>[A-Za-z0-9_-]{1,80}(?:\.fifo)?)/subscribe$"
 
 
-def build_application(plane: Plane) -> Application:
-    sockets = URLRouter([re_path(_SUBSCRIBE, SubscribeConsumer.as_asgi(plane=plane))])
-    router: Application = ProtocolTypeRouter({"http": _http(plane), "websocket": _closing_unrouted(sockets)})
+def build_application(services: FrontendServices) -> Application:
+    sockets = URLRouter([re_path(_SUBSCRIBE, SubscribeConsumer.as_asgi(services=services))])
+    router: Application = ProtocolTypeRouter({"http": _http(services), "websocket": _closing_unrouted(sockets)})
     return router
 
 
-def _http(plane: Plane) -> Application:
+def _http(services: FrontendServices) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         path = request.path
         if path == b"/" or b"0" <= path[1:2] <= b"9":
-            await serve_sqs(plane, request, send)
+            await serve_sqs(services, request, send)
         elif path in _OPERATORS:
-            await _serve_operators(plane, path, send)
+            await _serve_operators(services, path, send)
         else:
-            await serve_rest(plane, request, send)
+            await serve_rest(services, request, send)
 
     return application
 
@@ -58,12 +58,12 @@ def _http(plane: Plane) -> Application:
 _OPERATORS = frozenset((b"/healthz", b"/readyz", b"/version"))
 
 
-async def _serve_operators(plane: Plane, path: bytes, send: Send) -> None:
+async def _serve_operators(services: FrontendServices, path: bytes, send: Send) -> None:
     if path == b"/version":
         await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
     elif path == b"/readyz":
         # A stopping front end is taken out of use; all else that is missing is told, and costs no message.
-        said = readiness(plane.metadata_serves() and not plane.stopping.is_set(), plane.troubles())
+        said = readiness(services.metadata_serves() and not services.stopping.is_set(), services.troubles())
         await answer(send, said.status, _JSON, said.body)
     else:
         await answer(send, 200, _TEXT, b"ok\n")

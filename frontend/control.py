@@ -20,7 +20,7 @@ import msgspec
 
 from frontend.authn.principal import Principal
 from frontend.control_watch import ControlWatch
-from frontend.errors import KINDS, Refusal, unavailable
+from frontend.errors import KINDS, RequestError, unavailable
 from frontend.http import Request, Send
 from frontend.limits import (
     CONTROL_ANSWER_BYTES_MAX,
@@ -103,14 +103,14 @@ class ControlPlane:
     async def sqs(
         self, action: str, principal: Principal, request_id: str, params: dict[str, object]
     ) -> dict[str, Any]:
-        """The result of a management action. Raises Refusal: the control plane's own, or 503."""
+        """The result of a management action. Raises RequestError: the control plane's own, or 503."""
         body = msgspec.json.encode(
             {"account_id": principal.account_id, "access_key_id": principal.access_key_id, "params": params}
         )
         return await self._ask(f"/internal/sqs/{action}", principal, request_id, body)
 
     async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
-        """Write an action of the message desk to the audit trail. Raises Refusal where that cannot be done."""
+        """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
@@ -126,10 +126,10 @@ class ControlPlane:
                 await response.aclose()
         if response.status_code == 200:
             return _decode_result(content)
-        raise _refusal_of(response.status_code, content)
+        raise _error_of(response.status_code, content)
 
     async def pass_on(self, request: Request, principal: Principal | None, send: Send) -> int:
-        """Answer `request` with what the control plane answers; returns the status. Refusal: nothing was sent."""
+        """Answer `request` with what the control plane answers; returns the status. RequestError: nothing was sent."""
         target = request.path + (b"?" + request.query if request.query else b"")
         headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
         headers += (
@@ -199,7 +199,7 @@ class _Answer:
         self.whole = False
 
     async def take(self) -> None:
-        """Read it, up to CONTROL_ANSWER_BYTES_MAX; a live stream is left as it is. Raises Refusal (503)."""
+        """Read it, up to CONTROL_ANSWER_BYTES_MAX; a live stream is left as it is. Raises RequestError (503)."""
         if self._response.headers.get("content-type", "").startswith("text/event-stream"):
             return
         taken, size = [], 0
@@ -240,11 +240,11 @@ def _is_passed_on(name: bytes) -> bool:
     return name not in _HOP_BY_HOP and name not in _STRIPPED and not name.startswith(_STRIPPED_PREFIXES)
 
 
-def _refusal_of(status: int, content: bytes) -> Refusal:
+def _error_of(status: int, content: bytes) -> RequestError:
     try:
         problem = _decode_problem(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
         problem = _Problem()
     if status >= 500 or problem.code not in KINDS or KINDS[problem.code].status >= 500:
         return unavailable("The control plane cannot do this at the moment.")
-    return Refusal(problem.code, problem.message)
+    return RequestError(problem.code, problem.message)

@@ -1,10 +1,10 @@
 """Is the control plane able to work? Asked while calls wait for it, so that none waits for an answer that cannot come.
 
-    works    calls pass. One that takes longer than CONTROL_PATIENCE_MS has the control plane asked whether it and its
-             database are there, again and again until no call is under way
-    away     it said that PostgreSQL does not answer, or took no connection, or was silent to CONTROL_SILENT_MAX
-             questions: the calls under way are refused, and so is every other one at once. It is asked on, with
-             pauses that differ, and one good answer ends this: no call has to be the probe
+works    calls pass. One that takes longer than CONTROL_PATIENCE_MS has the control plane asked whether it and its
+         database are there, again and again until no call is under way
+away     it said that PostgreSQL does not answer, or took no connection, or was silent to CONTROL_SILENT_MAX
+         questions: the calls under way are refused, and so is every other one at once. It is asked on, with
+         pauses that differ, and one good answer ends this: no call has to be the probe
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ControlWatch:
         self._task: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
-        """Raises Refusal while the control plane is away."""
+        """Raises RequestError while the control plane is away."""
         if self._away is not None:
             raise _refused(self._away)
         self._calls += 1
@@ -63,7 +63,7 @@ class ControlWatch:
         self._calls -= 1
 
     async def unless_away(self, waiting: Awaitable[T]) -> T:
-        """The result, or Refusal as soon as the control plane is found to be away."""
+        """The result, or RequestError as soon as the control plane is found to be away."""
         task = asyncio.ensure_future(waiting)
         fall = asyncio.ensure_future(self._fallen.wait())
         try:

@@ -2,6 +2,8 @@
 
 Header names arrive in lower case from uvicorn. A header that decides something may come once only: which of two would
 count is what smuggling and signature tricks live on.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_DRAIN_BYTES_MAX,
@@ -27,6 +29,7 @@ Scope = dict[str, Any]
 _ONCE = frozenset(
     (b"authorization", b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding")
 )
+_SECURE_SCHEMES = ("https", "wss")
 _HOST = re.compile(rb"[A-Za-z0-9.\-_]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
 
 # Ids are unique by a random part per process and a counter: a uuid4 each would cost two microseconds.
@@ -39,16 +42,27 @@ class Disconnected(Exception):
     """The client went away before it had said everything."""
 
 
+def origin_of(scope: Scope) -> tuple[str, bool]:
+    """Returns the client's address and whether the connection is encrypted, as the server sees it; behind a proxy that
+    is trusted, as that one says. "" on a socket without addresses."""
+    client = scope.get("client")
+    return client[0] if client else "", scope.get("scheme") in _SECURE_SCHEMES
+
+
 class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` and `body` are empty until they are read."""
 
-    __slots__ = ("body", "headers", "method", "path", "query", "raw_headers", "receive", "request_id", "scheme")
+    __slots__ = (
+        "body", "client_host", "headers", "is_secure", "method", "path", "query", "raw_headers", "receive",
+        "request_id", "scheme",
+    )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.method: str = scope["method"]
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.query: bytes = scope["query_string"]
         self.scheme: str = scope.get("scheme", "http")
+        self.client_host, self.is_secure = origin_of(scope)
         self.receive = receive
         self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers: dict[bytes, bytes] = {}
@@ -56,23 +70,23 @@ class Request:
         self.request_id = new_request_id()
 
     def read_headers(self) -> None:
-        """Index the headers. Raises Refusal for too many, too large, or repeated ones that must be single."""
+        """Index the headers. Raises RequestError for too many, too large, or repeated ones that must be single."""
         raw = self.raw_headers
         if len(raw) > REQUEST_HEADERS_MAX:
-            raise Refusal("HeadersTooLarge", "The request has too many headers.")
+            raise RequestError("HeadersTooLarge", "The request has too many headers.")
         headers = dict(raw)
         if sum(map(len, headers)) + sum(map(len, headers.values())) > REQUEST_HEADER_BYTES_MAX:
-            raise Refusal("HeadersTooLarge", "The headers of the request are too large.")
+            raise RequestError("HeadersTooLarge", "The headers of the request are too large.")
         if len(headers) != len(raw):
             headers = _join_repeated(raw)
         self.headers = headers
 
     @property
     def host(self) -> str:
-        """The host the caller used. Raises Refusal if it is not one."""
+        """The host the caller used. Raises RequestError if it is not one."""
         host = self.headers.get(b"host", b"")
         if _HOST.fullmatch(host) is None:
-            raise Refusal("InvalidAddress", "The Host header is missing or is not a host.")
+            raise RequestError("InvalidAddress", "The Host header is missing or is not a host.")
         return host.decode()
 
     @property
@@ -80,9 +94,9 @@ class Request:
         return f"{self.scheme}://{self.host}"
 
     async def read_body(self) -> None:
-        """Read the whole body under a running cap; `server.py` holds the deadline. Raises Refusal or Disconnected."""
+        """Reads the body under a running cap; `server.py` holds the deadline. Raises RequestError, Disconnected."""
         if b"content-encoding" in self.headers and self.headers[b"content-encoding"].lower() != b"identity":
-            raise Refusal("UnsupportedMediaType", "Content-Encoding is not supported.")
+            raise RequestError("UnsupportedMediaType", "Content-Encoding is not supported.")
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
@@ -135,11 +149,11 @@ def _join_repeated(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         if known is None:
             headers[name] = value
         elif name in _ONCE or name.startswith(b"x-amz-"):
-            raise Refusal("InvalidParameterValueException", "A header that must be single is repeated.")
+            raise RequestError("InvalidParameterValueException", "A header that must be single is repeated.")
         else:
             headers[name] = known + (b"; " if name == b"cookie" else b",") + value
     return headers
 
 
-def _too_large() -> Refusal:
-    return Refusal("RequestTooLarge", f"The body of the request is larger than {REQUEST_BODY_BYTES_MAX} bytes.")
+def _too_large() -> RequestError:
+    return RequestError("RequestTooLarge", f"The body of the request is larger than {REQUEST_BODY_BYTES_MAX} bytes.")

@@ -5,6 +5,8 @@
     503 unavailable   the front end stops, or it knows no key and has nobody to ask
 
 Storage nodes are not looked at: without a majority of them it says 200 `ready`.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import structlog
 import uvicorn
@@ -42,9 +42,7 @@ from frontend.writing import ClientTransport
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-)
+_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _log = structlog.get_logger("frontend.server")
 
 
@@ -69,8 +67,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _arrived_bytes = 0  # of that request, as long as it is not whole
     _watch: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(ClientTransport(transport, self.loop))  # type: ignore[arg-type]
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop)
+        super().connection_made(stand_in)
         if len(self.connections) > self.connections_max:
             self._refuse()
             return

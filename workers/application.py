@@ -10,13 +10,14 @@ from celery.signals import beat_init, setup_logging, worker_init, worker_process
 from kombu import Exchange, Queue
 
 from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
+from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
 LIFECYCLE_QUEUE = "lifecycle"
 
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
-    broker_url=os.environ.get("CELERY_BROKER_URL", "redis://127.0.0.1:6379/0"),
+    broker_url=server_url(BROKER_URL),
     # For ever: rows carry the work meanwhile (workers/watcher.py), and the broker may be away for hours.
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,

@@ -8,12 +8,12 @@ twice.
 from __future__ import annotations
 
 import contextlib
-import os
 
 import psycopg
 import structlog
 from celery.beat import Scheduler
 
+from api.settings.server_urls import DATABASE_URL, server_url
 from workers import limits
 
 _log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class LockedScheduler(Scheduler):
     """Ticks while it holds the lock."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
-        self.lock = ScheduleLock(os.environ["DATABASE_URL"])
+        self.lock = ScheduleLock(server_url(DATABASE_URL))
         self._broker_away = False
         super().__init__(*args, **kwargs)
 

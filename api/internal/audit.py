@@ -1,4 +1,4 @@
-"""The audit trail as the front end writes it: an action of the message desk, before it is taken.
+"""The audit trail as the front end writes it: an action of the message browser, before it is taken.
 
     POST /internal/audit   {"action", "queue", "message_id", "partition", "offset", "reason", "target"}   -> 200 {}
                            {"action", "queue", "groups", "reason"}   of parked groups; no groups: all of them
@@ -23,13 +23,13 @@ from api.internal.principal import Principal, PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues import selectors
-from frontend.desk.noting import FAILED
-from frontend.limits import BATCH_ENTRIES_MAX, DESK_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.limits import BATCH_ENTRIES_MAX, BROWSER_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.message_browser.audit import FAILED
 
 _NAME_CHARS_MAX = QUEUE_NAME_CHARS_MAX + len(".fifo")
 
 Name = Annotated[str, msgspec.Meta(max_length=_NAME_CHARS_MAX)]
-Reason = Annotated[str, msgspec.Meta(max_length=DESK_REASON_CHARS_MAX)]
+Reason = Annotated[str, msgspec.Meta(max_length=BROWSER_REASON_CHARS_MAX)]
 Group = Annotated[str, msgspec.Meta(min_length=1, max_length=GROUP_ID_CHARS_MAX)]
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 

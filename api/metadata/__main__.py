@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
+from api.settings.server_urls import DATABASE_URL, SettingsError, server_url
+
 if TYPE_CHECKING:
     from api.metadata.process import MetadataSettings
 
@@ -26,7 +28,7 @@ def main() -> int:
     configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))
     try:
         settings = _settings()
-    except (KeyError, ValueError, OSError) as error:
+    except (KeyError, ValueError, OSError, SettingsError) as error:
         print(f"python -m api.metadata: setting missing or wrong: {error}", file=sys.stderr)
         return 2
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -56,13 +58,8 @@ def _settings() -> MetadataSettings:
     host, port = _listen(environ.get("PENSTOCK_METADATA_LISTEN", "127.0.0.1:7201"))
     metrics = environ.get("PENSTOCK_METRICS_LISTEN", "")
     metrics_host, metrics_port = _listen(metrics) if metrics else ("", None)
-    database_url = environ.get("DATABASE_URL") or _read(environ["DATABASE_URL_FILE"])
+    database_url = server_url(DATABASE_URL)
     return MetadataSettings(database_url, environ["PENSTOCK_CLUSTER_ID"], host, port, metrics_host, metrics_port)
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:
-        return file.read().strip()
 
 
 def _listen(text: str) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.queues.layout import records_of
-from frontend.metadata.records import BorrowedKey, DataKey, QueueRecord
+from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord, QueueRecord
 
 # Every queue there is. JSON comes as text: the drivers differ in what they make of it.
 QUEUES = """
@@ -38,8 +38,8 @@ _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
-    keys = [DataKey(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
-    lent = [BorrowedKey(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
+    keys = [DataKeyRecord(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
+    lent = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], lent]
     fields.append(records_of(_layout(row[13])))

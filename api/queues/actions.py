@@ -27,7 +27,7 @@ from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, targ
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
-from frontend.sqs import extensions
+from frontend.queues import extensions
 
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy", *extensions.ENFORCED_BY_STORAGE)

@@ -31,7 +31,7 @@ from api.queues.models import Queue, QueueState
 from api.queues.redrive import target_of, wake_sources
 from api.schedules.models import Schedule
 from frontend.metadata.records import RecordKind, queue_change_key
-from frontend.sqs.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
+from frontend.queues.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
 
 

@@ -164,7 +164,7 @@ class MessageMoveTask(models.Model):
     steady_at = models.DateTimeField()
     failures = models.IntegerField(default=0)
     scans = models.BooleanField(default=False)
-    # As `frontend.desk.filters` reads it; null = every message.
+    # As `frontend.message_browser.filters` reads it; null = every message.
     filter = models.JSONField(null=True)
     # Counts what it would move.
     dry_run = models.BooleanField(default=False)

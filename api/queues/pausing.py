@@ -18,7 +18,7 @@ from api.queues.models import Queue
 from api.queues.readiness import wait_until
 from api.queues.serializers import QueueSerializer
 from frontend.metadata.records import queue_change_key
-from frontend.sqs.extensions import PAUSED
+from frontend.queues.extensions import PAUSED
 
 
 class PauseView(APIView):

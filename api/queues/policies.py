@@ -1,4 +1,4 @@
-"""REST settings of a queue that SQS does not have (`frontend/sqs/extensions.py`): fields of its serializers, to the
+"""REST settings of a queue that SQS does not have (`frontend/queues/extensions.py`): fields of its serializers, to the
 attributes that they become and back."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import msgspec
 from rest_framework import serializers
 
-from frontend.sqs import extensions
-from frontend.sqs.retry_policy import KINDS
+from frontend.queues import extensions
+from frontend.queues.retry_policy import KINDS
 from storage_nodes.limits import RETRY_PAUSE_MS_MAX
 
 # REST field -> attribute, "true" or "false".

@@ -12,8 +12,8 @@ from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
 from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
 from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
-from frontend.desk.filters import filter_json, filter_of
-from frontend.errors import Refusal
+from frontend.errors import RequestError
+from frontend.message_browser.filters import filter_json, filter_of
 
 # REST field -> SQS attribute. All are integers.
 SETTINGS: dict[str, str] = {
@@ -161,7 +161,7 @@ class QueuePageSerializer(serializers.Serializer):
 class MoveRequestSerializer(serializers.Serializer):
     """`destination` is a queue of the account; not given: every message goes back to the queue it came from.
 
-    filter                what to move, in the words of the message desk's find; not given: everything
+    filter                what to move, in the words of the message browser's find; not given: everything
     dry_run               count what would be moved, and move nothing
     messages_max          end when so many were moved: a few before the rest
     returned_max          fail when more than so many of the moved messages died again and came back
@@ -191,7 +191,7 @@ class MoveRequestSerializer(serializers.Serializer):
             return None
         try:
             return filter_json(filter_of(value)) or None
-        except Refusal as refusal:
+        except RequestError as refusal:
             raise serializers.ValidationError(refusal.message) from None
 
     def validate(self, attrs: dict[str, object]) -> dict[str, object]:

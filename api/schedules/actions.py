@@ -22,10 +22,11 @@ from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.models import Schedule
 from api.secrets import keyring
 from frontend.crypto.envelope import Content, seal
-from frontend.errors import Refusal
-from frontend.routing.queues import QueueView
-from frontend.sqs.asks import AttributeIn, MessageFields
-from frontend.sqs.validation import draft_message
+from frontend.errors import RequestError
+from frontend.messages.attributes import read_attribute
+from frontend.messages.drafts import draft_message
+from frontend.messages.outgoing import outgoing_message
+from frontend.queues.resolver import ResolvedQueue
 
 _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.SCHEDULE_NAME_CHARACTERS_MAX}}}", re.ASCII)
 # The check of a FIFO queue's message wants some deduplication id; every tick has one of its own.
@@ -104,23 +105,14 @@ def _first_tick(cron: str, zone: str) -> tuple[str, str, datetime]:
 
 
 def _check_message(queue: Queue, wish: Wish) -> Content:
-    attributes = {
-        name: AttributeIn(data_type=data_type, binary_value=value)
-        if data_type.startswith("Binary")
-        else AttributeIn(data_type=data_type, string_value=value)
-        for name, (data_type, value) in wish.attributes.items()
-    }
-    fields = MessageFields(
-        message_body=wish.body,
-        message_attributes=attributes or None,
-        message_group_id=wish.group,
-        message_deduplication_id=_ANY_ID if queue.fifo else None,
-    )
     try:
-        draft = draft_message(fields, _view_of(queue).send_rules)
-    except Refusal as refusal:
+        message = outgoing_message(wish.body, wish.attributes, lambda name, given: read_attribute(name, *given))
+        message.group = wish.group
+        message.dedup_id = _ANY_ID if queue.fifo else None
+        draft = draft_message(message, _view_of(queue).send_rules)
+    except RequestError as refusal:
         raise QueueProblem(refusal.code, refusal.message) from None
-    if draft.due:
+    if draft.is_scheduled:
         raise _invalid("A message of a schedule has no delivery time of its own.")
     return Content(draft.content.body, draft.content.attributes)
 
@@ -134,10 +126,10 @@ def _queue_of(account_id: str, name: str) -> Queue:
     return queue
 
 
-def _view_of(queue: Queue) -> QueueView:
+def _view_of(queue: Queue) -> ResolvedQueue:
     found = record_of(queue)
     assert found is not None
-    return QueueView(found, keyring())
+    return ResolvedQueue(found, keyring())
 
 
 def _locked(account_id: str, queue_name: str, name: str) -> Schedule:

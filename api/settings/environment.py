@@ -7,28 +7,24 @@ say which setting is wrong and never print values.
 from __future__ import annotations
 
 import functools
-import os
+from typing import Any
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.settings.database_url import parse_database_url
-from api.settings.mail import parse_mail_url
+from api.settings.mail import MAIL_URL, parse_mail_url
+from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, server_url
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
-
-_FILE_NAMES = ("DATABASE_URL", "CELERY_BROKER_URL", "PENSTOCK_MAIL_URL")
-
-
-class SettingsError(Exception):
-    """The environment does not describe an installation. The text names every setting that is wrong."""
 
 
 class Environment(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PENSTOCK_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
     database_url: str = Field(validation_alias="DATABASE_URL")
-    celery_broker_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="CELERY_BROKER_URL")
+    # Without it workers find their rows by themselves. No default: whoever listens there could not be trusted.
+    celery_broker_url: str = Field(default="", validation_alias="CELERY_BROKER_URL")
     secrets_dir: str
     cluster_id: str = ""
     region: str = "us-east-1"
@@ -37,7 +33,7 @@ class Environment(BaseSettings):
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
     allowed_hosts: str = ""
-    mail_url: str = ""
+    mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""
     mail_from: str = "Penstock <penstock@localhost>"
     log_level: str = "info"
@@ -79,9 +75,9 @@ class Environment(BaseSettings):
 @functools.cache
 def environment() -> Environment:
     """Read once per process. Raises SettingsError."""
-    _read_file_variants()
+    urls: dict[str, Any] = {name: server_url(name) for name in (DATABASE_URL, BROKER_URL, MAIL_URL) if is_given(name)}
     try:
-        return Environment()
+        return Environment(**urls)
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors(include_input=False)]
         raise SettingsError("; ".join(problems)) from None
@@ -94,10 +90,3 @@ def split_listen(text: str) -> tuple[str, int]:
         raise SettingsError(f"{text!r} is not of the form HOST:PORT")
     return host.strip("[]"), int(port)
 
-
-def _read_file_variants() -> None:
-    for name in _FILE_NAMES:
-        path = os.environ.get(f"{name}_FILE")
-        if path and name not in os.environ:
-            with open(path, encoding="utf-8") as file:
-                os.environ[name] = file.read().strip()

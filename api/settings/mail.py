@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+MAIL_URL = "PENSTOCK_MAIL_URL"
 _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 SMTP_TIMEOUT_S = 10
 

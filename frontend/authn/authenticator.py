@@ -17,7 +17,7 @@ from frontend.authn.principal import Principal
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
-from frontend.errors import Refusal, unavailable
+from frontend.errors import RequestError, unavailable
 from frontend.http import Request
 from frontend.limits import SIGNING_KEYS_CACHED_MAX
 from frontend.metadata.interface import MISS, MetadataUnavailable
@@ -56,30 +56,31 @@ class Authenticator:
         """By bearer token or by signature, whichever the request carries."""
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
-            return await self.bearer(authorization[7:].strip().decode("latin-1"))
+            token = authorization[7:].strip().decode("latin-1")
+            return await self.bearer(token, request.client_host, request.is_secure)
         return await self.signature(request)
 
     async def signature(self, request: Request) -> Principal:
-        """SigV4, in the header or in the query. Raises Refusal."""
+        """SigV4, in the header or in the query. Raises RequestError."""
         now_s = self._now_s()
         signed = read_signature(request, now_s)
         if signed.credential.region != self._region:
             # Told to everybody, whether the key exists or not: the region is no secret.
-            raise Refusal("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
+            raise RequestError("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
         access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find(access_key_id)
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, signing_key(self._nobody_secret, "19700101", self._region), self._region)
-            raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+            raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
         key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", self._region)
         if not signature_matches(signed, key, self._region):
             raise signature_does_not_match()
-        return Principal(record.account_id, access_key_id, record.version)
+        return Principal(record.account_id, access_key_id, record.version, request.client_host, request.is_secure)
 
-    async def bearer(self, token: str) -> Principal:
-        """A bearer token. Raises Refusal; the checksum is looked at before anything else is."""
+    async def bearer(self, token: str, source_ip: str = "", is_secure: bool = False) -> Principal:
+        """A bearer token, sent from this address. Raises RequestError; its checksum is looked at before all else."""
         access_key_id = parse_bearer_token(token)
         if access_key_id is None:
             raise _bad_token()
@@ -91,7 +92,7 @@ class Authenticator:
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
             raise _bad_token()
-        return Principal(record.account_id, access_key_id, record.version)
+        return Principal(record.account_id, access_key_id, record.version, source_ip, is_secure)
 
     async def still_valid(self, principal: Principal) -> bool:
         """For connections that outlive a request: is the key still the one that opened it?"""
@@ -128,5 +129,5 @@ def _is_usable(record: KeyRecord, now_s: float) -> bool:
     return record.active and (record.expires_at_ms is None or now_s * 1000 < record.expires_at_ms)
 
 
-def _bad_token() -> Refusal:
-    return Refusal("InvalidClientTokenId", "The bearer token is not valid.")
+def _bad_token() -> RequestError:
+    return RequestError("InvalidClientTokenId", "The bearer token is not valid.")

@@ -21,7 +21,7 @@ import time
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.limits import (
     AUTHORIZATION_BYTES_MAX,
@@ -72,19 +72,19 @@ class Signed(NamedTuple):
 
 
 def read_signature(request: Request, now_s: float) -> Signed:
-    """What the request claims. Raises Refusal if it has no signature, a malformed one, or one out of time."""
+    """What the request claims. Raises RequestError if it has no signature, a malformed one, or one out of time."""
     authorization = request.headers.get(b"authorization")
     in_query = bool(request.query) and _PRESIGNED.search(request.query) is not None
     if authorization is None and not in_query:
         if _FORMER.search(request.query):
             raise _other_kind()
-        raise Refusal("MissingAuthenticationToken", "Request is missing Authentication Token")
+        raise RequestError("MissingAuthenticationToken", "Request is missing Authentication Token")
     if authorization and not authorization.startswith(_SCHEME):
         raise _other_kind()
     if authorization is not None and in_query:
-        raise Refusal("IncompleteSignature", "Only one way of signing may be used.")
+        raise RequestError("IncompleteSignature", "Only one way of signing may be used.")
     if b"x-amz-security-token" in request.headers:
-        raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+        raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
     if authorization is not None:
         return _read_header(request, authorization, now_s)
     return _read_query(request, now_s)
@@ -119,7 +119,7 @@ def _read_header(request: Request, authorization: bytes, now_s: float) -> Signed
         raise _malformed()
     amz_date = request.headers.get(b"x-amz-date")
     if amz_date is None:
-        raise Refusal("IncompleteSignature", "The request must carry X-Amz-Date.")
+        raise RequestError("IncompleteSignature", "The request must carry X-Amz-Date.")
     _check_time(amz_date.decode("latin-1"), credential, now_s, CLOCK_SKEW_S_MAX)
     query = _canonical_query(request.query, skip_signature=False) if request.query else b""
     return _sign_over(request, credential, match.group(2), amz_date, query)
@@ -144,7 +144,7 @@ def _read_query(request: Request, now_s: float) -> Signed:
     for part in request.query.split(b"&"):
         name, _, value = part.partition(b"=")
         if unquote_to_bytes(name.lower()).startswith(b"x-amz-security-token"):
-            raise Refusal("InvalidClientTokenId", "The security token included in the request is invalid.")
+            raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
         if name in _QUERY_SINGLE:
             if name in fields:
                 raise _malformed()
@@ -237,7 +237,7 @@ def _check_time(moment: str, credential: Credential, now_s: float, valid_s: floa
     if signed_s is None or moment[:8] != credential.date:
         raise _malformed()
     if signed_s - now_s > CLOCK_SKEW_S_MAX or now_s - signed_s > valid_s:
-        raise Refusal("RequestExpired", "The signature of the request has expired or is not valid yet.")
+        raise RequestError("RequestExpired", "The signature of the request has expired or is not valid yet.")
 
 
 @functools.lru_cache(maxsize=DATES_CACHED_MAX)
@@ -250,21 +250,21 @@ def _epoch_s(moment: str) -> int | None:
         return None
 
 
-def _malformed() -> Refusal:
-    return Refusal("IncompleteSignature", "The request signature is not complete or not well-formed.")
+def _malformed() -> RequestError:
+    return RequestError("IncompleteSignature", "The request signature is not complete or not well-formed.")
 
 
-def _other_kind() -> Refusal:
-    return Refusal("InvalidSecurity", "The request must be signed with Signature Version 4.")
+def _other_kind() -> RequestError:
+    return RequestError("InvalidSecurity", "The request must be signed with Signature Version 4.")
 
 
-def _mismatch() -> Refusal:
+def _mismatch() -> RequestError:
     return signature_does_not_match()
 
 
-def signature_does_not_match() -> Refusal:
+def signature_does_not_match() -> RequestError:
     """The one answer to every difference: it must not tell which part differed."""
-    return Refusal(
+    return RequestError(
         "SignatureDoesNotMatch",
         "The request signature we calculated does not match the signature you provided. "
         "Check your secret access key and signing method.",

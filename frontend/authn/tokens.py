@@ -7,6 +7,8 @@
 The CRC covers everything before it, so that a mangled token is refused before any look-up, and so that secret
 scanners can tell a token from noise. Only HMAC-SHA-256(pepper, token) is stored: a stolen table is of no use without
 the pepper.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@
 The content is msgpack: [body, attributes, trace header, deduplication id, history]. Associated data: account id, queue
 uuid, and the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to
 another message, queue or account, nor claim another sender.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ The associated data starts with the kind of value, so that nothing sealed for on
 is preceded by its length, so that no two lists of parts give the same bytes. Random 96-bit nonces are safe up to
 2**32 values under one key: the master key seals one value per account and per access key, an account key one per
 queue data key.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ A duplicate send learns the offset of its original and nothing else of it; whoev
 offset too. So both come to the same id, and nothing has to be stored or looked up. A dead letter keeps the id of the
 place it came from. Other messages have random ids, inside the envelope; but for a message that a move task sent: its
 id is made in the same way, under a key of its own, so that one that had to be sent twice shows it.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

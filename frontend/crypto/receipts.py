@@ -60,9 +60,7 @@ class ReceiptMaker:
         assert len(key) == 32
         self._key = key
 
-    def make(
-        self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0
-    ) -> str:
+    def make(self, owner: bytes, partition: int, offset: int, delivery: int, epoch: int, received_s: int = 0) -> str:
         if received_s:
             head = _TIMED_HEAD.pack(_TIMED, partition, offset, delivery, epoch, received_s)
             return base64.urlsafe_b64encode(head + self._mac(head, owner, _TIMED_MAC_BYTES)).decode()

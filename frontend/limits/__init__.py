@@ -1,6 +1,8 @@
 """Every bound of this plane, in one place, with the relations between them asserted. Names end in their unit.
 
 `gcra.py` beside this file holds the leaky buckets that enforce the request rates.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -41,7 +43,6 @@ LIST_RESULTS_MAX = 1_000
 TAGS_MAX = 50
 TAG_KEY_CHARS_MAX = 128
 TAG_VALUE_CHARS_MAX = 256
-POLICY_BYTES_MAX = 8_192
 PARTITIONS_PER_QUEUE_MAX = 64
 PARTITIONS_PER_LEVEL_MAX = 16
 PRIORITY_LEVELS_MAX = 10
@@ -54,28 +55,28 @@ FIFO_GENERATION_STEP = 10**16
 ROUTE_ATTEMPTS_MAX = 5
 ROUTE_PAUSE_MS = 200
 # A partition that was found empty is not the first one to be asked for so many receives.
-EMPTY_PARTITION_RESTS = 8
+EMPTY_PARTITION_BACKOFF_POLLS = 8
 
 # Scheduled messages: a page of them, unless asked for otherwise, at most, and how many a request may change.
 SCHEDULED_LISTED = 100
 SCHEDULED_LISTED_MAX = 500
 SCHEDULED_CHANGED_MAX = 100
-# --- message desk -------------------------------------------------------------------------------------------
+# --- message browser ----------------------------------------------------------------------------------------
 # One request looks at so much and answers how far it came; the caller goes on from there.
-DESK_MESSAGES_SHOWN_MAX = 100
-DESK_MESSAGES_SHOWN_DEFAULT = 10
-DESK_ANSWER_BYTES_MAX = 2 * MIB
-DESK_SCAN_MESSAGES_MAX = 10_000
-DESK_SCAN_PAGES_MAX = 20
-DESK_SCAN_S_MAX = 2.0
+BROWSER_MESSAGES_SHOWN_MAX = 100
+BROWSER_MESSAGES_SHOWN_DEFAULT = 10
+BROWSER_ANSWER_BYTES_MAX = 2 * MIB
+BROWSER_SCAN_MESSAGES_MAX = 10_000
+BROWSER_SCAN_PAGES_MAX = 20
+BROWSER_SCAN_S_MAX = 2.0
 # Of one look at storage. Opening so many takes the event loop some milliseconds.
-DESK_PAGE_MESSAGES_MAX = 500
-DESK_CALLS_MAX = 8
-DESK_CONDITION_ITEMS_MAX = 10
-DESK_CONDITION_TEXT_CHARS_MAX = 256
-DESK_REASON_CHARS_MAX = 200
+BROWSER_PAGE_MESSAGES_MAX = 500
+BROWSER_CALLS_MAX = 8
+BROWSER_CONDITION_ITEMS_MAX = 10
+BROWSER_CONDITION_TEXT_CHARS_MAX = 256
+BROWSER_REASON_CHARS_MAX = 200
 # Prefix of the deduplication id that a message sent anew has on a FIFO queue, so that the same change counts once.
-DESK_DEDUP_PREFIX = "resend-"
+BROWSER_DEDUP_PREFIX = "resend-"
 
 # --- HTTP ---------------------------------------------------------------------------------------------------
 # A message of 1 MiB arrives as JSON in which a character takes up to three times its UTF-8 bytes.
@@ -132,7 +133,7 @@ CREDENTIALS_CACHED_MAX = 20_000
 DATES_CACHED_MAX = 1_024
 
 # --- caches -------------------------------------------------------------------------------------------------
-QUEUE_VIEWS_CACHED_MAX = 20_000
+QUEUES_RESOLVED_MAX = 20_000
 DATA_KEYS_CACHED_MAX = 40_000
 QUEUE_URLS_CACHED_MAX = 20_000
 RATE_BUCKETS_MAX = 100_000
@@ -197,7 +198,7 @@ SOCKET_PING_S = 20.0
 assert RECEIVE_WAIT_S_MAX * 1000 <= ACQUIRE_WAIT_MS_MAX and SOCKET_WAIT_MS <= ACQUIRE_WAIT_MS_MAX
 assert SCHEDULED_LISTED_MAX <= storage_limits.SCHEDULE_PAGE_MESSAGES_MAX
 assert SCHEDULED_CHANGED_MAX <= storage_limits.SCHEDULE_CHANGES_PER_CALL_MAX
-assert DESK_MESSAGES_SHOWN_MAX <= DESK_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
+assert BROWSER_MESSAGES_SHOWN_MAX <= BROWSER_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
 assert VISIBILITY_S_MAX * 1000 <= VISIBILITY_MS_MAX
 assert PARKED_GROUPS_PER_PAGE_MAX <= storage_limits.PARKED_GROUPS_PER_PAGE_MAX
 assert BATCH_ENTRIES_MAX <= storage_limits.UNPARK_GROUPS_MAX

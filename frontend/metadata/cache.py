@@ -14,6 +14,8 @@ has version v). The order in which they arrive is not ours to choose, so:
 
 A refused fill is repeated by the caller. Pure: the clock is a parameter, steps can be taken in any order by a test.
 Bounded: the oldest entry leaves when the cache is full.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

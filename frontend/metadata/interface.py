@@ -1,4 +1,7 @@
-"""What the front end may ask about the control plane, whoever answers it."""
+"""What the front end may ask about the control plane, whoever answers it.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,11 @@ MISS: Final = Missing.MISS
 class MetadataService(Protocol):
     """Lookups by exact name. None = it does not exist. All async calls may raise MetadataUnavailable."""
 
-    def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None: ...
+    def cached_key(self, access_key_id: str) -> KeyRecord | Literal[Missing.MISS] | None:
+        """Without waiting; MISS where only the service can tell."""
 
-    def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None: ...
+    def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
+        """As `cached_key`."""
 
     async def get_key(self, access_key_id: str) -> KeyRecord | None: ...
 
@@ -36,4 +41,5 @@ class MetadataService(Protocol):
 
     async def get_account(self, account_id: str) -> AccountRecord | None: ...
 
-    async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None: ...
+    async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
+        """As the database has it, past every cache; the answer takes the place of what the cache held."""

@@ -1,4 +1,7 @@
-"""Every bound of the metadata path, shared by the client here and the service in `api/metadata`."""
+"""Every bound of the metadata path, shared by the client here and the service in `api/metadata`.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 

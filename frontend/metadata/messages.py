@@ -6,6 +6,8 @@ answer and everything pushed carries the correlation id of its request. `fresh` 
 Whoever subscribes says what it heard last: the service's epoch and the number of the last change in it. What it missed
 is then told again; where the service cannot tell (another epoch, or too many changes), the subscriber asks with COMPARE
 which of the records that it holds are out of date. So nobody drops a cache.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A field may be added at the end with a default; none may be removed, reordered or given another meaning. `version` is
 drawn from one database sequence for all kinds: of two states of the same thing the later one has the higher version.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ class RecordKind(enum.StrEnum):
     ACCOUNT = "account"
 
 
-class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class MetadataRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of the records."""
 
 
-class DataKey(Record, frozen=True):
+class DataKeyRecord(MetadataRecord, frozen=True):
     """One version of a queue's data key, wrapped by the account key. No two keys have the same version."""
 
     version: int
     wrapped: bytes
 
 
-class BorrowedKey(Record, frozen=True):
+class BorrowedKeyRecord(MetadataRecord, frozen=True):
     """A data key of another queue of the account, whose messages come here as dead letters. Opens, never seals."""
 
     version: int
@@ -39,7 +41,7 @@ class BorrowedKey(Record, frozen=True):
     owner_name: str
 
 
-class KeyRecord(Record, frozen=True):
+class KeyRecord(MetadataRecord, frozen=True):
     """An access key. `active` is false also while the key's account is switched off."""
 
     access_key_id: str
@@ -52,7 +54,7 @@ class KeyRecord(Record, frozen=True):
     version: int
 
 
-class AccountRecord(Record, frozen=True):
+class AccountRecord(MetadataRecord, frozen=True):
     account_id: str
     name: str
     active: bool
@@ -60,7 +62,7 @@ class AccountRecord(Record, frozen=True):
     auto_create_queues: bool = False
 
 
-class PartitionRecord(Record, frozen=True):
+class PartitionRecord(MetadataRecord, frozen=True):
     """A partition of a queue that has several, or had others before.
 
     level       priority level, 0 the lowest; standard queues
@@ -78,7 +80,7 @@ class PartitionRecord(Record, frozen=True):
     per_group: bool = False
 
 
-class QueueRecord(Record, frozen=True):
+class QueueRecord(MetadataRecord, frozen=True):
     """A queue. `state` is "creating", "active" or "deleting"; `attributes` has the SQS names, all values as strings.
 
     `data_keys` stand in ascending version: the last one seals, all of them open. `layout` says more of `partitions`
@@ -93,11 +95,11 @@ class QueueRecord(Record, frozen=True):
     attributes: dict[str, str]
     fifo: bool
     account_key_wrapped: bytes
-    data_keys: list[DataKey]
+    data_keys: list[DataKeyRecord]
     created_ms: int
     modified_ms: int
     version: int
-    borrowed_keys: list[BorrowedKey] = []
+    borrowed_keys: list[BorrowedKeyRecord] = []
     layout: list[PartitionRecord] = []
 
 

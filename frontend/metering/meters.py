@@ -33,7 +33,7 @@ class Meters(Collector):
         self._gauges: dict[str, Callable[[], float]] = {}
 
     def observe(self, way: str, action: str, outcome: str, seconds: float) -> None:
-        """`way` is sqs, rest or push; `outcome` is ok or the name of the refusal."""
+        """`way` is sqs, rest or push; `outcome` is ok or the name of the error."""
         meter = self._actions.get((way, action))
         if meter is None:
             meter = self._actions[(way, action)] = _ActionMeter()

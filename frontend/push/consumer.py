@@ -17,15 +17,16 @@ from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
-from frontend.errors import Refusal
+from frontend.errors import RequestError
+from frontend.http import origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX, SOCKET_FRAME_BYTES_MAX
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.frames import READY, Auth, Filter, decode_frame, error_frame
+from frontend.push.frames import READY, AuthFrame, FilterFrame, decode_frame, error_frame
 from frontend.push.subscription import Subscription, close_code_of
-from frontend.routing.queues import Address
+from frontend.queues.names import Address
 
 if TYPE_CHECKING:
-    from frontend.plane import Plane
+    from frontend.services import FrontendServices
 
 CLOSE_BAD_FRAME = 4400
 CLOSE_UNAUTHENTICATED = 4401
@@ -33,14 +34,15 @@ CLOSE_ORIGIN = 4403
 CLOSE_AUTH_TIMEOUT = 4408
 CLOSE_TRY_LATER = 1013
 
+
 class SubscribeConsumer(AsyncWebsocketConsumer):
     """One websocket at /v1/queues/<name>/subscribe."""
 
-    plane: Plane
+    services: FrontendServices
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, services: FrontendServices) -> None:
         super().__init__()
-        self.plane = plane
+        self.services = services
         self._subscription: Subscription | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
         self._counted = False
@@ -57,12 +59,12 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             return
         authorization = headers.get(b"authorization")
         try:
-            self.plane.sockets.__enter__()
+            self.services.sockets.__enter__()
             self._counted = True
             caller = None
             if authorization is not None:
                 caller = await self._bearer_header(authorization)
-        except (Refusal, MetadataUnavailable):
+        except (RequestError, MetadataUnavailable):
             await self._shut(CLOSE_UNAUTHENTICATED if self._counted else CLOSE_TRY_LATER)
             return
         await self.accept()
@@ -81,19 +83,19 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
                 raise msgspec.DecodeError
             frame = decode_frame(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            self.plane.meters.count("push_frames_refused")
+            self.services.meters.count("push_frames_refused")
             await self._shut(CLOSE_BAD_FRAME)
             return
         if self._subscription is None:
             await self._first_frame(frame)
-        elif isinstance(frame, Auth):
+        elif isinstance(frame, AuthFrame):
             await self._shut(CLOSE_BAD_FRAME)
         else:
             try:
                 await self._subscription.handle(frame)
-            except Refusal as refusal:
-                await self._say(error_frame(refusal))
-                if isinstance(frame, Filter):
+            except RequestError as error:
+                await self._say(error_frame(error))
+                if isinstance(frame, FilterFrame):
                     await self._shut(CLOSE_BAD_FRAME)  # the credit that follows would be for other messages
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
@@ -106,16 +108,16 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         finally:
             if self._counted:
                 self._counted = False
-                self.plane.sockets.__exit__(None, None, None)
+                self.services.sockets.__exit__(None, None, None)
         raise StopConsumer
 
     async def _first_frame(self, frame: object) -> None:
-        if not isinstance(frame, Auth):
+        if not isinstance(frame, AuthFrame):
             await self._shut(CLOSE_UNAUTHENTICATED)
             return
         try:
-            caller = await self.plane.authenticator.bearer(frame.token)
-        except (Refusal, MetadataUnavailable):
+            caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
+        except (RequestError, MetadataUnavailable):
             await self._shut(CLOSE_UNAUTHENTICATED)
             return
         await self._subscribe(caller)
@@ -125,20 +127,21 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             self._auth_timer.cancel()
         name = self.scope["url_route"]["kwargs"]["name"]
         address = Address(caller.account_id, name)
-        subscription = Subscription(self.plane, caller, address, self._say, self._shut)
+        subscription = Subscription(self.services, caller, address, self._say, self._shut)
         try:
             await subscription.start()
-        except Refusal as refusal:
-            await self._say(error_frame(refusal))
-            await self._shut(close_code_of(refusal))
+        except RequestError as error:
+            await self._say(error_frame(error))
+            await self._shut(close_code_of(error))
             return
         self._subscription = subscription
         await self._say(READY)
 
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
-            raise Refusal("InvalidClientTokenId", "Subscriptions take a bearer token.")
-        return await self.plane.authenticator.bearer(authorization[7:].strip().decode("latin-1"))
+            raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
+        token = authorization[7:].strip().decode("latin-1")
+        return await self.services.authenticator.bearer(token, *origin_of(self.scope))
 
     async def _say(self, text: str) -> None:
         if not self._closed:

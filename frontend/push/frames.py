@@ -22,38 +22,38 @@ from collections.abc import Sequence
 
 import msgspec
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.rest.problems import problem_code
 
 
-class Auth(msgspec.Struct, tag_field="type", tag="auth"):
+class AuthFrame(msgspec.Struct, tag_field="type", tag="auth"):
     token: str
 
 
-class Filter(msgspec.Struct, tag_field="type", tag="filter"):
+class FilterFrame(msgspec.Struct, tag_field="type", tag="filter"):
     tags: list[str]
 
 
-class Credit(msgspec.Struct, tag_field="type", tag="credit"):
+class CreditFrame(msgspec.Struct, tag_field="type", tag="credit"):
     n: int
 
 
-class Ack(msgspec.Struct, tag_field="type", tag="ack"):
+class AckFrame(msgspec.Struct, tag_field="type", tag="ack"):
     ids: list[str]
 
 
-class Nack(msgspec.Struct, tag_field="type", tag="nack"):
+class NackFrame(msgspec.Struct, tag_field="type", tag="nack"):
     ids: list[str]
     delay_seconds: int | None = None
     count: bool = True
 
 
-class Extend(msgspec.Struct, tag_field="type", tag="extend"):
+class ExtendFrame(msgspec.Struct, tag_field="type", tag="extend"):
     ids: list[str]
     seconds: int
 
 
-ClientFrame = Auth | Filter | Credit | Ack | Nack | Extend
+ClientFrame = AuthFrame | FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame
 
 READY = '{"type":"ready"}'
 decode_frame = msgspec.json.Decoder(ClientFrame).decode
@@ -68,7 +68,5 @@ def lost_frame(receipts: Sequence[str]) -> str:
     return _encode({"type": "lost", "ids": receipts}).decode()
 
 
-def error_frame(refusal: Refusal, receipts: Sequence[str] = ()) -> str:
-    return _encode(
-        {"type": "error", "code": problem_code(refusal), "detail": refusal.message, "ids": receipts}
-    ).decode()
+def error_frame(error: RequestError, receipts: Sequence[str] = ()) -> str:
+    return _encode({"type": "error", "code": problem_code(error), "detail": error.message, "ids": receipts}).decode()

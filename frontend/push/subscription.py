@@ -19,7 +19,7 @@ import structlog
 
 from frontend.authn.principal import Principal
 from frontend.crypto.receipts import Receipt
-from frontend.errors import Refusal, invalid, unavailable
+from frontend.errors import RequestError, invalid, unavailable
 from frontend.limits import (
     DELAY_S_MAX,
     SOCKET_ACKS_PENDING_MAX,
@@ -34,19 +34,30 @@ from frontend.limits import (
     SOCKET_WAIT_MS,
     VISIBILITY_S_MAX,
 )
+from frontend.messages.admission import authorise, find_authorised, throttle
+from frontend.messages.receive import open_leases
+from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
+from frontend.messages.tags import check_filter, filter_finds_nothing
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.frames import Ack, Credit, Extend, Filter, Nack, error_frame, lost_frame, message_frame
-from frontend.receive import apply_receipts, give_back_mode, open_leases, read_receipt
-from frontend.rest.messages import message_json
-from frontend.routing.poll import Lease, PollAsk, poll_partitions, release
-from frontend.routing.queues import Address, QueueView
-from frontend.send import authorise, throttle
-from frontend.sqs.tags import check_filter, filter_finds_nothing
+from frontend.push.frames import (
+    AckFrame,
+    CreditFrame,
+    ExtendFrame,
+    FilterFrame,
+    NackFrame,
+    error_frame,
+    lost_frame,
+    message_frame,
+)
+from frontend.queues.names import Address
+from frontend.queues.resolver import ResolvedQueue
+from frontend.rest.message_form import message_json
+from frontend.routing.poll import Lease, PollRequest, poll_partitions, release
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import VisibilityMode
 
 if TYPE_CHECKING:
-    from frontend.plane import Plane
+    from frontend.services import FrontendServices
 
 CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL = 1011
@@ -60,9 +71,9 @@ SendText = Callable[[str], Awaitable[None]]
 CloseSocket = Callable[[int], Awaitable[None]]
 
 
-def close_code_of(refusal: Refusal) -> int:
-    """Of a subscription that a refusal ends."""
-    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(refusal.kind.rest_status, CLOSE_GOING_AWAY)
+def close_code_of(error: RequestError) -> int:
+    """Of a subscription that an error ends."""
+    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(error.kind.rest_status, CLOSE_GOING_AWAY)
 
 
 class _Held:
@@ -78,8 +89,10 @@ class _Held:
 class Subscription:
     """Started once, closed once. `handle` may be called in between."""
 
-    def __init__(self, plane: Plane, caller: Principal, address: Address, send: SendText, close: CloseSocket) -> None:
-        self._plane = plane
+    def __init__(
+        self, services: FrontendServices, caller: Principal, address: Address, send: SendText, close: CloseSocket
+    ) -> None:
+        self._services = services
         self._caller = caller
         self._address = address
         self._send = send
@@ -94,7 +107,7 @@ class Subscription:
         self._settling: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises Refusal if the caller may not subscribe there."""
+        """Raises RequestError if the caller may not subscribe there."""
         await self._queue()
         self._tasks = [asyncio.create_task(self._guard(self._pump())), asyncio.create_task(self._guard(self._renew()))]
 
@@ -105,22 +118,22 @@ class Subscription:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._settling is not None:
             await asyncio.gather(self._settling, return_exceptions=True)
-        await release(self._plane.storage, [held.lease for held in self._held.values()])
+        await release(self._services.storage, [held.lease for held in self._held.values()])
         self._held.clear()
 
-    async def handle(self, frame: Filter | Credit | Ack | Nack | Extend) -> None:
-        """One frame of the client. Raises Refusal."""
-        if isinstance(frame, Filter):
+    async def handle(self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame) -> None:
+        """One frame of the client. Raises RequestError."""
+        if isinstance(frame, FilterFrame):
             await self._set_filter(frame.tags)
             return
-        if isinstance(frame, Credit):
+        if isinstance(frame, CreditFrame):
             self._add_credit(frame.n)
             return
         if not 1 <= len(frame.ids) <= SOCKET_IDS_PER_FRAME_MAX:
             raise invalid(f"A frame must name 1 to {SOCKET_IDS_PER_FRAME_MAX} ids.")
-        if isinstance(frame, Ack):
+        if isinstance(frame, AckFrame):
             await self._ack(frame.ids)
-        elif isinstance(frame, Nack):
+        elif isinstance(frame, NackFrame):
             delay_s = frame.delay_seconds or 0
             if not 0 <= delay_s <= DELAY_S_MAX:
                 raise invalid(f"delay_seconds must be between 0 and {DELAY_S_MAX}.")
@@ -156,29 +169,29 @@ class Subscription:
                 continue
             queue = await self._queue()
             try:
-                throttle(self._plane, self._caller, queue)
-                ask = PollAsk(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
-                leases = await poll_partitions(self._plane.storage, queue.partitions, ask, queue.routes)
+                throttle(self._services, self._caller, queue)
+                ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
+                leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
             except StorageError as error:
                 if self._tags and error.code == ErrorCode.OVER_LIMIT:
                     raise filter_finds_nothing(error.message) from None
                 await asyncio.sleep(SOCKET_RETRY_S)
                 continue
-            except Refusal:  # over a rate
+            except RequestError:  # over a rate
                 await asyncio.sleep(SOCKET_RETRY_S)
                 continue
             await self._deliver(queue, leases)
 
-    async def _deliver(self, queue: QueueView, leases: Sequence[Lease]) -> None:
+    async def _deliver(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> None:
         until_s = monotonic() + SOCKET_VISIBILITY_S
         opened = []
-        for lease, message in zip(leases, await open_leases(self._plane, queue, leases), strict=True):
+        for lease, message in zip(leases, await open_leases(self._services, queue, leases), strict=True):
             if message is not None:
                 # Held before it is sent: an ack may come back before `send` returns.
                 self._held[message.receipt_handle] = _Held(lease, until_s)
                 opened.append(message)
         self._credit -= len(opened)
-        self._plane.meters.count("messages_pushed", len(opened))
+        self._services.meters.count("messages_pushed", len(opened))
         for message in opened:
             await self._send(message_frame(message_json(message)))
 
@@ -199,7 +212,7 @@ class Subscription:
             receipts, self._acks = self._acks[:SOCKET_IDS_PER_FRAME_MAX], self._acks[SOCKET_IDS_PER_FRAME_MAX:]
             await self._apply(receipts, None)
 
-    async def _extend(self, frame: Extend) -> None:
+    async def _extend(self, frame: ExtendFrame) -> None:
         refused = await self._apply(frame.ids, frame.seconds * 1000)
         until_s = monotonic() + frame.seconds
         for receipt in frame.ids:
@@ -213,12 +226,12 @@ class Subscription:
         """Delete (None) or change visibility; tells the client what was refused, and returns it."""
         try:
             queue = await self._queue()
-            found: list[Receipt | Refusal] = [read_receipt(self._plane, queue, receipt) for receipt in receipts]
+            found: list[Receipt | RequestError] = [read_receipt(self._services, queue, receipt) for receipt in receipts]
             changes = None if visibility_ms is None else [visibility_ms] * len(found)
-            outcomes = await apply_receipts(self._plane, queue, found, changes, mode)
-        except Refusal as refusal:
-            outcomes = [refusal] * len(receipts)
-        by_code: dict[str, tuple[Refusal, list[str]]] = {}
+            outcomes = await apply_receipts(self._services, queue, found, changes, mode)
+        except RequestError as error:
+            outcomes = [error] * len(receipts)
+        by_code: dict[str, tuple[RequestError, list[str]]] = {}
         for receipt, outcome in zip(receipts, outcomes, strict=True):
             if outcome is not None and not (visibility_ms is None and outcome.code == "MessageNotInflight"):
                 by_code.setdefault(outcome.code, (outcome, []))[1].append(receipt)
@@ -250,8 +263,8 @@ class Subscription:
             return
         queue = await self._queue()
         receipts = list(due)
-        found = [read_receipt(self._plane, queue, receipt) for receipt in receipts]
-        outcomes = await apply_receipts(self._plane, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
+        found = [read_receipt(self._services, queue, receipt) for receipt in receipts]
+        outcomes = await apply_receipts(self._services, queue, found, [SOCKET_VISIBILITY_S * 1000] * len(found))
         lost = []
         for receipt, outcome in zip(receipts, outcomes, strict=True):
             if outcome is None:
@@ -265,19 +278,19 @@ class Subscription:
     async def _stopping_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._plane.stopping.wait()
-        return self._plane.stopping.is_set()
+                await self._services.stopping.wait()
+        return self._services.stopping.is_set()
 
     async def _key_still_valid(self) -> bool:
         try:
-            return await self._plane.authenticator.still_valid(self._caller)
-        except (Refusal, MetadataUnavailable):
+            return await self._services.authenticator.still_valid(self._caller)
+        except (RequestError, MetadataUnavailable):
             return False  # nobody can tell: the client may come back when somebody can
 
-    async def _queue(self) -> QueueView:
-        queue = authorise(self._plane, self._caller, "ReceiveMessage", self._address)
+    async def _queue(self) -> ResolvedQueue:
+        queue = authorise(self._services, self._caller, "ReceiveMessage", self._address)
         try:
-            return queue or await self._plane.queues.find(self._address)
+            return queue or await find_authorised(self._services, self._caller, "ReceiveMessage", self._address)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 
@@ -286,10 +299,10 @@ class Subscription:
         refused."""
         try:
             await work
-        except Refusal as refusal:
+        except RequestError as error:
             with contextlib.suppress(OSError, RuntimeError):
-                await self._send(error_frame(refusal))
-                await self._close_socket(close_code_of(refusal))
+                await self._send(error_frame(error))
+                await self._close_socket(close_code_of(error))
         except (OSError, RuntimeError):
             return
         except Exception:

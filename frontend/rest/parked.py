@@ -13,13 +13,14 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from frontend.desk.noting import note, note_failure
-from frontend.errors import Refusal, invalid
+from frontend.errors import RequestError, invalid
 from frontend.limits import BATCH_ENTRIES_MAX, PARKED_GROUPS_PER_PAGE_DEFAULT, PARKED_GROUPS_PER_PAGE_MAX
-from frontend.rest.messages import RestCall, Route, encode_answer
-from frontend.routing.queues import QueueView
-from frontend.send import authorise, storage_refusal, throttle
-from frontend.sqs.fifo import check_group
+from frontend.message_browser.audit import note, note_failure
+from frontend.messages.admission import admit
+from frontend.messages.storage_errors import explain_storage_error
+from frontend.queues.fifo import check_group
+from frontend.queues.resolver import ResolvedQueue
+from frontend.rest.call import RestCall, Route, encode_answer
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
 
@@ -32,23 +33,23 @@ class ReleaseGroupsJson(msgspec.Struct):
     all: bool = False
 
 
-async def _list(call: RestCall, ask: _Nothing) -> bytes:
+async def _list(call: RestCall, asked: _Nothing) -> bytes:
     queue = await _queue(call, "GetQueueAttributes")
     after, limit = _page_asked(call.request.query)
-    with call.plane.storage_calls:
+    with call.services.storage_calls:
         try:
-            calls = [call.plane.storage.parked_groups(partition, after, limit) for partition in queue.partitions]
+            calls = [call.services.storage.parked_groups(partition, after, limit) for partition in queue.partitions]
             replies = await asyncio.gather(*calls)
         except StorageError as error:
-            raise await storage_refusal(call.plane, queue, error) from None
+            raise await explain_storage_error(call.services, queue, error) from None
     # Each partition has listed its first ones: of all of them together the first ones are the page.
-    places = zip(queue.partitions, replies, strict=True)
-    found = [(one.group, partition, one) for partition, reply in places for one in reply.groups]
+    pages = zip(queue.partitions, replies, strict=True)
+    found = [(one.group, partition, one) for partition, reply in pages for one in reply.groups]
     groups = [
         {
             "group": one.group.decode(errors="replace"),
             "since_ms": one.since_ms,
-            "dead_letter_id": call.plane.message_ids.of(partition, one.offset),
+            "dead_letter_id": call.services.message_ids.of(partition, one.offset),
             "messages": one.messages,
         }
         for _, partition, one in sorted(found, key=lambda item: item[:2])[:limit]
@@ -58,26 +59,26 @@ async def _list(call: RestCall, ask: _Nothing) -> bytes:
     return encode_answer({"groups": groups, "total": total, "next_after": next_after})
 
 
-async def _release(call: RestCall, ask: ReleaseGroupsJson) -> bytes:
-    names = ask.groups or []
-    if ask.all == bool(names):
+async def _release(call: RestCall, asked: ReleaseGroupsJson) -> bytes:
+    names = asked.groups or []
+    if asked.all == bool(names):
         raise invalid("Either groups must be named, or all be true.")
     if len(names) > BATCH_ENTRIES_MAX:
         raise invalid(f"At most {BATCH_ENTRIES_MAX} groups may be named.")
     groups = [check_group(name) for name in names]
     queue = await _queue(call, "ChangeMessageVisibility")
-    plane, caller, request_id = call.plane, call.caller, call.request.request_id
+    services, caller, request_id = call.services, call.caller, call.request.request_id
     entry: dict[str, object] = {"action": "parked_groups.release", "queue": queue.record.name, "groups": names}
-    await note(plane, caller, request_id, entry)
-    with plane.storage_calls:
+    await note(services, caller, request_id, entry)
+    with services.storage_calls:
         try:
-            codes = await asyncio.gather(*(plane.storage.unpark(one, groups) for one in queue.partitions))
+            codes = await asyncio.gather(*(services.storage.unpark(one, groups) for one in queue.partitions))
         except StorageError as error:
-            refusal = await storage_refusal(plane, queue, error)
-            raise await note_failure(plane, caller, request_id, entry, refusal) from None
+            meant = await explain_storage_error(services, queue, error)
+            raise await note_failure(services, caller, request_id, entry, meant) from None
     released = sum(of_one.count(ErrorCode.OK) for of_one in codes)
-    known = {place for of_one in codes for place, code in enumerate(of_one) if code == ErrorCode.OK}
-    missed = [name for place, name in enumerate(names) if place not in known]
+    known = {index for of_one in codes for index, code in enumerate(of_one) if code == ErrorCode.OK}
+    missed = [name for index, name in enumerate(names) if index not in known]
     return encode_answer({"released": released, "not_parked": missed})
 
 
@@ -87,12 +88,10 @@ PARKED_ROUTES: dict[bytes | None, Route] = {
 }
 
 
-async def _queue(call: RestCall, action: str) -> QueueView:
-    plane, address = call.plane, call.address
-    queue = authorise(plane, call.caller, action, address) or await plane.queues.find(address)
-    throttle(plane, call.caller, queue)
+async def _queue(call: RestCall, action: str) -> ResolvedQueue:
+    queue = await admit(call.services, call.caller, action, call.address)
     if queue.fifo is None:
-        raise Refusal("UnsupportedOperation", "Only FIFO queues have message groups to park.")
+        raise RequestError("UnsupportedOperation", "Only FIFO queues have message groups to park.")
     return queue
 
 

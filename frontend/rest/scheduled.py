@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from frontend.errors import Refusal, invalid
+from frontend.errors import RequestError, invalid
 from frontend.limits import SCHEDULED_CHANGED_MAX, SCHEDULED_LISTED
-from frontend.rest.messages import RestCall, Route, attributes_json, error_json
-from frontend.scheduled import Scheduled, change_scheduled, list_scheduled
-from frontend.sqs.scheduling import check_due_ms
+from frontend.messages.due_time import check_due_ms
+from frontend.messages.scheduled import Scheduled, change_scheduled, list_scheduled
+from frontend.rest.call import RestCall, Route, encode_answer, error_json
+from frontend.rest.message_form import attributes_json
 
-_encode = msgspec.json.Encoder().encode
 _PARAMETERS = frozenset(("limit", "cursor", "until_ms"))
 
 
@@ -36,40 +36,42 @@ class NothingJson(msgspec.Struct):
     """The body of a GET."""
 
 
-async def _list(call: RestCall, ask: NothingJson) -> bytes:
+async def _list(call: RestCall, asked: NothingJson) -> bytes:
     given = _parameters(call.request.query)
     limit = _integer(given, "limit")
     page = await list_scheduled(
-        call.plane,
+        call.services,
         call.caller,
         call.address,
         SCHEDULED_LISTED if limit is None else limit,
         given.get("cursor"),
         _integer(given, "until_ms"),
     )
-    return _encode({"messages": [_message_json(message) for message in page.messages], "next_cursor": page.cursor})
+    return encode_answer(
+        {"messages": [_message_json(message) for message in page.messages], "next_cursor": page.cursor}
+    )
 
 
-async def _cancel(call: RestCall, ask: CancelJson) -> bytes:
-    return await _change(call, ask.ids, 0)
+async def _cancel(call: RestCall, asked: CancelJson) -> bytes:
+    return await _change(call, asked.ids, 0)
 
 
-async def _reschedule(call: RestCall, ask: RescheduleJson) -> bytes:
-    due_ms = check_due_ms(ask.deliver_at_ms, ask.delay_ms, call.plane.now_s())
-    return await _change(call, ask.ids, due_ms)
+async def _reschedule(call: RestCall, asked: RescheduleJson) -> bytes:
+    due_ms = check_due_ms(asked.deliver_at_ms, asked.delay_ms, call.services.now_s())
+    return await _change(call, asked.ids, due_ms)
 
 
 async def _change(call: RestCall, ids: list[str] | None, due_ms: int) -> bytes:
     if not ids or len(ids) > SCHEDULED_CHANGED_MAX:
         raise invalid(f"The request must name 1 to {SCHEDULED_CHANGED_MAX} ids.")
-    outcomes = await change_scheduled(call.plane, call.caller, call.address, ids, due_ms)
+    outcomes = await change_scheduled(call.services, call.caller, call.address, ids, due_ms)
     for outcome in outcomes:
         if outcome is not None and (outcome.kind.status >= 500 or len(ids) == 1):
             raise outcome
     failed = [
         {"id": one, **error_json(outcome)} for one, outcome in zip(ids, outcomes, strict=True) if outcome is not None
     ]
-    return _encode({"done": len(ids) - len(failed), "failed": failed})
+    return encode_answer({"done": len(ids) - len(failed), "failed": failed})
 
 
 def _message_json(message: Scheduled) -> dict[str, object]:
@@ -78,13 +80,13 @@ def _message_json(message: Scheduled) -> dict[str, object]:
         "deliver_at_ms": message.due_ms,
         "id": message.message_id,
     }
-    letter = message.letter
-    if letter is None:
+    record = message.record
+    if record is None:
         return {**answer, "body": None}
-    content = letter.opened.content
-    answer |= {"body": content.body, "sender": letter.opened.sender}
-    if letter.group is not None:
-        answer["group"] = letter.group
+    content = record.opened.content
+    answer |= {"body": content.body, "sender": record.opened.sender}
+    if record.group is not None:
+        answer["group"] = record.group
     if content.dedup_id:
         answer["deduplication_id"] = content.dedup_id
     if content.attributes:
@@ -107,7 +109,7 @@ def _integer(given: dict[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
-        raise Refusal("InvalidParameterValueException", f"{name} must be an integer.")
+        raise RequestError("InvalidParameterValueException", f"{name} must be an integer.")
     return int(text)
 
 

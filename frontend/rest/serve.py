@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import Refusal, unavailable
+from frontend.errors import RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import QUEUE_NAME_CHARS_MAX
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.rest.desk import DESK_ROUTES
-from frontend.rest.messages import ROUTES, RestCall, Route
+from frontend.queues.names import Address, check_queue_name
+from frontend.rest.call import RestCall, Route
+from frontend.rest.message_browser import BROWSER_ROUTES
+from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
 from frontend.rest.scheduled import SCHEDULED_ROUTES
-from frontend.routing.queues import Address
 
 if TYPE_CHECKING:
-    from frontend.plane import Plane
+    from frontend.services import FrontendServices
 
-_ROUTES = ROUTES | DESK_ROUTES
+_ROUTES = ROUTES | BROWSER_ROUTES
 _MESSAGES = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/messages(?:/(%b))?"
     % (QUEUE_NAME_CHARS_MAX, b"|".join(name for name in _ROUTES if name))
@@ -39,13 +41,24 @@ _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
+_QUEUES = b"/v1/queues"
+_QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
+
+
+class _Named(msgspec.Struct):
+    """Of the body that makes a queue."""
+
+    name: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
 # A path that another parser might read as a different one is not passed on.
 _AMBIGUOUS = re.compile(rb"\.\.|//|\\|%2[ef]|%5c|%00|[\x00-\x20\x7f-\xff]", re.IGNORECASE)
 
 _log = structlog.get_logger("frontend.rest")
 
 
-async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
+async def serve_rest(services: FrontendServices, request: Request, send: Send) -> None:
     """Answer one request whose path is not of the SQS wire. Never raises for anything a caller can do."""
     started_s = time.perf_counter()
     match = _MESSAGES.fullmatch(request.path)
@@ -56,40 +69,42 @@ async def serve_rest(plane: Plane, request: Request, send: Send) -> None:
         if match is not None:
             route = _ROUTES[match[2]]
             action = route.action
-            await _serve_messages(plane, request, route, match[1].decode(), began)
+            await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
             if (request.method, match[2]) not in SCHEDULED_ROUTES:
-                raise Refusal("MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them.")
+                raise RequestError(
+                    "MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them."
+                )
             route = SCHEDULED_ROUTES[request.method, match[2]]
             action = route.action
-            await _serve_messages(plane, request, route, match[1].decode(), began)
+            await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _PARKED.fullmatch(request.path)) is not None:
             route = PARKED_ROUTES[match[2]]
             action = route.action
-            await _serve_messages(plane, request, route, match[1].decode(), began)
+            await _serve_messages(services, request, route, match[1].decode(), began)
         else:
-            await _pass_on(plane, request, began)
+            await _pass_on(services, request, began)
     except Disconnected:
         outcome = "disconnected"
-    except Refusal as refusal:
-        outcome = refusal.code
-        await began.refuse(request, refusal)
+    except RequestError as error:
+        outcome = error.code
+        await began.refuse(request, error)
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
         await began.refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
     except Exception:
         outcome = "InternalFailure"
         _log.exception("request_failed", request_id=request.request_id, action=action)
-        await began.refuse(request, Refusal("InternalFailure", "The request could not be completed."))
-    plane.meters.observe("rest", action, outcome, time.perf_counter() - started_s)
+        await began.refuse(request, RequestError("InternalFailure", "The request could not be completed."))
+    services.meters.observe("rest", action, outcome, time.perf_counter() - started_s)
 
 
-async def _serve_messages(plane: Plane, request: Request, route: Route, name: str, send: Send) -> None:
+async def _serve_messages(services: FrontendServices, request: Request, route: Route, name: str, send: Send) -> None:
     if request.method != route.method:
-        raise Refusal("MethodNotAllowed", f"Only {route.method} is supported here.")
+        raise RequestError("MethodNotAllowed", f"Only {route.method} is supported here.")
     await request.read_body()
-    caller = await plane.authenticator.authenticate(request)
-    call = RestCall(plane, request, caller, Address(caller.account_id, name))
+    caller = await services.authenticator.authenticate(request)
+    call = RestCall(services, request, caller, Address(caller.account_id, name))
     body = await route.run(call, _decode(route, request))
     headers = (
         (b"content-type", b"application/json"),
@@ -102,28 +117,55 @@ async def _serve_messages(plane: Plane, request: Request, route: Route, name: st
 def _decode(route: Route, request: Request) -> Any:
     content_type = request.headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if content_type != b"application/json":
-        raise Refusal("UnsupportedMediaType", "The Content-Type must be application/json.")
+        raise RequestError("UnsupportedMediaType", "The Content-Type must be application/json.")
     try:
         return route.decode(request.body or b"{}")
     except msgspec.ValidationError as error:
-        raise Refusal("SerializationException", f"A member has the wrong type: {error}") from None
+        raise RequestError("SerializationException", f"A member has the wrong type: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal("SerializationException", "The body of the request is not valid JSON.") from None
+        raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
 
 
-async def _pass_on(plane: Plane, request: Request, send: Send) -> None:
+async def _pass_on(services: FrontendServices, request: Request, send: Send) -> None:
     path = request.path
     managed = path.startswith(_MANAGEMENT)
     if not (managed or path.startswith(_PAGES)) or _AMBIGUOUS.search(path):
-        raise Refusal("NotFound", "There is nothing at this path.")
+        raise RequestError("NotFound", "There is nothing at this path.")
     await request.read_body()
     principal: Principal | None = None
     if managed and path not in _OPEN:
-        principal = await plane.authenticator.authenticate(request)
-        wait_s = plane.rates.admit((principal.account_id, principal.access_key_id), plane.now_s())
+        principal = await services.authenticator.authenticate(request)
+        wait_s = services.rates.admit((principal.account_id, principal.access_key_id), services.now_s())
         if wait_s:
-            raise Refusal("RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5)))
-    await plane.control.pass_on(request, principal, send)
+            raise RequestError(
+                "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
+            )
+    queue = None if principal is None else changed_queue(request, principal.account_id)
+    await services.control.pass_on(request, principal, send if queue is None else _after_refresh(services, queue, send))
+
+
+def changed_queue(request: Request, account_id: str) -> Address | None:
+    """The queue that a management call makes, changes or deletes; None where it is none."""
+    if request.method == "POST" and request.path == _QUEUES:
+        try:
+            return Address(account_id, check_queue_name(_decode_named(request.body).name))
+        except (RequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    found = _QUEUE_PATH.fullmatch(request.path)
+    return None if found is None or request.method == "GET" else Address(account_id, found[1].decode())
+
+
+def _after_refresh(services: FrontendServices, queue: Address, send: Send) -> Send:
+    """`send` that looks at the queue first: what was done to it is seen here in the next instant, without waiting for
+    the change feed."""
+
+    async def looking_first(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 300:
+            with suppress(MetadataUnavailable):
+                await services.metadata.refresh_queue(queue.account_id, queue.name)
+        await send(message)
+
+    return looking_first
 
 
 class _Began:
@@ -139,11 +181,11 @@ class _Began:
         self._started = True
         await self._send(message)
 
-    async def refuse(self, request: Request, refusal: Refusal) -> None:
+    async def refuse(self, request: Request, error: RequestError) -> None:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
-            raise AnswerBrokenOff(refusal.code)
-        await send_problem(request, self._send, refusal)
+            raise AnswerBrokenOff(error.code)
+        await send_problem(request, self._send, error)
 
 
 class AnswerBrokenOff(Exception):

@@ -10,7 +10,7 @@ from frontend.errors import unavailable
 
 
 class Bulkhead:
-    """`with bulkhead:` around one call. Raises Refusal (503) when full."""
+    """`with bulkhead:` around one call. Raises RequestError (503) when full."""
 
     __slots__ = ("_calls_max", "_what", "calls")
 

@@ -30,7 +30,7 @@ from frontend.limits import (
     STORAGE_TARGETS_MAX,
 )
 from frontend.metering.meters import Meters
-from frontend.routing.storage import Storage
+from frontend.routing.storage import MessageStorage
 from storage_nodes.client.storage_client import ALL_STATES
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -64,8 +64,8 @@ class _Side:
         return self.failures >= STORAGE_FAILURES_MAX
 
 
-class _Place:
-    """`with place:` around one call."""
+class _Slot:
+    """`with slot:` around one call."""
 
     __slots__ = ("_guards", "_node", "_partition", "_target", "_weight")
 
@@ -102,7 +102,7 @@ class Guards:
         self._nodes: dict[int, _Side] = {}
         self.on_refused: Callable[[], None] = lambda: None
 
-    def place(self, partition: int, weight: int = 1) -> _Place:
+    def slot(self, partition: int, weight: int = 1) -> _Slot:
         """For one call, or one that is not counted. Raises StorageError (UNAVAILABLE)."""
         target = self._targets.get(partition) or self._new_target(partition)
         node_id = self._leader_of(partition)
@@ -111,7 +111,7 @@ class Guards:
             self._require_probe(target)
         if weight and (target.calls >= STORAGE_CALLS_PER_PARTITION_MAX or node.calls >= STORAGE_CALLS_PER_NODE_MAX):
             raise self._refusal("too many calls for one part of the message store are under way", 0)
-        return _Place(self, partition, target, node, weight)
+        return _Slot(self, partition, target, node, weight)
 
     def succeeded(self, partition: int, target: _Side) -> None:
         """Whoever answered is the one that the client takes for the leader now."""
@@ -160,10 +160,10 @@ class Guards:
 class GuardedStorage:
     """A `Storage` whose calls go through the guards."""
 
-    def __init__(self, storage: Storage, guards: Guards) -> None:
+    def __init__(self, storage: MessageStorage, guards: Guards) -> None:
         self._storage = storage
         self._guards = guards
-        self._place = guards.place
+        self._slot = guards.slot
 
     def add_gauges(self, meters: Meters) -> None:
         guards = self._guards
@@ -174,7 +174,7 @@ class GuardedStorage:
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.send(partition, bodies, plain, acks)
 
     async def acquire(
@@ -186,51 +186,51 @@ class GuardedStorage:
         attempt: bytes = b"",
         tags: Sequence[bytes] = (),
     ) -> AcquireReply:
-        with self._place(partition, 0 if wait_ms else 1):
+        with self._slot(partition, 0 if wait_ms else 1):
             return await self._storage.acquire(partition, max_messages, visibility_ms, wait_ms, attempt, tags)
 
     async def delete(self, partition: int, receipts: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.delete(partition, receipts)
 
     async def change_visibility(
         self, partition: int, changes: Sequence[tuple[int, int, int]], mode: VisibilityMode = VisibilityMode.SET
     ) -> list[ErrorCode]:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.change_visibility(partition, changes, mode)
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = ALL_STATES
     ) -> QueueBrowseReply:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.browse(partition, from_offset, messages_max, states)
 
     async def remove(self, partition: int, offsets: Sequence[int], moved: bool = False) -> list[ErrorCode]:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.remove(partition, offsets, moved)
 
     async def purge(self, partition: int) -> int:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.purge(partition)
 
     async def scheduled(
         self, partition: int, messages_max: int, after: tuple[int, int] = (-1, -1), until_ms: int = 2**63 - 1
     ) -> ScheduledReply:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.scheduled(partition, messages_max, after, until_ms)
 
     async def reschedule(self, partition: int, changes: Sequence[tuple[int, int]]) -> list[ErrorCode]:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.reschedule(partition, changes)
 
     async def parked_groups(self, partition: int, after: bytes, groups_max: int) -> ParkedGroupsReply:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.parked_groups(partition, after, groups_max)
 
     async def unpark(self, partition: int, groups: list[bytes]) -> list[ErrorCode]:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.unpark(partition, groups)
 
     async def stats(self, partition: int) -> QueueStats:
-        with self._place(partition):
+        with self._slot(partition):
             return await self._storage.stats(partition)

@@ -1,8 +1,8 @@
 """Which partition of a queue takes a message, and where a receive looks, for queues of more than one.
 
-    lane      the partitions of one priority level; an ordinary queue has one
-    send      standard: lanes go around; FIFO: the group says where
-    receive   the highest lane that has something; within a lane another partition first every time
+    level     the partitions of one priority; an ordinary queue has one level
+    send      standard: the partitions of a level in turn; FIFO: the group says where
+    receive   the highest level that has something; within a level another partition first every time
 
 A queue of one partition has no routes: what it needs is its partition, and nothing is decided.
 
@@ -17,40 +17,40 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from frontend.limits import EMPTY_PARTITION_RESTS, FIFO_GENERATION_STEP
+from frontend.limits import EMPTY_PARTITION_BACKOFF_POLLS, FIFO_GENERATION_STEP
 from frontend.metadata.records import PartitionRecord
 from storage_nodes.protocol.spreading import partition_of_group
 
 
-class Lane:
+class PriorityLevel:
     """The partitions of one level, and which of them to ask first. Of this front end alone: nothing to agree on."""
 
-    __slots__ = ("_rests_until", "_sends", "_turn", "partitions")
+    __slots__ = ("_backoff_until", "_sends", "_turn", "partitions")
 
     def __init__(self, partitions: Sequence[int]) -> None:
         assert partitions
         self.partitions = tuple(partitions)
         self._sends = itertools.count()
         self._turn = 0
-        self._rests_until = [0] * len(self.partitions)
+        self._backoff_until = [0] * len(self.partitions)
 
     def next_for_send(self) -> int:
         """Standard queues promise no order, so sends go around: equal load, and no state to agree on."""
         return self.partitions[next(self._sends) % len(self.partitions)]
 
-    def first_to_ask(self) -> int:
+    def next_to_poll(self) -> int:
         """Another one every time, so that none is starved; but one that was found empty is left out for some turns."""
         self._turn += 1
         count = len(self.partitions)
         for step in range(count):
-            place = (self._turn + step) % count
-            if self._rests_until[place] <= self._turn:
-                return self.partitions[place]
+            index = (self._turn + step) % count
+            if self._backoff_until[index] <= self._turn:
+                return self.partitions[index]
         return self.partitions[self._turn % count]
 
-    def found(self, partition: int, is_empty: bool) -> None:
-        place = self.partitions.index(partition)
-        self._rests_until[place] = self._turn + EMPTY_PARTITION_RESTS if is_empty else 0
+    def record_poll(self, partition: int, *, empty: bool) -> None:
+        index = self.partitions.index(partition)
+        self._backoff_until[index] = self._turn + EMPTY_PARTITION_BACKOFF_POLLS if empty else 0
 
 
 class FormerSet(NamedTuple):
@@ -70,12 +70,12 @@ class Routes:
         assert opened, "a queue always has partitions that take messages"
         # By level, the lowest first.
         by_level = [tuple(one.partition for one in opened if one.level == level) for level in _levels(opened)]
-        self.open = tuple(Lane(partitions) for partitions in by_level)
+        self.open = tuple(PriorityLevel(partitions) for partitions in by_level)
         draining = [one for one in layout if one.closed and not one.drained]
         if draining:
             oldest = min(one.generation for one in draining)
             rest = [one.partition for one in draining if one.generation == oldest]
-            self.receivable: tuple[Lane, ...] = (Lane(rest),)
+            self.receivable: tuple[PriorityLevel, ...] = (PriorityLevel(rest),)
         else:
             self.receivable = self.open[::-1]
         self._generations = {one.partition: one.generation for one in layout if one.generation}
@@ -112,7 +112,7 @@ class Routes:
 
     def receivable_partitions(self) -> list[int]:
         """Where a parked receive waits, the highest level first."""
-        return [partition for lane in self.receivable for partition in lane.partitions]
+        return [partition for level in self.receivable for partition in level.partitions]
 
 
 def routes_of(partitions: Sequence[int], layout: Sequence[PartitionRecord]) -> Routes | None:

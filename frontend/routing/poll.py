@@ -1,7 +1,7 @@
 """Receiving from the partitions of a queue: look, then park at all of them; and what must be handed back.
 
     one partition    asked, and parked at by the same call
-    one lane         the partition whose turn it is; if it has nothing, all are asked what they hold (which leases
+    one level        the partition whose turn it is; if it has nothing, all are asked what they hold (which leases
                      nothing), and the first that holds something is leased from
     several levels   all are asked what they hold at once; the highest level that holds something is leased from
 
@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from frontend.http import Disconnected
-from frontend.routing.partitioner import Lane, Routes
-from frontend.routing.storage import Storage
+from frontend.routing.partitioner import PriorityLevel, Routes
+from frontend.routing.storage import MessageStorage
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import AcquiredMessage, AcquireReply, QueueStats, VisibilityMode
 
@@ -34,7 +34,7 @@ class Lease(NamedTuple):
     message: AcquiredMessage
 
 
-class PollAsk(NamedTuple):
+class PollRequest(NamedTuple):
     messages_max: int
     visibility_ms: int
     wait_ms: int
@@ -43,27 +43,27 @@ class PollAsk(NamedTuple):
 
 
 async def poll_partitions(
-    storage: Storage, partitions: Sequence[int], ask: PollAsk, routes: Routes | None = None
+    storage: MessageStorage, partitions: Sequence[int], request: PollRequest, routes: Routes | None = None
 ) -> list[Lease]:
     """Up to messages_max leases from the partitions of one queue. Raises StorageError."""
     if routes is None:
         reply = await storage.acquire(
-            partitions[0], ask.messages_max, ask.visibility_ms, ask.wait_ms, ask.attempt, ask.tags
+            partitions[0], request.messages_max, request.visibility_ms, request.wait_ms, request.attempt, request.tags
         )
         return _leases(partitions[0], reply)
-    return await _poll_routes(storage, routes, ask)
+    return await _poll_routes(storage, routes, request)
 
 
 async def poll_while_connected(
-    storage: Storage,
+    storage: MessageStorage,
     partitions: Sequence[int],
-    ask: PollAsk,
+    request: PollRequest,
     receive: Callable[[], Awaitable[Any]],
     parked: set[asyncio.Task[list[Lease]]],
     routes: Routes | None = None,
 ) -> list[Lease]:
     """A long poll that ends when the client leaves (Disconnected) or when somebody cancels it in `parked` (empty)."""
-    poll = asyncio.create_task(poll_partitions(storage, partitions, ask, routes))
+    poll = asyncio.create_task(poll_partitions(storage, partitions, request, routes))
     gone = asyncio.ensure_future(receive())
     parked.add(poll)
     try:
@@ -78,7 +78,7 @@ async def poll_while_connected(
             await _cancel_and_release(storage, [poll])
 
 
-async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
+async def release(storage: MessageStorage, leases: Sequence[Lease], mode: VisibilityMode = VisibilityMode.SET) -> None:
     """Make leased messages visible again, as well as that can be done: their leases run out in any case."""
     by_partition: dict[int, list[tuple[int, int, int]]] = {}
     for lease in leases:
@@ -94,23 +94,23 @@ async def release(storage: Storage, leases: Sequence[Lease], mode: VisibilityMod
 # --- several partitions ---
 
 
-async def _poll_routes(storage: Storage, routes: Routes, ask: PollAsk) -> list[Lease]:
-    look = _Look(storage, ask)
-    lanes = routes.receivable
-    if ask.attempt:
+async def _poll_routes(storage: MessageStorage, routes: Routes, request: PollRequest) -> list[Lease]:
+    look = _Look(storage, request)
+    levels = routes.receivable
+    if request.attempt:
         leases = await look.known_attempt(routes.receivable_partitions())
-    elif len(lanes) == 1:
-        lane = lanes[0]
-        leases = await look.lease(lane, lane.first_to_ask())
+    elif len(levels) == 1:
+        level = levels[0]
+        leases = await look.lease(level, level.next_to_poll())
     else:
         leases = []
-    leases = leases or await look.all(lanes)
+    leases = leases or await look.all(levels)
     if leases:
         return leases
-    if ask.wait_ms:
-        leases = await _park_at_all(storage, routes.receivable_partitions(), ask)
+    if request.wait_ms:
+        leases = await _park_at_all(storage, routes.receivable_partitions(), request)
         for partition in {lease.partition for lease in leases}:
-            next(lane for lane in lanes if partition in lane.partitions).found(partition, False)
+            next(level for level in levels if partition in level.partitions).record_poll(partition, empty=False)
         return leases
     if look.error is not None:
         raise look.error
@@ -120,18 +120,18 @@ async def _poll_routes(storage: Storage, routes: Routes, ask: PollAsk) -> list[L
 class _Look:
     """One look for messages; `error` is what the last partition that did not answer said."""
 
-    __slots__ = ("_ask", "_storage", "error")
+    __slots__ = ("_request", "_storage", "error")
 
-    def __init__(self, storage: Storage, ask: PollAsk) -> None:
+    def __init__(self, storage: MessageStorage, request: PollRequest) -> None:
         self._storage = storage
-        self._ask = ask
+        self._request = request
         self.error: StorageError | None = None
 
     async def known_attempt(self, partitions: Sequence[int]) -> list[Lease]:
         """The messages that an earlier try of this receive got, wherever that was. All must answer: one that does not
         may be the one that knows."""
-        ask = self._ask
-        calls = [self._storage.acquire(one, 0, ask.visibility_ms, 0, ask.attempt) for one in partitions]
+        request = self._request
+        calls = [self._storage.acquire(one, 0, request.visibility_ms, 0, request.attempt) for one in partitions]
         replies = await settle_all(calls)
         found: list[Lease] = []
         for partition, reply in zip(partitions, replies, strict=True):
@@ -140,46 +140,46 @@ class _Look:
             found += _leases(partition, reply)
         return found
 
-    async def lease(self, lane: Lane, partition: int) -> list[Lease]:
-        ask = self._ask
+    async def lease(self, level: PriorityLevel, partition: int) -> list[Lease]:
+        request = self._request
         try:
             reply = await self._storage.acquire(
-                partition, ask.messages_max, ask.visibility_ms, 0, ask.attempt, ask.tags
+                partition, request.messages_max, request.visibility_ms, 0, request.attempt, request.tags
             )
         except StorageError as error:
             self.error = error
-            lane.found(partition, True)
+            level.record_poll(partition, empty=True)
             return []
         # What a filter passes over is still there for others.
-        lane.found(partition, not reply.messages and not ask.tags)
+        level.record_poll(partition, empty=not reply.messages and not request.tags)
         return _leases(partition, reply)
 
-    async def all(self, lanes: Sequence[Lane]) -> list[Lease]:
-        """From the first partition that holds something, of the highest lane where one does."""
-        places = [(lane, partition) for lane in lanes for partition in lane.partitions]
-        held = await settle_all([self._storage.stats(partition) for _, partition in places])
+    async def all(self, levels: Sequence[PriorityLevel]) -> list[Lease]:
+        """From the first partition that holds something, of the highest level where one does."""
+        candidates = [(level, partition) for level in levels for partition in level.partitions]
+        held = await settle_all([self._storage.stats(partition) for _, partition in candidates])
         waiting: dict[int, int] = {}
-        for (lane, partition), stats in zip(places, held, strict=True):
+        for (level, partition), stats in zip(candidates, held, strict=True):
             if isinstance(stats, StorageError):
                 self.error = stats
             elif isinstance(stats, QueueStats):
                 waiting[partition] = stats.waiting
                 if not stats.waiting:
-                    lane.found(partition, True)
-        for lane in lanes:
+                    level.record_poll(partition, empty=True)
+        for level in levels:
             # The fullest first: it is the likeliest to have something still.
-            full = sorted((one for one in lane.partitions if waiting.get(one)), key=lambda one: -waiting[one])
+            full = sorted((one for one in level.partitions if waiting.get(one)), key=lambda one: -waiting[one])
             for partition in full:
-                leases = await self.lease(lane, partition)
+                leases = await self.lease(level, partition)
                 if leases:
                     return leases
         return []
 
 
-async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk) -> list[Lease]:
+async def _park_at_all(storage: MessageStorage, partitions: Sequence[int], request: PollRequest) -> list[Lease]:
     """The first partition to have something answers, with what others leased in the same instant if there is room for
     all of it; else that goes back, whole: half of an attempt could not be repeated."""
-    polls = [asyncio.create_task(poll_partitions(storage, (partition,), ask)) for partition in partitions]
+    polls = [asyncio.create_task(poll_partitions(storage, (partition,), request)) for partition in partitions]
     try:
         await _first_with_something(polls)
     except BaseException:
@@ -192,7 +192,7 @@ async def _park_at_all(storage: Storage, partitions: Sequence[int], ask: PollAsk
         return done[0].result()  # raises
     given: list[Lease] = []
     for leases in answered:  # in the order of the partitions: the highest level first
-        if len(given) + len(leases) <= ask.messages_max:
+        if len(given) + len(leases) <= request.messages_max:
             given += leases
         else:
             await release(storage, leases, VisibilityMode.UNCOUNTED)
@@ -208,7 +208,7 @@ async def _first_with_something(polls: Sequence[asyncio.Task[list[Lease]]]) -> N
             return
 
 
-async def _cancel_and_release(storage: Storage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
+async def _cancel_and_release(storage: MessageStorage, polls: Sequence[asyncio.Task[list[Lease]]]) -> None:
     for poll in polls:
         poll.cancel()
     for outcome in await asyncio.gather(*polls, return_exceptions=True):

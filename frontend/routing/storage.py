@@ -22,7 +22,7 @@ from storage_nodes.protocol.messages import (
 )
 
 
-class Storage(Protocol):
+class MessageStorage(Protocol):
     async def send(
         self, partition: int, bodies: list[bytes], plain: bool = True, acks: Acks = Acks.QUORUM
     ) -> SendReply: ...

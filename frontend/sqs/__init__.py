@@ -1,2 +1,2 @@
-"""The SQS wire: JSON protocol 1.0. `protocol.py` is the way in, `actions.py` what each action does, `asks.py` its
-shapes."""
+"""The SQS wire. `protocol.py` is the way in, `actions.py` says what each action does, `requests.py` what it is asked,
+`message_form.py` reads a message."""

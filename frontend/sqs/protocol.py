@@ -17,22 +17,24 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
-from frontend.errors import Refusal, invalid, unavailable
+from frontend.errors import RequestError, invalid, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
-from frontend.sqs.call import Call
+from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
-from frontend.sqs.query_form import find_query_action, is_query, read_ask, read_form
+from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
 
 if TYPE_CHECKING:
-    from frontend.plane import Plane
+    from frontend.services import FrontendServices
 
 _CONTENT_TYPE = (b"content-type", b"application/x-amz-json-1.0")
 _CONTENT_TYPES = frozenset((b"application/x-amz-json-1.0", b"application/x-amz-json-1.1", b"application/json"))
 _RETRY_AFTER = b"retry-after"
+# Errors whose text SQS puts into a member with a capital letter.
+_CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 # A member that decides something may be named once; a string that merely ends so only costs the closer look.
 _DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
 _UNKNOWN = "unknown"
@@ -40,7 +42,7 @@ _UNKNOWN = "unknown"
 _log = structlog.get_logger("frontend.sqs")
 
 
-async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
+async def serve_sqs(services: FrontendServices, request: Request, send: Send) -> None:
     """Answer one request. Never raises for anything a caller can do."""
     started_s = time.perf_counter()
     action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
@@ -49,24 +51,26 @@ async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
         if is_query(request):
             refuse = refuse_query
             await request.read_body()
-            caller = await plane.authenticator.signature(request)
+            caller = await services.authenticator.signature(request)
             form = read_form(request)
             action = find_query_action(form, request)
             action_name = action.name
-            ask = _with_queue_of_path(read_ask(action.ask, form), request)
-            await answer_query(action_name, await action.run(Call(plane, request, caller), ask), request, send)
+            parameters = _with_queue_of_path(read_request(action.parameters, form), request)
+            await answer_query(
+                action_name, await action.run(SqsCall(services, request, caller), parameters), request, send
+            )
         else:
             action = find_action(request)
             action_name = action.name
             await request.read_body()
-            caller = await plane.authenticator.signature(request)
-            body = await action.run(Call(plane, request, caller), decode(action, request))
+            caller = await services.authenticator.signature(request)
+            body = await action.run(SqsCall(services, request, caller), decode(action, request))
             await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
-    except Refusal as refusal:
-        outcome = refusal.code
-        await refuse(request, send, _named_for(action_name, refusal))
+    except RequestError as error:
+        outcome = error.code
+        await refuse(request, send, _named_for(action_name, error))
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
         await refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
@@ -74,45 +78,45 @@ async def serve_sqs(plane: Plane, request: Request, send: Send) -> None:
         # Our bug. The caller learns the request id and nothing else; the log has the rest.
         outcome = "InternalFailure"
         _log.exception("request_failed", request_id=request.request_id, action=action_name)
-        await refuse(request, send, Refusal("InternalFailure", "The request could not be completed."))
-    _meter(plane, request, action_name, outcome, time.perf_counter() - started_s)
+        await refuse(request, send, RequestError("InternalFailure", "The request could not be completed."))
+    _meter(services, request, action_name, outcome, time.perf_counter() - started_s)
 
 
 def find_action(request: Request) -> Action:
-    """What is asked, from the headers alone. Raises Refusal."""
+    """What is asked, from the headers alone. Raises RequestError."""
     if request.method != "POST":
-        raise Refusal("MethodNotAllowed", "Requests of this protocol are sent by POST.")
+        raise RequestError("MethodNotAllowed", "Requests of this protocol are sent by POST.")
     action = ACTIONS.get(request.headers.get(b"x-amz-target", b""))
     if action is None:
-        raise Refusal("UnknownOperationException", "There is no such action.")
+        raise RequestError("UnknownOperationException", "There is no such action.")
     content_type = request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if content_type not in _CONTENT_TYPES:
-        raise Refusal("UnsupportedMediaType", "The Content-Type must be application/x-amz-json-1.0.")
+        raise RequestError("UnsupportedMediaType", "The Content-Type must be application/x-amz-json-1.0.")
     return action
 
 
 def decode(action: Action, request: Request) -> Any:
-    """The parameters, typed. Raises Refusal for anything that is not JSON of the right shape."""
+    """The parameters, typed. Raises RequestError for anything that is not JSON of the right shape."""
     body = request.body
     try:
-        ask = action.decode(body)
+        parameters = action.decode(body)
     except msgspec.ValidationError as error:
-        raise Refusal("SerializationException", f"A parameter has the wrong type: {error}") from None
+        raise RequestError("SerializationException", f"A parameter has the wrong type: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise Refusal("SerializationException", "The body of the request is not valid JSON.") from None
+        raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
     for member in _DECISIVE:
         if body.count(member) > 1 and _repeats_member(body):
-            raise Refusal("SerializationException", "The body of the request names a member twice.")
-    return _with_queue_of_path(ask, request)
+            raise RequestError("SerializationException", "The body of the request names a member twice.")
+    return _with_queue_of_path(parameters, request)
 
 
-def _with_queue_of_path(ask: Any, request: Request) -> Any:
+def _with_queue_of_path(parameters: Any, request: Request) -> Any:
     """A request to the path of a queue need not name it again."""
-    if request.path != b"/" and getattr(ask, "queue_url", "") is None:
+    if request.path != b"/" and getattr(parameters, "queue_url", "") is None:
         address = read_queue_path(request.path)
         if address is not None:
-            ask.queue_url = make_queue_url(request.base_url, address)
-    return ask
+            parameters.queue_url = make_queue_url(request.base_url, address)
+    return parameters
 
 
 def _repeats_member(body: bytes) -> bool:
@@ -133,34 +137,35 @@ class _Repeated(Exception):
     pass
 
 
-def _named_for(action_name: str, refusal: Refusal) -> Refusal:
+def _named_for(action_name: str, error: RequestError) -> RequestError:
     """SQS has names of its own for a body that is too large."""
-    if refusal.code != "RequestTooLarge":
-        return refusal
+    if error.code != "RequestTooLarge":
+        return error
     if action_name == "SendMessageBatch":
-        return Refusal("BatchRequestTooLong", f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes.")
+        return RequestError("BatchRequestTooLong", f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes.")
     if action_name == "SendMessage":
         return invalid(
             f"One or more parameters are invalid. Reason: Message must be shorter than {MESSAGE_BYTES_MAX} bytes."
         )
-    return refusal
+    return error
 
 
-async def _refuse(request: Request, send: Send, refusal: Refusal) -> None:
-    kind = refusal.kind
+async def _refuse(request: Request, send: Send, error: RequestError) -> None:
+    kind = error.kind
     headers = [
         _CONTENT_TYPE,
         (b"x-amzn-requestid", request.request_id.encode()),
         (b"x-amzn-query-error", f"{kind.query_code};{'Receiver' if kind.status >= 500 else 'Sender'}".encode()),
     ]
-    if refusal.retry_after_s is not None:
-        headers.append((_RETRY_AFTER, str(refusal.retry_after_s).encode()))
-    body = msgspec.json.encode({"__type": f"{kind.namespace}#{refusal.code}", "message": refusal.message})
+    if error.retry_after_s is not None:
+        headers.append((_RETRY_AFTER, str(error.retry_after_s).encode()))
+    member = "Message" if error.code in _CAPITAL_MESSAGE else "message"
+    body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", member: error.message})
     await answer(send, kind.status, headers, body)
 
 
-def _meter(plane: Plane, request: Request, action_name: str, outcome: str, seconds: float) -> None:
-    plane.meters.observe("sqs", action_name, outcome, seconds)
+def _meter(services: FrontendServices, request: Request, action_name: str, outcome: str, seconds: float) -> None:
+    services.meters.observe("sqs", action_name, outcome, seconds)
     if seconds * 1000 > SLOW_REQUEST_MS and action_name != "ReceiveMessage":
         _log.warning(
             "request_slow",

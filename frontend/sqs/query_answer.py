@@ -1,4 +1,4 @@
-"""The query protocol's way out: the JSON result of an action, or a refusal, as XML.
+"""The query protocol's way out: the JSON result of an action, or a request error, as XML.
 
     <SendMessageResponse xmlns="..."><SendMessageResult>...</SendMessageResult><ResponseMetadata>...</...>
 
@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.http import Request, Send, answer
-from frontend.sqs.validation import FORBIDDEN, is_text
+from frontend.parameters import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 _CONTENT_TYPE = (b"content-type", b"text/xml")
@@ -58,13 +58,13 @@ async def answer_query(action: str, result: bytes, request: Request, send: Send)
         await _answer_in_xml(action, result, request, send)
 
 
-async def refuse_query(request: Request, send: Send, refusal: Refusal) -> None:
-    if refusal.code == "UnknownOperation":
-        await answer(send, refusal.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
+async def refuse_query(request: Request, send: Send, error: RequestError) -> None:
+    if error.code == "UnknownOperation":
+        await answer(send, error.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
     elif _wants_json(request):
-        await _refuse_in_json(request, send, refusal)
+        await _refuse_in_json(request, send, error)
     else:
-        await _refuse_in_xml(request, send, refusal)
+        await _refuse_in_xml(request, send, error)
 
 
 def _wants_json(request: Request) -> bool:
@@ -92,11 +92,11 @@ def _json_result(members: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-async def _refuse_in_json(request: Request, send: Send, refusal: Refusal) -> None:
-    kind = refusal.kind
-    error = {"Code": kind.query_code, "Message": _query_message(refusal), "Type": _fault(refusal)}
-    headers = [_JSON_CONTENT_TYPE, *_refusal_headers(request, refusal)]
-    await answer(send, kind.status, headers, msgspec.json.encode({"Error": error, "RequestId": request.request_id}))
+async def _refuse_in_json(request: Request, send: Send, error: RequestError) -> None:
+    kind = error.kind
+    shown = {"Code": kind.query_code, "Message": _query_message(error), "Type": _fault(error)}
+    headers = [_JSON_CONTENT_TYPE, *_error_headers(request, error)]
+    await answer(send, kind.status, headers, msgspec.json.encode({"Error": shown, "RequestId": request.request_id}))
 
 
 async def _answer_in_xml(action: str, result: bytes, request: Request, send: Send) -> None:
@@ -113,32 +113,32 @@ async def _answer_in_xml(action: str, result: bytes, request: Request, send: Sen
     await answer(send, 200, headers, "".join(parts).encode())
 
 
-async def _refuse_in_xml(request: Request, send: Send, refusal: Refusal) -> None:
-    kind = refusal.kind
+async def _refuse_in_xml(request: Request, send: Send, error: RequestError) -> None:
+    kind = error.kind
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
-        f"<Type>{_fault(refusal)}</Type><Code>{kind.query_code}</Code>"
-        f"<Message>{_escaped(_query_message(refusal))}</Message><Detail/></Error>"
+        f"<Type>{_fault(error)}</Type><Code>{kind.query_code}</Code>"
+        f"<Message>{_escaped(_query_message(error))}</Message><Detail/></Error>"
         f"<RequestId>{request.request_id}</RequestId></ErrorResponse>"
     )
-    await answer(send, kind.status, [_CONTENT_TYPE, *_refusal_headers(request, refusal)], body.encode())
+    await answer(send, kind.status, [_CONTENT_TYPE, *_error_headers(request, error)], body.encode())
 
 
-def _refusal_headers(request: Request, refusal: Refusal) -> list[tuple[bytes, bytes]]:
+def _error_headers(request: Request, error: RequestError) -> list[tuple[bytes, bytes]]:
     headers = [(b"x-amzn-requestid", request.request_id.encode())]
-    if refusal.retry_after_s is not None:
-        headers.append((b"retry-after", str(refusal.retry_after_s).encode()))
+    if error.retry_after_s is not None:
+        headers.append((b"retry-after", str(error.retry_after_s).encode()))
     return headers
 
 
-def _fault(refusal: Refusal) -> str:
-    return "Receiver" if refusal.kind.status >= 500 else "Sender"
+def _fault(error: RequestError) -> str:
+    return "Receiver" if error.kind.status >= 500 else "Sender"
 
 
-def _query_message(refusal: Refusal) -> str:
-    if refusal.code == "QueueDoesNotExist":
+def _query_message(error: RequestError) -> str:
+    if error.code == "QueueDoesNotExist":
         return "The specified queue does not exist for this wsdl version."
-    return refusal.message
+    return error.message
 
 
 def _write(parts: list[str], action: str, name: str, value: Any) -> None:

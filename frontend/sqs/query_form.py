@@ -1,4 +1,4 @@
-"""The query protocol's way in: fields of a form or a query string, made into the parameters of `asks.py`.
+"""The query protocol's way in: fields of a form or a query string, made into the parameters of `requests.py`.
 
     Action=SendMessage&QueueUrl=...&MessageBody=hello&MessageAttribute.1.Name=kind&MessageAttribute.1.Value.DataType=...
 
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.limits import FORM_FIELDS_MAX, FORM_NAME_BYTES_MAX, FORM_NAME_PARTS_MAX
-from frontend.sqs import asks
+from frontend.sqs import requests
 from frontend.sqs.actions import ACTIONS, Action
 from frontend.sqs.queue_url import read_queue_path
 
@@ -50,9 +50,9 @@ _FIELD_NAMES: dict[str, str] = {
     "Actions": "ActionName",
 }
 _ENTRY_NAMES: dict[type, str] = {
-    asks.SendEntry: "SendMessageBatchRequestEntry",
-    asks.ReceiptEntry: "DeleteMessageBatchRequestEntry",
-    asks.VisibilityEntry: "ChangeMessageVisibilityBatchRequestEntry",
+    requests.SendEntry: "SendMessageBatchRequestEntry",
+    requests.ReceiptEntry: "DeleteMessageBatchRequestEntry",
+    requests.VisibilityEntry: "ChangeMessageVisibilityBatchRequestEntry",
 }
 
 Node: TypeAlias = "str | dict[str, Node]"
@@ -68,13 +68,13 @@ def is_query(request: Request) -> bool:
 
 
 def read_form(request: Request) -> Tree:
-    """All fields, of the query string and of the body. Raises Refusal."""
+    """All fields, of the query string and of the body. Raises RequestError."""
     tree: Tree = {}
     body = request.body
     if body and not _is_form(request):
-        raise Refusal("UnsupportedMediaType", "The Content-Type must be application/x-www-form-urlencoded.")
+        raise RequestError("UnsupportedMediaType", "The Content-Type must be application/x-www-form-urlencoded.")
     if request.query.count(b"&") + body.count(b"&") >= FORM_FIELDS_MAX:
-        raise Refusal("SerializationException", f"The request has more than {FORM_FIELDS_MAX} fields.")
+        raise RequestError("SerializationException", f"The request has more than {FORM_FIELDS_MAX} fields.")
     for name, value in _fields(request.query):
         _plant(tree, name, _text_of(value))
     for name, value in _fields(body):
@@ -84,23 +84,23 @@ def read_form(request: Request) -> Tree:
 
 
 def find_query_action(form: Tree, request: Request) -> Action:
-    """Raises Refusal."""
+    """Raises RequestError."""
     name, version = form.get("Action"), form.get("Version", VERSION)
     if not isinstance(name, str) or not name:
         if request.method == "GET":
-            raise Refusal("UnknownOperation", "")
-        raise Refusal("MissingAction", "The request must contain the parameter Action.")
+            raise RequestError("UnknownOperation", "")
+        raise RequestError("MissingAction", "The request must contain the parameter Action.")
     if version != VERSION:
-        raise Refusal("NoSuchVersion", f"The version of this interface is {VERSION}.")
+        raise RequestError("NoSuchVersion", f"The version of this interface is {VERSION}.")
     action = ACTIONS.get(b"AmazonSQS." + name.encode())
     if action is None or (name in _WITHOUT_QUEUE and read_queue_path(request.path) is not None):
-        raise Refusal("UnknownOperationException", f"The action {name[:80]} is not valid for this endpoint.")
+        raise RequestError("UnknownOperationException", f"The action {name[:80]} is not valid for this endpoint.")
     return action
 
 
-def read_ask(ask: type[asks.Ask], form: Tree) -> Any:
-    """The parameters of an action. Raises Refusal for a field that is not of its kind."""
-    return _structure(ask)(form, ask.__name__)
+def read_request(parameters: type[requests.SqsRequest], form: Tree) -> Any:
+    """The parameters of an action. Raises RequestError for a field that is not of its kind."""
+    return _structure(parameters)(form, parameters.__name__)
 
 
 # --- from bytes to a tree ---
@@ -115,26 +115,26 @@ def _fields(raw: bytes) -> Iterator[tuple[str, bytes]]:
         if field:
             name, _, value = field.partition(b"=")
             if len(name) > FORM_NAME_BYTES_MAX:
-                raise Refusal("SerializationException", "The name of a field is too long.")
+                raise RequestError("SerializationException", "The name of a field is too long.")
             yield _text_of(name), value
 
 
 def _text_of(raw: bytes) -> str:
     if b"%" in raw:
         if _BROKEN_ESCAPE.search(raw) is not None:
-            raise Refusal("SerializationException", "A field is not percent-encoded as it should be.")
+            raise RequestError("SerializationException", "A field is not percent-encoded as it should be.")
         # Quoted-printable with another sign: this decoder runs in C, and a body may hold a million escapes.
         raw = binascii.a2b_qp(raw.replace(b"=", b"=3D").replace(b"%", b"="))
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Refusal("SerializationException", "A field is not UTF-8.") from None
+        raise RequestError("SerializationException", "A field is not UTF-8.") from None
 
 
 def _plant(tree: Tree, name: str, value: str) -> None:
     parts = name.split(".", FORM_NAME_PARTS_MAX)
     if len(parts) > FORM_NAME_PARTS_MAX:
-        raise Refusal("SerializationException", "The name of a field has too many parts.")
+        raise RequestError("SerializationException", "The name of a field has too many parts.")
     for part in parts[:-1]:
         below = tree.setdefault(part, {})
         if isinstance(below, str):
@@ -155,18 +155,16 @@ class _Member(NamedTuple):
 
 
 @cache
-def _structure(ask: type[asks.Ask]) -> Reader:
-    members = tuple(_member(field) for field in msgspec.structs.fields(ask))
+def _structure(parameters: type[requests.SqsRequest]) -> Reader:
+    members = tuple(_member(field) for field in msgspec.structs.fields(parameters))
 
-    def read(node: Node, name: str) -> asks.Ask:
+    def read(node: Node, name: str) -> requests.SqsRequest:
         if isinstance(node, str):
             raise _malformed(name, "must have members")
         values = {
-            attribute: read_member(node[field], field)
-            for attribute, field, read_member in members
-            if field in node
+            attribute: read_member(node[field], field) for attribute, field, read_member in members if field in node
         }
-        return ask(**values)
+        return parameters(**values)
 
     return read
 
@@ -187,7 +185,7 @@ def _reader(kind: Any) -> Reader:
         return _text
     if kind is int:
         return _integer
-    assert issubclass(kind, asks.Ask), kind
+    assert issubclass(kind, requests.SqsRequest), kind
     return _structure(kind)
 
 
@@ -240,5 +238,5 @@ def _numbered(node: Node, name: str) -> list[Node]:
     return [items[index] for index in sorted(items)]
 
 
-def _malformed(name: str, what: str) -> Refusal:
-    return Refusal("SerializationException", f"The parameter {name[:80]} {what}.")
+def _malformed(name: str, what: str) -> RequestError:
+    return RequestError("SerializationException", f"The parameter {name[:80]} {what}.")

@@ -1,168 +1,179 @@
 """What the SQS actions about queues do: checked here, decided and stored by the control plane.
 
-Also the tags and permissions of a queue. No action of this file works on another account's queue.
+Also the tags and permissions of a queue. Where the policy of another account's queue
+allows it, its URL and attributes are told and it is purged; all else is its owner's.
 """
 
 from __future__ import annotations
 
-from frontend.errors import invalid, missing, queue_does_not_exist
+from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
-from frontend.routing.queues import Address
-from frontend.send import throttle_account
-from frontend.sqs import asks
-from frontend.sqs.call import EMPTY, Call, ask_control, ask_storage, encode, find_queue
-from frontend.sqs.queue_attributes import (
+from frontend.messages.admission import require_own, throttle_account
+from frontend.queues.attributes import (
     check_asked,
     check_creatable,
-    check_queue_name,
     check_settable,
     check_tags,
     queue_attributes,
     wants_counts,
 )
+from frontend.queues.names import Address, check_queue_name
+from frontend.sqs import requests
+from frontend.sqs.call import EMPTY, SqsCall, ask_control, ask_storage, encode, find_own_queue, find_queue
 from frontend.sqs.queue_url import check_account_id, make_queue_url, read_queue_url
 
+# Of another account's queue, be it there or not.
+NOT_TO_BE_SEEN = "The specified queue does not exist or you do not have access to it."
 
-async def get_queue_url(call: Call, ask: asks.GetQueueUrl) -> bytes:
-    if not ask.queue_name:
+
+async def get_queue_url(call: SqsCall, request: requests.GetQueueUrl) -> bytes:
+    if not request.queue_name:
         raise missing("QueueName")
-    account_id = check_account_id(ask.queue_owner_account_id) or call.caller.account_id
-    queue = await find_queue(call, "GetQueueUrl", Address(account_id, ask.queue_name))
+    account_id = check_account_id(request.queue_owner_account_id) or call.caller.account_id
+    try:
+        queue = await find_queue(call, "GetQueueUrl", Address(account_id, request.queue_name))
+    except RequestError as error:
+        if error.code == "AccessDeniedException" and account_id != call.caller.account_id:
+            raise RequestError("QueueDoesNotExist", NOT_TO_BE_SEEN) from None
+        raise
     return encode({"QueueUrl": make_queue_url(call.request.base_url, queue.address)})
 
 
-async def get_queue_attributes(call: Call, ask: asks.GetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    asked = check_asked(ask.attribute_names)
+async def get_queue_attributes(call: SqsCall, request: requests.GetQueueAttributes) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    asked = check_asked(request.attribute_names)
     queue = await find_queue(call, "GetQueueAttributes", address)
     if not asked:
         return EMPTY
     stats = []
     if wants_counts(asked):
-        calls = [call.plane.storage.stats(partition) for partition in queue.partitions]
+        calls = [call.services.storage.stats(partition) for partition in queue.partitions]
         stats = await ask_storage(call, queue, calls)
-    return encode({"Attributes": queue_attributes(queue.record, call.plane.region, stats, asked)})
+    return encode({"Attributes": queue_attributes(queue.record, call.services.region, stats, asked)})
 
 
-async def set_queue_attributes(call: Call, ask: asks.SetQueueAttributes) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    if not ask.attributes:
+async def set_queue_attributes(call: SqsCall, request: requests.SetQueueAttributes) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    if not request.attributes:
         raise missing("Attributes")
-    check_settable(ask.attributes, address.name)
-    return await _change(call, "SetQueueAttributes", address, {"Attributes": ask.attributes})
+    check_settable(request.attributes, address.name)
+    return await _change(call, "SetQueueAttributes", address, {"Attributes": request.attributes})
 
 
-async def purge_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    queue = await find_queue(call, "PurgeQueue", read_queue_url(ask.queue_url, call.caller.account_id))
-    await ask_storage(call, queue, [call.plane.storage.purge(partition) for partition in queue.partitions])
+async def purge_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
+    queue = await find_queue(call, "PurgeQueue", read_queue_url(request.queue_url, call.caller.account_id))
+    await ask_storage(call, queue, [call.services.storage.purge(partition) for partition in queue.partitions])
     return EMPTY
 
 
-async def create_queue(call: Call, ask: asks.CreateQueue) -> bytes:
-    name = check_queue_name(ask.queue_name)
-    attributes = ask.attributes or {}
+async def create_queue(call: SqsCall, request: requests.CreateQueue) -> bytes:
+    name = check_queue_name(request.queue_name)
+    attributes = request.attributes or {}
     check_creatable(name, attributes)
-    check_tags(ask.tags, name)
-    throttle_account(call.plane, call.caller)
+    check_tags(request.tags, name)
+    throttle_account(call.services, call.caller)
     params: dict[str, object] = {"QueueName": name, "Attributes": attributes}
-    if ask.tags:
-        params["tags"] = ask.tags
+    if request.tags:
+        params["tags"] = request.tags
     result = await ask_control(call, "CreateQueue", params)
     address = Address(call.caller.account_id, str(result.get("name", name)))
     # Whoever made a queue may use it in the next instant: do not wait for the change feed.
-    await call.plane.metadata.refresh_queue(address.account_id, address.name)
+    await call.services.metadata.refresh_queue(address.account_id, address.name)
     return encode({"QueueUrl": make_queue_url(call.request.base_url, address)})
 
 
-async def delete_queue(call: Call, ask: asks.QueueAsk) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    if address.account_id != call.caller.account_id:
-        raise queue_does_not_exist()
-    throttle_account(call.plane, call.caller)
+async def delete_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    require_own(call.services, call.caller, "DeleteQueue", address)
+    throttle_account(call.services, call.caller)
     await ask_control(call, "DeleteQueue", {"QueueName": address.name})
-    await call.plane.metadata.refresh_queue(address.account_id, address.name)
+    await call.services.metadata.refresh_queue(address.account_id, address.name)
     return EMPTY
 
 
-async def list_queues(call: Call, ask: asks.ListQueues) -> bytes:
-    params = _page(ask)
-    throttle_account(call.plane, call.caller)
-    if ask.queue_name_prefix is not None:
-        params["QueueNamePrefix"] = ask.queue_name_prefix
+async def list_queues(call: SqsCall, request: requests.ListQueues) -> bytes:
+    params = _page(request)
+    throttle_account(call.services, call.caller)
+    if request.queue_name_prefix is not None:
+        params["QueueNamePrefix"] = request.queue_name_prefix
     return await _list(call, "ListQueues", params, "QueueUrls")
 
 
-async def list_dead_letter_source_queues(call: Call, ask: asks.ListDeadLetterSourceQueues) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    params = _page(ask)
-    await find_queue(call, "ListDeadLetterSourceQueues", address)
+async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDeadLetterSourceQueues) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    params = _page(request)
+    await find_own_queue(call, "ListDeadLetterSourceQueues", address)
     params["QueueName"] = address.name
     # The member is lower case here, and present although nothing is found.
     return await _list(call, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
 
 
-async def tag_queue(call: Call, ask: asks.TagQueue) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    if not ask.tags:
+async def tag_queue(call: SqsCall, request: requests.TagQueue) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    if not request.tags:
         raise missing("Tags")
-    check_tags(ask.tags, address.name)
-    return await _change(call, "TagQueue", address, {"Tags": ask.tags})
+    check_tags(request.tags, address.name)
+    return await _change(call, "TagQueue", address, {"Tags": request.tags})
 
 
-async def untag_queue(call: Call, ask: asks.UntagQueue) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    if ask.tag_keys is None:
+async def untag_queue(call: SqsCall, request: requests.UntagQueue) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    if request.tag_keys is None:
         raise missing("TagKeys")
-    if not ask.tag_keys:
+    if not request.tag_keys:
         raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
-    return await _change(call, "UntagQueue", address, {"TagKeys": ask.tag_keys})
+    return await _change(call, "UntagQueue", address, {"TagKeys": request.tag_keys})
 
 
-async def list_queue_tags(call: Call, ask: asks.QueueAsk) -> bytes:
-    queue = await find_queue(call, "ListQueueTags", read_queue_url(ask.queue_url, call.caller.account_id))
+async def list_queue_tags(call: SqsCall, request: requests.QueueRequest) -> bytes:
+    queue = await find_own_queue(call, "ListQueueTags", read_queue_url(request.queue_url, call.caller.account_id))
     result = await ask_control(call, "ListQueueTags", {"QueueName": queue.record.name})
     return encode({"Tags": result["Tags"]}) if result.get("Tags") else EMPTY
 
 
-async def add_permission(call: Call, ask: asks.AddPermission) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    for name, value in (("Label", ask.label), ("AWSAccountIds", ask.account_ids), ("Actions", ask.actions)):
+async def add_permission(call: SqsCall, request: requests.AddPermission) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    for name, value in (("Label", request.label), ("AWSAccountIds", request.account_ids), ("Actions", request.actions)):
         if not value:
             raise missing(name)
-    params: dict[str, object] = {"Label": ask.label, "AWSAccountIds": ask.account_ids, "Actions": ask.actions}
+    params: dict[str, object] = {
+        "Label": request.label,
+        "AWSAccountIds": request.account_ids,
+        "Actions": request.actions,
+    }
     return await _change(call, "AddPermission", address, params)
 
 
-async def remove_permission(call: Call, ask: asks.RemovePermission) -> bytes:
-    address = read_queue_url(ask.queue_url, call.caller.account_id)
-    if not ask.label:
+async def remove_permission(call: SqsCall, request: requests.RemovePermission) -> bytes:
+    address = read_queue_url(request.queue_url, call.caller.account_id)
+    if not request.label:
         raise missing("Label")
-    return await _change(call, "RemovePermission", address, {"Label": ask.label})
+    return await _change(call, "RemovePermission", address, {"Label": request.label})
 
 
 # --- what several of them share ---
 
 
-async def _change(call: Call, action: str, address: Address, params: dict[str, object]) -> bytes:
+async def _change(call: SqsCall, action: str, address: Address, params: dict[str, object]) -> bytes:
     """A change that is decided and stored by the control plane. Seen here at once, without the change feed."""
-    queue = await find_queue(call, action, address)
+    queue = await find_own_queue(call, action, address)
     await ask_control(call, action, {"QueueName": address.name, **params})
-    await call.plane.queues.refresh(queue.address)
+    await call.services.queues.refresh(queue.address)
     return EMPTY
 
 
-def _page(ask: asks.ListQueues | asks.ListDeadLetterSourceQueues) -> dict[str, object]:
-    """MaxResults and NextToken, where they are given. Raises Refusal."""
-    if ask.max_results is not None and not 1 <= ask.max_results <= LIST_RESULTS_MAX:
+def _page(request: requests.ListQueues | requests.ListDeadLetterSourceQueues) -> dict[str, object]:
+    """MaxResults and NextToken, where they are given. Raises RequestError."""
+    if request.max_results is not None and not 1 <= request.max_results <= LIST_RESULTS_MAX:
         raise invalid(
-            f"Value {ask.max_results} for parameter MaxResults is invalid. "
+            f"Value {request.max_results} for parameter MaxResults is invalid. "
             f"Reason: Must be between 1 and {LIST_RESULTS_MAX}."
         )
-    asked: dict[str, object] = {"MaxResults": ask.max_results, "NextToken": ask.next_token}
+    asked: dict[str, object] = {"MaxResults": request.max_results, "NextToken": request.next_token}
     return {name: value for name, value in asked.items() if value is not None}
 
 
-async def _list(call: Call, action: str, params: dict[str, object], member: str, present: bool = False) -> bytes:
+async def _list(call: SqsCall, action: str, params: dict[str, object], member: str, present: bool = False) -> bytes:
     result = await ask_control(call, action, params)
     base_url, account_id = call.request.base_url, call.caller.account_id
     answer: dict[str, object] = {}

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from frontend.errors import Refusal, missing
+from frontend.errors import RequestError, missing
 from frontend.limits import QUEUE_NAME_CHARS_MAX, QUEUE_URLS_CACHED_MAX
-from frontend.routing.queues import Address
+from frontend.queues.names import Address
 
 _NAME = rf"[A-Za-z0-9_-]{{1,{QUEUE_NAME_CHARS_MAX}}}(?:\.fifo)?"
 _URL = re.compile(rf"[^?#\s]*/([0-9]{{12}})/({_NAME})/?", re.ASCII)
@@ -22,21 +22,21 @@ _URL_CHARS_MAX = 512
 
 
 def read_queue_url(url: str | None, caller_account_id: str) -> Address:
-    """Raises Refusal."""
+    """Raises RequestError."""
     if not url:
         raise missing("QueueUrl")
     address = _parse(url) if len(url) <= _URL_CHARS_MAX else None
     if address is None and _BARE_NAME.fullmatch(url) is not None:
         return Address(caller_account_id, url)
     if address is None:
-        raise Refusal("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
+        raise RequestError("InvalidAddress", "The specified queue URL is not valid for this endpoint.")
     return address
 
 
 def check_account_id(account_id: str | None) -> str | None:
-    """Raises Refusal for what no account can be called."""
+    """Raises RequestError for what no account can be called."""
     if account_id and _ACCOUNT_ID.fullmatch(account_id) is None:
-        raise Refusal("InvalidAddress", "The specified account id is not valid: it has 12 digits.")
+        raise RequestError("InvalidAddress", "The specified account id is not valid: it has 12 digits.")
     return account_id
 
 

@@ -1,19 +1,24 @@
-"""A received message as the SQS wire shows it: what was asked for, and its digests."""
+"""A received message as the SQS wire shows it: what was asked for, and its digests.
+
+SQS has no word for a filter by tags, so it stands among the names of message attributes a receive asks for, which no
+client checks: `Penstock.Tag=red|blue` takes only messages with one of these tags, and asks for the attribute as well.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from frontend.crypto.envelope import Attributes
-from frontend.errors import Refusal
-from frontend.receive import Received
-from frontend.rest.deaths import death_json
-from frontend.sqs.asks import ReceiveMessage
-from frontend.sqs.attributes_md5 import attributes_md5
-from frontend.sqs.tags import split_filters
+from frontend.errors import RequestError
+from frontend.messages.opening import death_json
+from frontend.messages.receive import Received
+from frontend.messages.tags import TAG_ATTRIBUTE
+from frontend.sqs.message_form import attributes_md5
+from frontend.sqs.requests import ReceiveMessage
 
 # Why a dead letter died, as JSON; given only where it is asked for by this name, so that nobody meets it unprepared.
 DEATH = "Penstock.DeadLetterReason"
@@ -65,9 +70,10 @@ _QUEUE_NAMES = frozenset(
 _EVERY_NAME = frozenset(("All", "*"))
 # Message attributes that say what SQS has no word for.
 _OURS = "Penstock."
+_FILTER_START = f"{TAG_ATTRIBUTE}="
 
 
-class Wanted(NamedTuple):
+class RequestedAttributes(NamedTuple):
     """Which attributes a receive asked for. A prefix stands without its `.*`; "" is every name."""
 
     system: frozenset[str]
@@ -77,13 +83,13 @@ class Wanted(NamedTuple):
     ours: bool
 
     @classmethod
-    def of(cls, ask: ReceiveMessage) -> Wanted:
-        """Raises Refusal for a system attribute that does not exist."""
-        system = frozenset((*(ask.message_system_attribute_names or ()), *(ask.attribute_names or ())))
+    def of(cls, parameters: ReceiveMessage) -> RequestedAttributes:
+        """Raises RequestError for a system attribute that does not exist."""
+        system = frozenset((*(parameters.message_system_attribute_names or ()), *(parameters.attribute_names or ())))
         unknown = system - _SYSTEM_NAMES - _QUEUE_NAMES
         if unknown:
-            raise Refusal("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
-        names = frozenset(split_filters(ask.message_attribute_names)[0])
+            raise RequestError("InvalidAttributeName", f"Unknown Attribute {min(unknown)[:80]}.")
+        names = frozenset(split_filters(parameters.message_attribute_names)[0])
         prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
         ours = any(name.startswith(_OURS) for name in names)
         return cls(system, names, ("", *prefixes) if names & _EVERY_NAME else prefixes, ours)
@@ -93,10 +99,7 @@ class Wanted(NamedTuple):
             return {}
         if "" in self.prefixes:
             return given
-        return {
-            name: value for name, value in given.items() if name in self.names or name.startswith(self.prefixes)
-        }
-
+        return {name: value for name, value in given.items() if name in self.names or name.startswith(self.prefixes)}
 
     def added(self, given: Attributes) -> Attributes:
         """Attributes that we add are given to those who name them only: who asks for all gets what was sent."""
@@ -104,7 +107,7 @@ class Wanted(NamedTuple):
         return {name: value for name, value in given.items() if name in self.names or name.startswith(prefixes)}
 
 
-def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
+def received_json(message: Received, wanted: RequestedAttributes) -> dict[str, object]:
     content = message.content
     answer: dict[str, object] = {
         "MessageId": message.message_id,
@@ -127,6 +130,19 @@ def received_json(message: Received, wanted: Wanted) -> dict[str, object]:
         answer["MD5OfMessageAttributes"] = attributes_md5(attributes)
         answer["MessageAttributes"] = {name: _attribute_json(*value) for name, value in attributes.items()}
     return answer
+
+
+def split_filters(names: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """(names of attributes, tags of the filters among them) of what a receive asks for."""
+    plain: list[str] = []
+    tags: list[str] = []
+    for name in names or ():
+        if name.startswith(_FILTER_START):
+            tags += name[len(_FILTER_START) :].split("|")
+            plain.append(TAG_ATTRIBUTE)
+        else:
+            plain.append(name)
+    return plain, tags
 
 
 def _our_attributes(message: Received) -> Attributes:

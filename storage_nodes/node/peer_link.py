@@ -17,6 +17,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from storage_nodes.limits import (
+    CLOCK_OFFSET_MS_MAX,
     FRAME_BYTES_MAX,
     LINK_BYTES_MAX,
     LINK_RESUMES_PER_TURN,
@@ -65,8 +66,8 @@ class PeerLink(asyncio.Protocol):
         self.claimed: NodeAddress | None = None
         self.up = False
         self.incarnation = 0
-        # When that one greeted first, by agreed time.
-        self.incarnation_since_ms = 0
+        # When that one greeted first, on the monotonic clock.
+        self._greeted_mono_ms = 0
         self.retiring = False
         self.read_only = False
         self.slow = False
@@ -130,7 +131,9 @@ class PeerLink(asyncio.Protocol):
         if out is None:
             return
         size = size_of(message)
-        if out.bytes + self._outbox_bytes + size > 2 * LINK_BYTES_MAX:
+        waiting_bytes = out.bytes + self._outbox_bytes
+        # What `has_room` let go is sent, however large it is: dropped for its own size it would be dropped each time.
+        if waiting_bytes >= LINK_BYTES_MAX and waiting_bytes + size > 2 * LINK_BYTES_MAX:
             NOT_SENT.inc()
             return
         self.outbox.append(message)
@@ -213,17 +216,22 @@ class PeerLink(asyncio.Protocol):
         """The peer greets with a newer incarnation: whatever it led, it leads no more."""
         self.history.expect(RESTARTED)
         self.incarnation = incarnation
-        self.incarnation_since_ms = self._links.clocks.agreed_ms()
+        self._greeted_mono_ms = self._links.now_ms()
         self.retiring = False
         self.heard_seq = 0
         self._alive_until_ms = 0
         self._pause_s = RECONNECT_PAUSE_S_MIN
 
     def is_newer(self, incarnation: int) -> bool:
-        """Was it started after the one that is known? An incarnation that was taken from a clock far ahead, before it
-        was set right, is no older than its first greeting here. Once it is down, what was started later is newer."""
-        is_later = self.incarnation > self.incarnation_since_ms and incarnation > self.incarnation_since_ms
-        return incarnation > self.incarnation or (is_later and incarnation != self.incarnation and not self.up)
+        """Was it started after the one that is known? That one may have been taken from a clock far ahead, before it
+        was set right: once it is down, what was started after it greeted first is newer. A greeting of an earlier
+        process may be read late: no minority of clocks that are behind makes that process the newer one (R4)."""
+        if incarnation > self.incarnation:
+            return True
+        since_ms = self._links.clocks.agreement.latest_ms(self._greeted_mono_ms)
+        if since_ms is None or self.up or incarnation == self.incarnation:
+            return False
+        return self.incarnation > since_ms + CLOCK_OFFSET_MS_MAX and incarnation > since_ms
 
     def is_alive(self, now_ms: int) -> bool:
         return now_ms < self._alive_until_ms

@@ -14,7 +14,7 @@ import time
 from api.metadata.holding import Holding, Row
 from api.queues.attributes import defaults_of
 from frontend.metadata.messages import AccountReply, KeyReply, QueueReply
-from frontend.metadata.records import AccountRecord, DataKey, KeyRecord, QueueRecord, queue_change_key
+from frontend.metadata.records import AccountRecord, DataKeyRecord, KeyRecord, QueueRecord, queue_change_key
 from storage_nodes.protocol.messages import encode_message
 
 QUEUES_PER_ACCOUNT = 100
@@ -22,7 +22,7 @@ QUEUES_PER_ACCOUNT = 100
 
 def queue_row(number: int) -> Row:
     account_id, name = f"{100_000_000_000 + number // QUEUES_PER_ACCOUNT}", f"orders-of-shop-{number:09d}"
-    keys = [DataKey(number, os.urandom(60))]
+    keys = [DataKeyRecord(number, os.urandom(60))]
     fields = (account_id, name, os.urandom(16), [number], "active", defaults_of(name), False, os.urandom(60), keys)
     record = QueueRecord(*fields, 1_700_000_000_000, 1_700_000_000_000, number + 1)
     return Row(queue_change_key(account_id, name), record.version, encode_message(QueueReply(record)))

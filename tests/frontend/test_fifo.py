@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from frontend.crypto.message_ids import MessageIds
-from frontend.metadata.records import BorrowedKey, DataKey
-from frontend.sqs.fifo import FifoRules, dedup_key
+from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord
+from frontend.queues.fifo import FifoRules, dedup_key
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
 from storage_nodes.protocol.records import (
@@ -151,8 +151,10 @@ def lend(front: Installation, source: str, target: str, partitions: tuple[int, .
     front.metadata.queues[(ACCOUNT, target)] = msgspec.structs.replace(
         record,
         account_key_wrapped=owner.account_key_wrapped,
-        data_keys=[DataKey(77, wrapped)],
-        borrowed_keys=[BorrowedKey(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys],
+        data_keys=[DataKeyRecord(77, wrapped)],
+        borrowed_keys=[
+            BorrowedKeyRecord(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys
+        ],
     )
 
 

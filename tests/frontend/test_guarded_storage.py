@@ -13,9 +13,9 @@ from frontend.limits import (
     STORAGE_FAILURES_MAX,
     STORAGE_PROBE_INTERVAL_MS,
 )
+from frontend.messages.storage_errors import explain_storage_error
+from frontend.queues.names import Address
 from frontend.routing.guarded import GuardedStorage, Guards
-from frontend.routing.queues import Address
-from frontend.send import storage_refusal
 from storage_nodes.client.sends import outcome_of
 from storage_nodes.protocol.errors import NOBODY_ASKED, ErrorCode, StorageError
 from tests.support.frontend_plane import ACCOUNT, Installation
@@ -36,9 +36,9 @@ class Scene:
 
     def call(self, partition: int, error: StorageError | None = None) -> None:
         """One call that ends so. Raises what the guards say before it begins."""
-        place = self.guards.place(partition)
+        slot = self.guards.slot(partition)
         try:
-            with place:
+            with slot:
                 if error is not None:
                     raise error
         except StorageError as raised:
@@ -50,7 +50,7 @@ class Scene:
 
     def refused(self, partition: int) -> StorageError | None:
         try:
-            self.guards.place(partition)
+            self.guards.slot(partition)
         except StorageError as error:
             assert error.code is ErrorCode.UNAVAILABLE
             return error
@@ -59,7 +59,7 @@ class Scene:
 
 def test_calls_for_one_node_leave_room_for_the_others() -> None:
     scene = Scene()
-    under_way = [scene.guards.place(1 + number % 4).__enter__() for number in range(STORAGE_CALLS_PER_NODE_MAX)]
+    under_way = [scene.guards.slot(1 + number % 4).__enter__() for number in range(STORAGE_CALLS_PER_NODE_MAX)]
     assert scene.refused(5) is not None, "however little its partition has under way"
     assert scene.refused(11) is None
     assert len(under_way) == STORAGE_CALLS_PER_NODE_MAX
@@ -67,19 +67,19 @@ def test_calls_for_one_node_leave_room_for_the_others() -> None:
 
 def test_calls_for_one_partition_leave_room_for_others_of_its_node() -> None:
     scene = Scene()
-    places = [scene.guards.place(1) for _ in range(STORAGE_CALLS_PER_PARTITION_MAX)]
-    for place in places:
-        place.__enter__()
+    slots = [scene.guards.slot(1) for _ in range(STORAGE_CALLS_PER_PARTITION_MAX)]
+    for slot in slots:
+        slot.__enter__()
     assert scene.refused(1) is not None
     assert scene.refused(2) is None
-    places[0].__exit__(None, None, None)
+    slots[0].__exit__(None, None, None)
     assert scene.refused(1) is None
 
 
 def test_long_polls_take_no_places() -> None:
     scene = Scene()
     for _ in range(STORAGE_CALLS_PER_PARTITION_MAX + 1):
-        scene.guards.place(1, 0).__enter__()
+        scene.guards.slot(1, 0).__enter__()
     assert scene.refused(1) is None
 
 
@@ -109,8 +109,8 @@ def test_success_of_a_probe_lets_everybody_pass_again() -> None:
 def test_partition_that_is_led_elsewhere_now_is_free_of_the_sick_node_at_once() -> None:
     scene = Scene()
     scene.fail(1)
-    place = scene.guards.place(2)
-    with place:
+    slot = scene.guards.slot(2)
+    with slot:
         scene.leaders[2] = WELL  # the client was sent there
     for _ in range(3):
         scene.call(2)
@@ -208,7 +208,7 @@ async def test_hint_of_a_node_reaches_the_caller_as_retry_after(
     front: Installation, error: StorageError, retry_after_s: int
 ) -> None:
     queue = await front.plane.queues.find(Address(ACCOUNT, "orders"))
-    refusal = await storage_refusal(front.plane, queue, error)
+    refusal = await explain_storage_error(front.plane, queue, error)
     assert (refusal.kind.status, refusal.retry_after_s) == (503, retry_after_s)
 
 
@@ -219,7 +219,7 @@ def test_place_costs_little() -> None:
     for _ in range(5):
         began = time.perf_counter()
         for _ in range(2_000):
-            with guards.place(1):
+            with guards.slot(1):
                 pass
         best_s = min(best_s, time.perf_counter() - began)
     assert best_s / 2_000 < 10e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.limits.gcra import RateLimits, RateTree
 from frontend.routing.bulkhead import Bulkhead
 
@@ -49,7 +49,7 @@ def test_buckets_are_bounded_and_the_busy_ones_are_kept() -> None:
 def test_full_bulkhead_refuses_and_recovers() -> None:
     bulkhead = Bulkhead("test", 2)
     with bulkhead, bulkhead:
-        with pytest.raises(Refusal) as raised, bulkhead:
+        with pytest.raises(RequestError) as raised, bulkhead:
             pass
         assert raised.value.code == "ServiceUnavailable" and raised.value.retry_after_s
         assert bulkhead.calls == 2

@@ -14,7 +14,7 @@ from frontend import control_watch
 from frontend.authn.principal import Principal
 from frontend.control import ControlPlane
 from frontend.control_watch import ControlWatch
-from frontend.errors import Refusal
+from frontend.errors import RequestError
 from frontend.readiness import ALIVE_PATH, Trouble, readiness
 from tests.support.frontend_plane import Installation
 
@@ -111,14 +111,14 @@ async def test_waiting_calls_and_the_next_ones_are_refused_until_it_is_back(behi
     behind.call, behind.alive = None, alive
     calls = [asyncio.create_task(behind.ask()) for _ in range(3)]
     for call in calls:
-        with pytest.raises(Refusal) as caught:
+        with pytest.raises(RequestError) as caught:
             await call
         assert (caught.value.code, caught.value.retry_after_s) == ("ServiceUnavailable", 2)
     assert behind.looks >= (control_watch.CONTROL_SILENT_MAX if alive is None else 1)
     (trouble,) = behind.watch.troubles()
     assert trouble.part == "control plane" and abs(trouble.since_ms - time.time() * 1000) < 5_000
     asked = behind.asked
-    with pytest.raises(Refusal):
+    with pytest.raises(RequestError):
         await behind.ask()
     assert behind.asked == asked, "nobody is sent there"
     behind.call, behind.alive = 200, 200
@@ -177,7 +177,7 @@ async def test_callers_are_told_in_their_protocol(front: Installation, monkeypat
 async def test_control_plane_that_is_not_there_is_refused_at_once() -> None:
     control = ControlPlane("127.0.0.1:1", b"i" * 32)
     assert control.troubles() == []
-    with pytest.raises(Refusal, match="does not answer"):
+    with pytest.raises(RequestError, match="does not answer"):
         await control.sqs("ListQueues", Principal("123456789012", "AKPS"), "r", {})
     await asyncio.sleep(0.2)
     assert [one.part for one in control.troubles()] == ["control plane"]

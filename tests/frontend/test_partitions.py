@@ -10,8 +10,8 @@ import pytest
 
 from frontend.crypto.envelope import Content, seal
 from frontend.metadata.records import PartitionRecord
-from frontend.routing.partitioner import Lane, Routes, routes_of
-from frontend.routing.queues import QueueView
+from frontend.queues.resolver import ResolvedQueue
+from frontend.routing.partitioner import PriorityLevel, Routes, routes_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import encode_body
@@ -94,14 +94,14 @@ async def test_queue_of_one_partition_has_nothing_to_decide(front: Installation)
 # --- standard ---
 
 
-def test_lane_asks_another_first_every_time_and_lets_empty_ones_rest() -> None:
-    lane = Lane((4, 5, 6))
-    assert {lane.next_for_send() for _ in range(3)} == {4, 5, 6}
-    assert {lane.first_to_ask() for _ in range(3)} == {4, 5, 6}
+def test_level_polls_another_partition_first_every_time_and_backs_off_from_empty_ones() -> None:
+    level = PriorityLevel((4, 5, 6))
+    assert {level.next_for_send() for _ in range(3)} == {4, 5, 6}
+    assert {level.next_to_poll() for _ in range(3)} == {4, 5, 6}
     for partition in (4, 6):
-        lane.found(partition, True)
-    assert {lane.first_to_ask() for _ in range(7)} == {5}
-    assert {lane.first_to_ask() for _ in range(3)} == {4, 5, 6}, "nothing is left out for ever"
+        level.record_poll(partition, empty=True)
+    assert {level.next_to_poll() for _ in range(7)} == {5}
+    assert {level.next_to_poll() for _ in range(3)} == {4, 5, 6}, "nothing is left out for ever"
 
 
 async def test_sparse_queue_costs_one_step_when_it_is_known_where_messages_are(front: Installation) -> None:
@@ -118,7 +118,7 @@ async def test_sparse_queue_costs_one_step_when_it_is_known_where_messages_are(f
 
 
 def front_body(front: Installation, number: int) -> bytes:
-    view = QueueView(front.metadata.queues[(ACCOUNT, "orders")], front.keyring)
+    view = ResolvedQueue(front.metadata.queues[(ACCOUNT, "orders")], front.keyring)
     return encode_body(seal(view.sealing_key, b"sender", Content(str(number), {}, "", ""))[1], None, ())
 
 
@@ -354,7 +354,7 @@ async def test_front_end_that_has_not_heard_of_the_change_asks_and_sends_again(f
 async def test_change_that_is_not_noted_yet_is_answered_try_again(
     front: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontend.send.ROUTE_PAUSE_MS", 1)
+    monkeypatch.setattr("frontend.messages.send.ROUTE_PAUSE_MS", 1)
     front.add_queue("line.fifo", (2,))
     front.storage.configs[2] = QueueConfig(fifo=True, closed=True)
     params = {"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "1"}

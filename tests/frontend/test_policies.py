@@ -8,8 +8,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from frontend.rest.deaths import death_json
-from frontend.sqs.retry_policy import normal_retry_policy
+from frontend.messages.opening import death_json
+from frontend.queues.retry_policy import normal_retry_policy
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode

@@ -217,3 +217,40 @@ async def test_metrics_count_requests_without_naming_tenants(front: Installation
     assert 'penstock_request_seconds_bucket{action="send",le="+Inf",way="rest"} 1.0' in text
     assert "penstock_messages_sent_total 1.0" in text
     assert ACCOUNT not in text and "orders" not in text and front.key.access_key_id not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "name"),
+    [
+        ("POST", "/v1/queues", b'{"name": "made", "tags": {}}', "made"),
+        ("PATCH", "/v1/queues/orders", b"{}", "orders"),
+        ("DELETE", "/v1/queues/line.fifo", b"", "line.fifo"),
+        ("POST", "/v1/queues/orders/pause", b"", "orders"),
+        ("GET", "/v1/queues/orders", b"", None),
+        ("GET", "/v1/queues", b"", None),
+        ("POST", "/v1/queues", b'{"name": "a/b"}', None),
+        ("POST", "/v1/queues", b"[", None),
+        ("POST", "/v1/keys", b'{"name": "made"}', None),
+    ],
+)
+@pytest.mark.parametrize("status", [201, 409])
+async def test_what_management_did_to_a_queue_is_seen_before_it_is_answered(
+    front: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: str,
+    body: bytes,
+    name: str | None,
+    status: int,
+) -> None:
+    """Or a send right behind the answer could meet a front end that has not heard of the queue."""
+    refreshed: list[tuple[str, str]] = []
+
+    async def refresh(account_id: str, name: str) -> None:
+        refreshed.append((account_id, name))
+
+    monkeypatch.setattr(front.metadata, "refresh_queue", refresh)
+    front.control_answer = lambda request: httpx2.Response(status, json={})
+    headers = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST, "content-type": "application/json"}
+    assert (await front.call(method, path, headers, body)).status == status
+    assert refreshed == ([(ACCOUNT, name)] if name and status == 201 else [])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from frontend.sqs.attributes_md5 import attributes_md5
+from frontend.sqs.message_form import attributes_md5
 from storage_nodes.limits import SCHEDULE_MS_MAX
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_DUE, HEADER_GROUP, decode_body

@@ -43,6 +43,13 @@ async def test_message_sent_is_received_and_deleted(front: Installation) -> None
     assert front.storage.count() == 0
 
 
+async def test_members_that_sqs_does_not_have_are_ignored(front: Installation) -> None:
+    """A trace header comes in a header or a system attribute, where it is checked."""
+    await send(front, TraceHeader="not\0checked", PenstockAcks="sometimes")
+    (message,) = await receive(front, MessageSystemAttributeNames=["AWSTraceHeader"])
+    assert "Attributes" not in message
+
+
 async def test_empty_receive_has_no_messages_member(front: Installation) -> None:
     assert (await front.sqs("ReceiveMessage", params())).json == {}
 
@@ -326,7 +333,7 @@ async def test_unknown_partition_of_a_deleted_queue_is_no_queue(front: Installat
 
 
 async def _address(front: Installation) -> Any:
-    from frontend.routing.queues import Address
+    from frontend.queues.names import Address
 
     return Address(ACCOUNT, "orders")
 
@@ -378,19 +385,19 @@ async def test_message_that_does_not_open_is_left_out_and_counted(front: Install
      "SetQueueAttributes", "DeleteQueue", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"],
 )  # fmt: skip
 async def test_queue_of_another_account_answers_like_none(front: Installation, action: str) -> None:
-    """S12: word for word the same as for a queue that does not exist, and nobody looks whether it does."""
+    """S12: word for word the same as for a queue of that account that does not exist."""
     more = {
         "MessageBody": "x", "ReceiptHandle": "A" * 48, "VisibilityTimeout": 1, "Entries": _entries(1),
         "Attributes": {"DelaySeconds": "1"},
     }  # fmt: skip
     other = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{OTHER_ACCOUNT}/secret", **more})
     absent = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{OTHER_ACCOUNT}/absent", **more})
-    assert (other.status, other.error) == (400, "QueueDoesNotExist")
-    assert other.body == absent.body
+    assert (other.status, other.error) == (403, "AccessDeniedException")
+    assert other.body == absent.body.replace(b"absent", b"secret")
     assert not front.storage.calls and not front.control_calls
     if action not in ("DeleteQueue",):
         own = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{ACCOUNT}/absent", **more})
-        assert own.body == other.body
+        assert (own.status, own.error) == (400, "QueueDoesNotExist")
 
 
 async def test_queue_url_on_another_host_names_the_same_queue(front: Installation) -> None:

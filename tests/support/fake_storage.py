@@ -12,7 +12,14 @@ from collections.abc import Callable, Sequence
 
 from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
-from frontend.metadata.records import AccountRecord, BorrowedKey, DataKey, KeyRecord, PartitionRecord, QueueRecord
+from frontend.metadata.records import (
+    AccountRecord,
+    BorrowedKeyRecord,
+    DataKeyRecord,
+    KeyRecord,
+    PartitionRecord,
+    QueueRecord,
+)
 from storage_nodes.model import Acks
 from storage_nodes.protocol.deliveries import released
 from storage_nodes.protocol.errors import ErrorCode, StorageError
@@ -403,13 +410,13 @@ def queue_record(
     partitions: Sequence[int] = (1,),
     attributes: dict[str, str] | None = None,
     state: str = "active",
-    borrowed_keys: Sequence[BorrowedKey] = (),
+    borrowed_keys: Sequence[BorrowedKeyRecord] = (),
     layout: Sequence[PartitionRecord] = (),
 ) -> QueueRecord:
     """A queue with real, wrapped keys; its uuid follows from its name."""
     queue_uuid = f"{account_id}{name}".encode().ljust(16, b".")[-16:]
     account_key = keyring.new_account_key(account_id)
-    data_keys = [DataKey(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
+    data_keys = [DataKeyRecord(1, keyring.new_data_key(account_id, account_key, queue_uuid, 1))]
     return QueueRecord(
         account_id,
         name,

@@ -16,11 +16,14 @@ from api.queues.models import Queue
 from api.secrets import keyring, receipt_key
 from frontend.authn.principal import Principal
 from frontend.control import ControlPlane
-from frontend.plane import Plane
-from frontend.receive import ReceiveAsk, Received, delete_messages, receive_messages
-from frontend.routing.queues import Address
-from frontend.send import Sent, send_message
-from frontend.sqs.asks import MessageFields
+from frontend.messages.receive import Received, receive_messages
+from frontend.messages.receive_options import ReceiveOptions
+from frontend.messages.send import Sent, send_message
+from frontend.messages.settle import delete_messages
+from frontend.queues.names import Address
+from frontend.services import FrontendServices
+from frontend.sqs.message_form import read_message
+from frontend.sqs.requests import MessageFields
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig
 from tests.support.control_plane import Caller
@@ -84,20 +87,22 @@ class Scene(NamedTuple):
 
     def send(self, name: str, body: str, **fields: Any) -> Sent:
         return self._in_front(
-            lambda plane, caller, address: send_message(
-                plane, caller, address, MessageFields(message_body=body, **fields)
+            lambda services, caller, address: send_message(
+                services, caller, address, MessageFields(message_body=body, **fields), read_message
             ),
             name,
         )
 
     def receive(self, name: str, count: int = 10, visibility_s: int = 30) -> list[Received]:
-        ask = ReceiveAsk(count, visibility_s, 0)
+        ask = ReceiveOptions(count, visibility_s, 0)
         return self._in_front(
-            lambda plane, caller, address: receive_messages(plane, caller, address, ask, _stays), name
+            lambda services, caller, address: receive_messages(services, caller, address, ask, _stays), name
         )
 
     def delete(self, name: str, handles: list[str]) -> list[Any]:
-        return self._in_front(lambda plane, caller, address: delete_messages(plane, caller, address, handles), name)
+        return self._in_front(
+            lambda services, caller, address: delete_messages(services, caller, address, handles), name
+        )
 
     def fail(self, name: str, times: int = 1) -> None:
         """Everything in the queue is received that often and never deleted; the storage then moves what is due."""
@@ -106,7 +111,7 @@ class Scene(NamedTuple):
             self.clock.now_s += 2
         assert self.receive(name) == []
 
-    def _in_front(self, call: Callable[[Plane, Principal, Address], Awaitable[Any]], name: str) -> Any:
+    def _in_front(self, call: Callable[[FrontendServices, Principal, Address], Awaitable[Any]], name: str) -> Any:
         queue = Queue.objects.get(name=name, state="active", account_id=self.caller.account_id)
         record = moving.record_of(queue)
         assert record is not None
@@ -114,7 +119,7 @@ class Scene(NamedTuple):
         async def run() -> Any:
             metadata = FakeMetadata()
             metadata.queues[(queue.account_id, name)] = record
-            plane = Plane(
+            services = FrontendServices(
                 region="us-east-1",
                 storage=self.storage,
                 metadata=metadata,
@@ -125,9 +130,9 @@ class Scene(NamedTuple):
                 now_s=self.clock,
             )
             try:
-                return await call(plane, Principal(*self.caller), Address(queue.account_id, name))
+                return await call(services, Principal(*self.caller), Address(queue.account_id, name))
             finally:
-                await plane.control.close()
+                await services.control.close()
 
         return asyncio.run(run())
 

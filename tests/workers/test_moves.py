@@ -12,7 +12,7 @@ from django.utils import timezone
 from api import limits
 from api.queues import actions, moving, redrive
 from api.queues.models import MessageMoveTask, MoveStatus, Queue
-from frontend.sqs.asks import AttributeIn
+from frontend.sqs.requests import AttributeIn
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import QueueConfig
 from storage_nodes.protocol.records import HEADER_TAG, decode_body

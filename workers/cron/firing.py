@@ -19,9 +19,9 @@ import structlog
 from api.schedules.firing import CronClaim, claim_due, note_failed, note_handed_over
 from api.secrets import keyring
 from frontend.crypto.envelope import Content, EnvelopeError, key_version, open_envelope, seal
-from frontend.routing.parts import check_taken
-from frontend.routing.queues import QueueView
-from frontend.sqs.fifo import dedup_key
+from frontend.messages.storage_errors import check_taken
+from frontend.queues.fifo import dedup_key
+from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.limits import RECORDS_PER_SEND_MAX
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
@@ -49,7 +49,7 @@ def _hand_over(storage: StorageRunner, claimed: Sequence[CronClaim]) -> int:
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
     for claim in claimed:
         try:
-            view = QueueView(claim.queue, keyring())
+            view = ResolvedQueue(claim.queue, keyring())
             partition, bodies = ticks_of(claim, view)
         except EnvelopeError:
             note_failed([claim], "The message of the schedule cannot be read.")
@@ -92,7 +92,7 @@ def _batches(bodies: list[bytes]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def ticks_of(claim: CronClaim, view: QueueView) -> tuple[int, list[bytes]]:
+def ticks_of(claim: CronClaim, view: ResolvedQueue) -> tuple[int, list[bytes]]:
     """The records of a schedule's ticks, and the partition that takes them: the same one whenever it is asked, so that
     a tick that is sent twice meets its first. Raises EnvelopeError."""
     key = view.opening_key(key_version(claim.content_sealed))
@@ -103,7 +103,7 @@ def ticks_of(claim: CronClaim, view: QueueView) -> tuple[int, list[bytes]]:
     return view.partition_for_copy(claim.group or None, opened.content, claim.schedule_id), bodies
 
 
-def _body_of(claim: CronClaim, view: QueueView, sender: str, content: Content, tick: datetime) -> bytes:
+def _body_of(claim: CronClaim, view: ResolvedQueue, sender: str, content: Content, tick: datetime) -> bytes:
     tick_ms = round(tick.timestamp() * 1000)
     group = claim.group.encode()
     if view.fifo is None:

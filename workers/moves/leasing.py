@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from api import limits
 from api.queues import moving
 from frontend.crypto.envelope import EnvelopeError
-from frontend.routing.parts import check_taken
-from frontend.routing.queues import QueueView
-from frontend.sqs.extensions import is_paused
+from frontend.messages.storage_errors import check_taken
+from frontend.queues.extensions import is_paused
+from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply
 from storage_nodes.protocol.records import RecordError
@@ -33,7 +33,7 @@ class LeaseSlice(Slice):
         partition, reply = self.in_storage(lambda client: _lease(client, partitions, count))
         if not reply.messages:
             return self._source_is_empty()
-        routed: list[tuple[QueueView, Leased]] = []
+        routed: list[tuple[ResolvedQueue, Leased]] = []
         failure: MoveFailed | None = None
         for message in reply.messages:
             try:
@@ -66,7 +66,7 @@ class LeaseSlice(Slice):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
         return Step(over=True)
 
-    async def _deliver(self, client: Storage, partition: int, routed: list[tuple[QueueView, Leased]]) -> int:
+    async def _deliver(self, client: Storage, partition: int, routed: list[tuple[ResolvedQueue, Leased]]) -> int:
         bodies: dict[int, list[bytes]] = {}
         for target, leased in routed:
             bodies.setdefault(place_of(target, leased), []).append(body_for(target, leased, self.ids))

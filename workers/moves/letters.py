@@ -23,11 +23,11 @@ import msgspec
 from api.limits import MOVE_BATCH_MESSAGES_MAX
 from frontend.crypto.envelope import Content, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
-from frontend.desk.seeing import Seen, history_of
-from frontend.errors import Refusal
-from frontend.opening import Letter, open_record
-from frontend.routing.queues import QueueView
-from frontend.sqs.tags import tag_headers
+from frontend.errors import RequestError
+from frontend.message_browser.view import BrowsedView, history_of
+from frontend.messages.opening import OpenedRecord, open_record
+from frontend.messages.tags import tag_headers
+from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
 
@@ -36,10 +36,10 @@ _PLACE = struct.Struct(">IQ")
 _KEY_START = b"\0move"
 
 
-def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> bytes:
+def copy_of(target: ResolvedQueue, source: ResolvedQueue, seen: BrowsedView, task: str) -> bytes:
     """The record of a message that keeps its id, and remembers its life up to now."""
-    assert seen.letter is not None
-    content, group = seen.letter.opened.content, seen.group
+    assert seen.record is not None
+    content, group = seen.record.opened.content, seen.group
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, _KEY_START + _PLACE.pack(seen.partition, seen.offset)),)
     if group is not None:
         headers += ((HEADER_GROUP, group.encode()),)
@@ -47,14 +47,14 @@ def copy_of(target: QueueView, source: QueueView, seen: Seen, task: str) -> byte
     dedup_id = "" if target.fifo is None else seen.message_id
     history = history_of(source, seen, task, keeps_id=True)
     content = msgspec.structs.replace(content, dedup_id=dedup_id, history=history)
-    sender = seen.letter.opened.sender.encode()
+    sender = seen.record.opened.sender.encode()
     message_id = uuid.UUID(seen.message_id).bytes
     return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
 
 
-def partition_for(target: QueueView, seen: Seen) -> int:
+def partition_for(target: ResolvedQueue, seen: BrowsedView) -> int:
     """The same one whenever it is asked, so that a copy that is sent twice meets its first."""
-    group = None if seen.letter is None else seen.letter.group
+    group = None if seen.record is None else seen.record.group
     return target.partition_for_copy(group, seen.content, seen.offset)
 
 
@@ -63,15 +63,15 @@ class Leased(NamedTuple):
 
     partition: int
     message: AcquiredMessage
-    letter: Letter
+    letter: OpenedRecord
 
 
-def open_message(source: QueueView, partition: int, message: AcquiredMessage) -> Leased:
+def open_message(source: ResolvedQueue, partition: int, message: AcquiredMessage) -> Leased:
     """Raises EnvelopeError, RecordError."""
     return Leased(partition, message, open_record(source, message.body))
 
 
-def place_of(target: QueueView, leased: Leased) -> int:
+def place_of(target: ResolvedQueue, leased: Leased) -> int:
     """The partition that it goes to: the same one when it has to be sent again, so that it is known there."""
     letter = leased.letter
     # Batches stay together.
@@ -79,7 +79,7 @@ def place_of(target: QueueView, leased: Leased) -> int:
     return target.partition_for_copy(letter.group, letter.opened.content, turn)
 
 
-def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
+def body_for(target: ResolvedQueue, leased: Leased, ids: MessageIds) -> bytes:
     """The record that the target stores."""
     letter, offset = leased.letter, leased.message.offset
     sender = letter.opened.sender.encode()
@@ -99,8 +99,8 @@ def body_for(target: QueueView, leased: Leased, ids: MessageIds) -> bytes:
     return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
 
 
-def _tag_of(target: QueueView, content: Content) -> tuple[tuple[bytes, bytes], ...]:
+def _tag_of(target: ResolvedQueue, content: Content) -> tuple[tuple[bytes, bytes], ...]:
     if target.fifo is None:
-        with suppress(Refusal):  # what was no tag where it came from stays an attribute
+        with suppress(RequestError):  # what was no tag where it came from stays an attribute
             return tag_headers(content.attributes)
     return ()

@@ -1,7 +1,7 @@
 """Tasks of REST: look through what the queue held when the task began, in log order, and move what is wanted.
 
     look     a page of messages from where the task stands; nothing is leased, so what stays is as it was
-    match    the task's filter, in the words of the message desk
+    match    the task's filter, in the words of the message browser
     send     copies that keep id and history; answered when a majority has fsynced
     remove   the messages themselves (R30: a crash between repeats the send, which the target drops while it remembers)
     watch    what arrived since the task began: messages that it moved, and that died again
@@ -18,11 +18,11 @@ from typing import NamedTuple
 from api import limits
 from api.queues import moving
 from api.queues.moving import MoveClaim, ScanProgress
-from frontend.desk.filters import EVERYTHING, Filter, filter_of, matches
-from frontend.desk.seeing import Seen, see, unopened
-from frontend.opening import KeyNotLent
-from frontend.routing.parts import check_taken
-from frontend.routing.queues import QueueView
+from frontend.message_browser.filters import EVERYTHING, MessageFilter, filter_of, matches
+from frontend.message_browser.view import BrowsedView, see, unopened
+from frontend.messages.opening import KeyNotLent
+from frontend.messages.storage_errors import check_taken
+from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueBrowseReply
 from workers.moves.letters import copy_of, partition_for
 from workers.moves.work import MoveFailed, Slice, Step, Storage, Tools
@@ -34,8 +34,8 @@ PERCENT_OF_MIN = 100
 
 
 class _Wanted(NamedTuple):
-    target: QueueView
-    seen: Seen
+    target: ResolvedQueue
+    seen: BrowsedView
     body: bytes
 
 
@@ -54,7 +54,7 @@ class ScanSlice(Slice):
         super().__init__(claim, tools)
         assert claim.scan is not None
         self._task = claim.scan
-        self._filter: Filter = EVERYTHING if self._task.filter is None else filter_of(self._task.filter)
+        self._filter: MessageFilter = EVERYTHING if self._task.filter is None else filter_of(self._task.filter)
         self._position = {name: list(places) for name, places in self._task.position.items()}
         self._moved = self._task.moved
         self._returned = self._task.returned
@@ -117,7 +117,7 @@ class ScanSlice(Slice):
             seen = self._see(partition, message)
             if not self._is_wanted(seen):
                 scanned += 1
-                skipped += seen.letter is None
+                skipped += seen.record is None
                 continue
             if self._task.dry_run:
                 scanned, matched = scanned + 1, matched + 1
@@ -135,22 +135,22 @@ class ScanSlice(Slice):
             scanned, matched = scanned + 1, matched + 1
         return _Page(wanted, min(reply.next_offset, end), scanned, matched, skipped)
 
-    def _see(self, partition: int, message: BrowsedMessage) -> Seen:
+    def _see(self, partition: int, message: BrowsedMessage) -> BrowsedView:
         try:
             return see(self.ids, self.source, partition, message)
         except KeyNotLent:
             return unopened(partition, message)
 
-    def _is_wanted(self, seen: Seen) -> bool:
-        if seen.letter is None or not seen.state & self._filter.state_bits:
+    def _is_wanted(self, seen: BrowsedView) -> bool:
+        if seen.record is None or not seen.state & self._filter.state_bits:
             return False
         return matches(self._filter, seen, self._task.started_ms)
 
     # --- moving -------------------------------------------------------------------------------------------------
 
-    def _copy(self, seen: Seen) -> _Wanted:
-        assert seen.letter is not None
-        target = self.target_of(seen.letter.dead)
+    def _copy(self, seen: BrowsedView) -> _Wanted:
+        assert seen.record is not None
+        target = self.target_of(seen.record.dead)
         return _Wanted(target, seen, copy_of(target, self.source, seen, str(self._task.uuid)))
 
     async def _deliver(self, client: Storage, partition: int, wanted: list[_Wanted]) -> None:

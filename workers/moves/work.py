@@ -16,7 +16,7 @@ from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
 from api.secrets import keyring, receipt_key
 from frontend.crypto.message_ids import MessageIds
-from frontend.routing.queues import QueueView
+from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
@@ -79,10 +79,10 @@ class Slice(ABC):
             raise MoveFailed("The destination queue does not exist any more.")
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
-        self.source = QueueView(claim.source, keyring())
-        self._destination = None if claim.destination is None else QueueView(claim.destination, keyring())
+        self.source = ResolvedQueue(claim.source, keyring())
+        self._destination = None if claim.destination is None else ResolvedQueue(claim.destination, keyring())
         self.ids = MessageIds(receipt_key())
-        self._owners: dict[int, QueueView | None] = {}
+        self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
 
     @abstractmethod
@@ -134,7 +134,7 @@ class Slice(ABC):
         count = min(limits.MOVE_BATCH_MESSAGES_MAX, self.claim.messages_per_s)
         return count if self.left is None else min(count, self.left)
 
-    def target_of(self, dead: DeadSource | None) -> QueueView:
+    def target_of(self, dead: DeadSource | None) -> ResolvedQueue:
         """Where a message goes that died there. Raises MoveFailed."""
         if self._destination is not None:
             return self._destination
@@ -142,7 +142,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else QueueView(record, keyring())
+            self._owners[dead.partition] = None if record is None else ResolvedQueue(record, keyring())
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed("AWS.SimpleQueueService.NonExistentQueue")

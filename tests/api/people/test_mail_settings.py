@@ -66,3 +66,17 @@ def test_mail_is_a_file_of_a_folder_that_only_this_user_reads(tmp_path: Path) ->
     text = file.read_text()
     assert "To: ann@example.com" in text and "pstc_" + "x" * 43 in text
     assert "From: Penstock <penstock@localhost>" in text
+
+
+def test_url_of_the_server_may_stand_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.settings.environment import SettingsError, environment
+
+    file = tmp_path / "url"
+    file.write_text("smtp://u:topsecret@mail.example.com\n")
+    monkeypatch.setenv("PENSTOCK_MAIL_URL_FILE", str(file))
+    read = environment.__wrapped__
+    assert read().mail_url == "smtp://u:topsecret@mail.example.com"
+    file.write_text("smtp://u:topsecret@x?security=maybe")
+    with pytest.raises(SettingsError) as caught:
+        read()
+    assert "PENSTOCK_MAIL_URL" in str(caught.value) and "topsecret" not in str(caught.value)

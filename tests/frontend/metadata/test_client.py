@@ -23,7 +23,7 @@ from frontend.metadata.messages import (
     QueueReply,
     Subscribe,
 )
-from frontend.metadata.records import DataKey, KeyRecord, QueueRecord, queue_change_key
+from frontend.metadata.records import DataKeyRecord, KeyRecord, QueueRecord, queue_change_key
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Opcode, encode_message
 
@@ -35,7 +35,7 @@ def key_record(version: int) -> KeyRecord:
 
 
 def queue_record(version: int) -> QueueRecord:
-    keys = [DataKey(1, b"w")]
+    keys = [DataKeyRecord(1, b"w")]
     return QueueRecord(ACCOUNT, "orders", bytes(16), [1], "active", {}, False, b"a", keys, 1, 2, version)
 
 

@@ -1,0 +1,99 @@
+"""Opaque tokens of the message browser: where a message stands, and where a search goes on. Big-endian, unsigned.
+
+    message  1  kind, 1     cursor   1  kind, 2
+             4  partition            4  partition
+             8  offset               8  offset, the next one to be looked at
+                                     8  messages looked at so far
+                                     6  digest of the search that it belongs to
+
+and 17 (message) or 15 (cursor) bytes of HMAC-SHA-256 over that, account id and queue uuid: 40 and 56 characters of
+base64url. A token of another queue or account, or one with a bit changed, is none. It is no receipt: it says
+nothing about a lease, and stays right until the message is gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import struct
+from typing import NamedTuple
+
+_TOKEN = struct.Struct(">BIQ")
+_CURSOR = struct.Struct(">BIQQ6s")
+_TOKEN_KIND, _CURSOR_KIND = 1, 2
+_TOKEN_BYTES, _CURSOR_BYTES = 30, 42
+_SEARCH_BYTES = 6
+
+
+class MessageToken(NamedTuple):
+    partition: int
+    offset: int
+
+
+class SearchCursor(NamedTuple):
+    partition: int
+    offset: int
+    scanned: int
+
+
+class InvalidToken(Exception):
+    """Not a token that was made for this queue, or not for this search."""
+
+
+class MessageTokens:
+    """Makes and reads the tokens of one installation. `owner` is `receipt_owner` of the queue."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, receipt_key: bytes) -> None:
+        assert len(receipt_key) == 32
+        self._key = hmac.digest(receipt_key, b"message-desk", "sha256")
+
+    def make(self, owner: bytes, token: MessageToken) -> str:
+        return self._seal(_TOKEN.pack(_TOKEN_KIND, *token), owner, _TOKEN_BYTES)
+
+    def read(self, owner: bytes, text: str) -> MessageToken:
+        """Raises InvalidToken."""
+        _, partition, offset = _TOKEN.unpack(self._open(_TOKEN_KIND, _TOKEN.size, _TOKEN_BYTES, owner, text))
+        return MessageToken(partition, offset)
+
+    def cursor(self, owner: bytes, cursor: SearchCursor, search: bytes) -> str:
+        """`search` is what is searched for, in one form only."""
+        return self._seal(_CURSOR.pack(_CURSOR_KIND, *cursor, _digest(search)), owner, _CURSOR_BYTES)
+
+    def read_cursor(self, owner: bytes, text: str, search: bytes) -> SearchCursor:
+        """Raises InvalidToken, for a cursor of another search too."""
+        head = self._open(_CURSOR_KIND, _CURSOR.size, _CURSOR_BYTES, owner, text)
+        _, partition, offset, scanned, digest = _CURSOR.unpack(head)
+        if digest != _digest(search):
+            raise InvalidToken
+        return SearchCursor(partition, offset, scanned)
+
+    def digest(self, owner: bytes, token: MessageToken, content: bytes) -> bytes:
+        """Sixteen bytes that tell one change of a message from another, and tell nobody what it is."""
+        return hmac.digest(self._key, _TOKEN.pack(0, *token) + owner + b"/" + content, "sha256")[:16]
+
+    def _seal(self, head: bytes, owner: bytes, size_bytes: int) -> str:
+        return base64.urlsafe_b64encode(head + self._mac(head, owner, size_bytes - len(head))).decode()
+
+    def _open(self, kind: int, head_bytes: int, size_bytes: int, owner: bytes, text: str) -> bytes:
+        if len(text) != size_bytes * 4 // 3:
+            raise InvalidToken
+        try:
+            raw = base64.b64decode(text, altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidToken from None
+        head = raw[:head_bytes]
+        mac = self._mac(head, owner, size_bytes - head_bytes)
+        if len(raw) != size_bytes or not hmac.compare_digest(raw[head_bytes:], mac) or head[0] != kind:
+            raise InvalidToken
+        return head
+
+    def _mac(self, head: bytes, owner: bytes, size_bytes: int) -> bytes:
+        return hmac.digest(self._key, head + owner, "sha256")[:size_bytes]
+
+
+def _digest(search: bytes) -> bytes:
+    return hashlib.sha256(search).digest()[:_SEARCH_BYTES]

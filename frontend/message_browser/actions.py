@@ -1,0 +1,227 @@
+"""What the browser does to one message that was found: deletes it, moves it to the dead-letter queue, sends it again.
+
+    find    the message still stands at its place
+    note    in the audit trail, by the control plane: what cannot be noted is not done
+    store   the copy, if there is to be one; it is acknowledged, then
+    remove  the message itself, whoever has leased it
+
+A crash between the last two leaves both; the same request again makes no second copy while the target remembers
+deduplication ids. What fails after it was noted is noted too, if it can be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from frontend.authn.principal import Principal
+from frontend.crypto.envelope import as_uuid, format_message_id, seal_as
+from frontend.crypto.message_tokens import InvalidToken, MessageToken
+from frontend.errors import RequestError, invalid, queue_does_not_exist, unavailable
+from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEUE_NAME_CHARS_MAX
+from frontend.message_browser.audit import entry_of, note, note_failure
+from frontend.message_browser.search import see_now
+from frontend.message_browser.view import BrowsedView, history_of
+from frontend.messages.admission import admit
+from frontend.messages.drafts import Draft, draft_message
+from frontend.messages.outgoing import OutgoingMessage
+from frontend.messages.partition_batches import Sent
+from frontend.messages.send import acknowledge
+from frontend.messages.storage_errors import check_taken, explain_storage_error
+from frontend.parameters import check_text
+from frontend.queues.names import Address
+from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.protocol.dead_letters import copy_of_dead
+from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, DeathReason, SendReply
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, decode_body, encode_body
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+# No sender's id begins with a zero byte.
+_KEY_START = b"\0desk"
+
+
+class BrowserRequest(NamedTuple):
+    """Who acts, on which queue, by which request."""
+
+    services: FrontendServices
+    caller: Principal
+    address: Address
+    request_id: str
+
+
+class _Held(NamedTuple):
+    queue: ResolvedQueue
+    message: BrowsedMessage
+    seen: BrowsedView
+
+
+async def delete_one(request: BrowserRequest, token_text: str, reason: str) -> BrowsedView:
+    """Raises RequestError."""
+    held = await _find(request, "DeleteMessage", token_text)
+    await _note(request, "message.delete", held, reason=check_reason(reason))
+    await _remove(request, "message.delete", held, moved=False)
+    return held.seen
+
+
+async def dead_letter_one(request: BrowserRequest, token_text: str, reason: str) -> tuple[BrowsedView, str]:
+    """The message and the name of the queue it went to. Raises RequestError."""
+    if not reason:
+        raise invalid("A reason must be given.")
+    reason = check_reason(reason)
+    held = await _find(request, "DeleteMessage", token_text)
+    target = await _dead_letter_queue(request, held.queue)
+    await _note(request, "message.dead_letter", held, reason=reason, target=target.record.name)
+    message, partition = held.message, held.seen.partition
+    died_ms = int(request.services.now_s() * 1000)
+    source = DeadSource(
+        partition,
+        message.offset,
+        message.sent_ms,
+        message.first_received_ms,
+        message.delivery,
+        DeathReason.MOVED,
+        died_ms,
+        note=reason,
+    )
+    body = copy_of_dead(source, message.body)
+    await _store(request, "message.dead_letter", held, target, body, message.offset)
+    await _remove(request, "message.dead_letter", held, moved=True)
+    return held.seen, target.record.name
+
+
+async def resend_one(
+    request: BrowserRequest, token_text: str, edit: Callable[[BrowsedView], OutgoingMessage], destination: str | None
+) -> tuple[BrowsedView, Sent]:
+    """`edit` makes the message with its changes of what it is now. Raises RequestError."""
+    held = await _find(request, "SendMessage", token_text)
+    if held.seen.content is None:
+        raise RequestError("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
+    target = held.queue
+    if destination is not None:
+        if len(destination) > QUEUE_NAME_CHARS_MAX:
+            raise queue_does_not_exist()
+        target = await request.services.queues.find(Address(request.caller.account_id, destination))
+    draft, change = _draft_again(request.services, held, target, edit)
+    await _note(request, "message.resend", held, target=target.record.name)
+    # The id is made of the change: who asks for the same again hears of the same message.
+    message_id = as_uuid(change)
+    sender = request.caller.access_key_id.encode()
+    body = encode_body(seal_as(target.sealing_key, message_id, sender, draft.content), None, draft.headers)
+    partition, reply = await _store(request, "message.resend", held, target, body, held.seen.offset)
+    sent = Sent(draft, format_message_id(message_id))
+    if target.numbers_messages:
+        acknowledge(request.services, target, partition, (sent,), reply)
+    await _remove(request, "message.resend", held, moved=False)
+    return held.seen, sent
+
+
+def check_reason(reason: str) -> str:
+    if len(reason) > BROWSER_REASON_CHARS_MAX:
+        raise invalid(f"A reason has at most {BROWSER_REASON_CHARS_MAX} characters.")
+    check_text(reason, "reason")
+    return reason
+
+
+# --- stages ---
+
+
+async def _find(request: BrowserRequest, action: str, token_text: str) -> _Held:
+    services = request.services
+    queue = await admit(services, request.caller, action, request.address)
+    try:
+        token = services.message_tokens.read(queue.owner, token_text)
+    except InvalidToken:
+        raise invalid("The message is not one that this queue showed.") from None
+    if token.partition not in queue.partitions:
+        raise _gone()
+    with services.storage_calls:
+        try:
+            reply = await services.storage.browse(token.partition, token.offset, 1)
+        except StorageError as error:
+            raise await explain_storage_error(services, queue, error) from None
+    if not reply.messages or reply.messages[0].offset != token.offset:
+        raise _gone()
+    queue, seen = await see_now(services, queue, token.partition, reply.messages[0])
+    return _Held(queue, reply.messages[0], seen)
+
+
+async def _note(request: BrowserRequest, action: str, held: _Held, **details: str) -> None:
+    """Raises RequestError where the trail cannot be written: then nothing may happen."""
+    given = {name: value for name, value in details.items() if value}
+    await note(
+        request.services, request.caller, request.request_id, {**entry_of(action, held.queue, held.seen), **given}
+    )
+
+
+async def _failed(request: BrowserRequest, action: str, held: _Held, error: RequestError) -> RequestError:
+    return await note_failure(
+        request.services, request.caller, request.request_id, entry_of(action, held.queue, held.seen), error
+    )
+
+
+async def _store(
+    request: BrowserRequest, action: str, held: _Held, target: ResolvedQueue, body: bytes, turn: int
+) -> tuple[int, SendReply]:
+    """`turn` says which partition of a standard queue, so that the same request again comes to the same."""
+    group = dict(decode_body(body).headers).get(HEADER_GROUP)
+    partition = target.partition_for_copy(None if group is None else group.decode(), held.seen.content, turn)
+    with request.services.storage_calls:
+        try:
+            reply = await request.services.storage.send(partition, [body], False)
+            check_taken(reply)
+            return partition, reply
+        except StorageError as error:
+            meant = await explain_storage_error(request.services, target, error)
+            raise await _failed(request, action, held, meant) from None
+
+
+async def _remove(request: BrowserRequest, action: str, held: _Held, moved: bool) -> None:
+    seen, services = held.seen, request.services
+    with services.storage_calls:
+        try:
+            # It stood there a moment ago: if it is gone by now, somebody else or an earlier try of ours removed it.
+            await services.storage.remove(seen.partition, [seen.offset], moved)
+        except StorageError:
+            text = "The message could not be removed."
+            if action != "message.delete":
+                text = "The copy is stored, but " + text.lower() + " The same request again makes no second copy."
+            raise await _failed(request, action, held, unavailable(text)) from None
+
+
+async def _dead_letter_queue(request: BrowserRequest, queue: ResolvedQueue) -> ResolvedQueue:
+    policy = queue.record.attributes.get("RedrivePolicy")
+    if not policy:
+        raise RequestError("UnsupportedOperation", "The queue has no dead-letter queue.")
+    name = str(json.loads(policy)["deadLetterTargetArn"]).rpartition(":")[2]
+    return await request.services.queues.find(Address(queue.record.account_id, name))
+
+
+# --- a message sent again ---
+
+
+def _draft_again(
+    services: FrontendServices, held: _Held, target: ResolvedQueue, edit: Callable[[BrowsedView], OutgoingMessage]
+) -> tuple[Draft, bytes]:
+    """The message with its changes, checked as any that is sent, which remembers what it was; and a digest of it."""
+    seen = held.seen
+    message = edit(seen)
+    asked = (message.body, message.attributes, message.trace_header, message.delay_s, message.group, message.dedup_id)
+    token = MessageToken(seen.partition, seen.offset)
+    change = services.message_tokens.digest(held.queue.owner, token, msgspec.msgpack.encode(asked))
+    if target.fifo is not None and message.dedup_id is None:
+        message.dedup_id = BROWSER_DEDUP_PREFIX + change.hex()
+    draft = draft_message(message, target.send_rules)
+    if not any(name == HEADER_DEDUP for name, _ in draft.headers):
+        draft.headers = (*draft.headers, (HEADER_DEDUP, _KEY_START + change))
+    draft.content = msgspec.structs.replace(draft.content, history=history_of(held.queue, seen))
+    return draft, change
+
+
+def _gone() -> RequestError:
+    return RequestError("MessageDoesNotExist", "The message does not stand there any more.")

@@ -1,0 +1,124 @@
+"""A stored record made readable: decoded, its key found, its envelope opened.
+
+A dead letter stays as it was sealed, under a data key of the queue it was sent to. That queue has lent its keys to the
+dead-letter queue (`borrowed_keys` of the record), and they stay there when it is deleted. Versions of data keys are
+unique in an installation (but for the first ones ever made), so the version in the envelope names the queue too.
+
+Surface: other planes may import this module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import NamedTuple
+
+import msgspec
+
+from frontend.crypto.envelope import EnvelopeError, Opened, key_version, open_envelope
+from frontend.crypto.message_ids import MessageIds
+from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.protocol.messages import DeadSource, DeathReason
+from storage_nodes.protocol.records import (
+    HEADER_DEAD_SOURCE,
+    HEADER_GROUP,
+    HEADER_RELEASED,
+    RecordError,
+    decode_body,
+    origin_offset,
+)
+
+_NOWHERE = -1
+
+_decode_source = msgspec.msgpack.Decoder(DeadSource).decode
+
+
+class OpenedRecord(NamedTuple):
+    """`lender` is the queue whose key opened it, None where it was the queue's own."""
+
+    opened: Opened
+    group: str | None
+    dead: DeadSource | None
+    lender: str | None
+    # Where a message lay that was scheduled and became due; None for others.
+    origin: int | None = None
+
+
+class KeyNotLent(EnvelopeError):
+    """A dead letter that no key opens which this view of the queue knows: a newer one may."""
+
+
+def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
+    """Raises EnvelopeError, RecordError."""
+    decoded = decode_body(body)
+    if not decoded.headers:
+        return OpenedRecord(_open_own(queue, decoded.value), None, None, None)
+    # Of a header that is there twice the first counts: where a letter died first.
+    headers = dict(reversed(decoded.headers))
+    raw_group = headers.get(HEADER_GROUP)
+    try:
+        group = None if raw_group is None else raw_group.decode("ascii")
+    except UnicodeDecodeError:
+        raise RecordError("a group id that is not ASCII") from None
+    raw_source = headers.get(HEADER_DEAD_SOURCE)
+    if raw_source is None:
+        origin = origin_offset(decoded.headers, _NOWHERE) if HEADER_RELEASED in headers else None
+        return OpenedRecord(_open_own(queue, decoded.value), group, None, None, origin)
+    opened, lender = _open_dead(queue, decoded.value)
+    try:
+        return OpenedRecord(opened, group, _decode_source(raw_source), lender)
+    except msgspec.DecodeError:
+        raise RecordError("the source of a dead letter does not parse") from None
+
+
+def death_json(death: DeadSource) -> dict[str, object]:
+    """Why a message became a dead letter, as REST and push show it, and SQS to those who ask for it by name.
+
+    Times are ms since the epoch; it died when its last lease ended.
+    """
+    try:
+        reason = DeathReason(death.reason).name.lower()
+    except ValueError:  # a node of a later version moved it
+        reason = "other"
+    answer: dict[str, object] = {
+        "reason": reason,
+        "receives": death.receives,
+        "max_receives": death.receives_max,
+        "first_received_ms": death.first_received_ms,
+        "died_ms": death.died_ms,
+    }
+    if death.note:
+        answer["note"] = death.note
+    return answer
+
+
+def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset: int, record: OpenedRecord) -> str:
+    """The id that a message is known by: the envelope's, or one made from where it was sent to."""
+    content = record.opened.content
+    if content.history is not None and content.history.keeps_id:
+        return content.history.message_id
+    if queue.fifo is None and not content.dedup_id:
+        return record.opened.message_id
+    dead = record.dead
+    if dead is not None:
+        return ids.of(dead.partition, dead.offset)
+    return ids.of(partition, offset if record.origin is None else record.origin)
+
+
+def _open_own(queue: ResolvedQueue, envelope: bytes) -> Opened:
+    key = queue.opening_key(key_version(envelope))
+    if key is None:
+        raise EnvelopeError("the queue has no such data key")
+    return open_envelope(key, envelope)
+
+
+def _open_dead(queue: ResolvedQueue, envelope: bytes) -> tuple[Opened, str | None]:
+    version = key_version(envelope)
+    for borrowed in queue.borrowed_keys(version):
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(borrowed.key, envelope), borrowed.owner_name
+    # Back where it was sent: two queues may be each other's dead-letter queue.
+    own = queue.opening_key(version)
+    if own is not None:
+        with contextlib.suppress(EnvelopeError):
+            return open_envelope(own, envelope), None
+    raise KeyNotLent("no known key opens this dead letter")

@@ -1,0 +1,164 @@
+"""READ FIRST: the path of a message from storage to a caller. `settle.py` is what callers then do with it.
+
+    way in, authenticate, authorise, resolve, throttle       as in send.py
+    lease        routing/poll.py             partitions of the queue, parked at the leaders for a long poll
+    decrypt      messages/opening.py         a message that does not open is counted and left to its lease
+    receipt      crypto/receipts.py          where the message lies, MACed for this queue
+    answer, meter
+
+A receipt comes back with a delete (ack) or a change of visibility (extend, nack). It is proof enough that the message
+was delivered from this queue; whether the lease still holds is for the partition to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import structlog
+
+from frontend.authn.principal import Principal
+from frontend.crypto.envelope import Content, EnvelopeError
+from frontend.errors import RequestError
+from frontend.messages.admission import admit
+from frontend.messages.opening import KeyNotLent, message_id_of, open_record
+from frontend.messages.receive_options import ReceiveOptions
+from frontend.messages.storage_errors import explain_storage_error
+from frontend.messages.tags import check_filter, filter_finds_nothing
+from frontend.queues.fifo import check_attempt
+from frontend.queues.names import Address, format_arn
+from frontend.queues.resolver import ResolvedQueue
+from frontend.routing.poll import Lease, PollRequest, poll_partitions, poll_while_connected
+from storage_nodes.protocol.deliveries import receives_of
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.records import RecordError
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+_log = structlog.get_logger("frontend.messages.receive")
+
+
+class Received(NamedTuple):
+    """A message as a caller sees it. Times are ms since the epoch."""
+
+    message_id: str
+    receipt_handle: str
+    content: Content
+    sender: str
+    sent_ms: int
+    first_received_ms: int
+    delivery: int
+    group: str | None
+    sequence_number: str | None
+    # ARN of the queue that it was sent to, if it was moved here as a dead letter; and why, if somebody did it.
+    dead_letter_source: str | None
+    # How it died there.
+    death: DeadSource | None
+
+
+async def receive_messages(
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    options: ReceiveOptions,
+    receive: Callable[[], Awaitable[Any]],
+) -> list[Received]:
+    """`receive` is the ASGI channel of the request, watched for a client that leaves.
+
+    Raises RequestError, Disconnected.
+    """
+    queue = await admit(services, caller, "ReceiveMessage", address)
+    leases = await lease(services, queue, options, receive)
+    # A receive that is repeated gives the same handles: they cannot say when.
+    received_s = 0 if options.attempt else int(services.now_s())
+    messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
+    services.meters.count("messages_received", len(messages))
+    return messages
+
+
+# --- stages ---
+
+
+async def lease(
+    services: FrontendServices, queue: ResolvedQueue, options: ReceiveOptions, receive: Callable[[], Awaitable[Any]]
+) -> list[Lease]:
+    visibility_ms = queue.visibility_ms if options.visibility_s is None else options.visibility_s * 1000
+    wait_ms = queue.wait_ms if options.wait_s is None else options.wait_s * 1000
+    if services.stopping.is_set():
+        wait_ms = 0
+    attempt = check_attempt(options.attempt, queue.fifo is not None)
+    tags = check_filter(options.tags, queue.fifo is not None) if options.tags else ()
+    poll = PollRequest(options.messages_max, visibility_ms, wait_ms, attempt, tags)
+    try:
+        if not wait_ms:
+            with services.storage_calls:
+                return await poll_partitions(services.storage, queue.partitions, poll, queue.routes)
+        with services.polls:
+            return await poll_while_connected(
+                services.storage, queue.partitions, poll, receive, services.parked, queue.routes
+            )
+    except StorageError as error:
+        if error.code == ErrorCode.OVER_LIMIT and tags:
+            raise filter_finds_nothing(error.message) from None
+        if error.code == ErrorCode.OVER_LIMIT and (wait_ms or queue.fifo is not None):
+            return []  # a long poll does not tell, nor does a FIFO queue
+        raise await explain_storage_error(services, queue, error) from None
+
+
+async def open_leases(
+    services: FrontendServices, queue: ResolvedQueue, leases: Sequence[Lease], received_s: int = 0
+) -> Sequence[Received | None]:
+    """The message of each lease, None where it does not open: it stays where it is, and everything else is served.
+    `received_s` is told by the receipts."""
+    try:
+        return [open_lease(services, queue, found, received_s) for found in leases]
+    except KeyNotLent:
+        # A redrive policy of this very moment: the keys were lent before the first message was moved.
+        with contextlib.suppress(RequestError):
+            queue = await services.queues.refresh(queue.address)
+    except (EnvelopeError, RecordError):
+        pass
+    messages: list[Received | None] = []
+    for found in leases:
+        try:
+            messages.append(open_lease(services, queue, found, received_s))
+        except (EnvelopeError, RecordError) as error:
+            messages.append(None)
+            services.meters.count("envelopes_unopened")
+            place = {"partition": found.partition, "offset": found.message.offset}
+            _log.error("envelope_unopened", **place, reason=str(error))
+    return messages
+
+
+def open_lease(services: FrontendServices, queue: ResolvedQueue, found: Lease, received_s: int) -> Received:
+    """Raises EnvelopeError, RecordError."""
+    message = found.message
+    record = open_record(queue, message.body)
+    opened, dead = record.opened, record.dead
+    sequence, source = None, None
+    sent_ms, first_received_ms, delivery = message.sent_ms, message.first_received_ms, receives_of(message.delivery)
+    if dead is not None:
+        # Its life goes on: what was counted where it failed is not forgotten.
+        first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
+        name = queue.record.name if record.lender is None else record.lender
+        source = format_arn(services.region, queue.record.account_id, name)
+    if queue.fifo is not None:
+        sequence = queue.sequence_number(found.partition, message.offset)
+    if queue.fifo is None and dead is not None:
+        sent_ms = dead.sent_ms
+    return Received(
+        message_id_of(services.message_ids, queue, found.partition, message.offset, record),
+        services.receipts.make(queue.owner, found.partition, message.offset, message.delivery, found.epoch, received_s),
+        opened.content,
+        opened.sender,
+        sent_ms,
+        first_received_ms,
+        delivery,
+        record.group,
+        sequence,
+        source,
+        dead,
+    )

@@ -1,0 +1,188 @@
+"""Scheduled messages of a queue: which there are, cancelling them, giving them another time.
+
+    way in, authenticate, authorise, route, throttle         as in send.py
+    list      all partitions asked for a page each, merged by due time; bodies opened
+    change    one call per partition; each message has an outcome of its own
+
+A message is named by an opaque id: the partition and the offset where it lies, MACed for its queue as receipts are, but
+never to be taken for one. It stays the same when the message is rescheduled. A change that is answered with success is
+committed: what was cancelled is never delivered. "Not scheduled" says that the message is due already, or gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from frontend.authn.principal import Principal
+from frontend.crypto.envelope import EnvelopeError
+from frontend.crypto.receipts import Receipt, ReceiptError, make_schedule_id, read_schedule_id
+from frontend.errors import RequestError, invalid
+from frontend.limits import SCHEDULED_LISTED_MAX
+from frontend.messages.admission import admit
+from frontend.messages.opening import OpenedRecord, message_id_of, open_record
+from frontend.messages.storage_errors import error_of_code, explain_storage_error
+from frontend.queues.names import Address
+from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import ScheduledMessage, ScheduledReply
+from storage_nodes.protocol.records import RecordError
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+_CURSOR = re.compile(r"([0-9]{1,19})-([0-9]{1,10})-([0-9]{1,19})", re.ASCII)
+_OFFSET_MAX = 2**63 - 1
+
+_log = structlog.get_logger("frontend.messages.scheduled")
+
+# Where a page ends: (due_ms, partition, offset), which is the order over all partitions.
+Position = tuple[int, int, int]
+
+
+class Scheduled(NamedTuple):
+    """`record` is None where the message does not open."""
+
+    schedule_id: str
+    message_id: str
+    due_ms: int
+    record: OpenedRecord | None
+
+
+class Page(NamedTuple):
+    messages: list[Scheduled]
+    cursor: str | None  # None: there are no more
+
+
+async def list_scheduled(
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    count_max: int,
+    cursor: str | None,
+    until_ms: int | None,
+) -> Page:
+    """By due time. Raises RequestError."""
+    queue = await admit(services, caller, "ReceiveMessage", address)
+    if not 1 <= count_max <= SCHEDULED_LISTED_MAX:
+        raise invalid(f"A page has 1 to {SCHEDULED_LISTED_MAX} messages.")
+    after = _read_cursor(cursor)
+    until = _OFFSET_MAX if until_ms is None else max(0, min(until_ms, _OFFSET_MAX))
+    with services.storage_calls:
+        try:
+            replies = await asyncio.gather(
+                *(
+                    services.storage.scheduled(partition, count_max, _after_in(partition, after), until)
+                    for partition in queue.partitions
+                )
+            )
+        except StorageError as error:
+            raise await explain_storage_error(services, queue, error) from None
+    found, end = _merge(queue.partitions, replies, count_max)
+    messages = [_opened(services, queue, partition, message) for partition, message in found]
+    return Page(messages, None if end is None else "-".join(map(str, end)))
+
+
+async def change_scheduled(
+    services: FrontendServices, caller: Principal, address: Address, ids: Sequence[str], due_ms: int
+) -> list[RequestError | None]:
+    """Give messages the time due_ms; 0 cancels them. One outcome per id."""
+    action = "SendMessage" if due_ms else "DeleteMessage"
+    queue = await admit(services, caller, action, address)
+    outcomes: list[RequestError | None] = [None] * len(ids)
+    by_partition: dict[int, list[tuple[int, int]]] = {}
+    for index, one in enumerate(ids):
+        receipt = _read_id(services, queue, one)
+        if receipt is None:
+            outcomes[index] = invalid("The schedule id is not one of this queue.")
+        else:
+            by_partition.setdefault(receipt.partition, []).append((index, receipt.offset))
+    calls = [
+        _change_at(services, queue, partition, where, due_ms, outcomes) for partition, where in by_partition.items()
+    ]
+    await asyncio.gather(*calls)
+    return outcomes
+
+
+async def _change_at(
+    services: FrontendServices,
+    queue: ResolvedQueue,
+    partition: int,
+    where: list[tuple[int, int]],
+    due_ms: int,
+    outcomes: list[RequestError | None],
+) -> None:
+    with services.storage_calls:
+        try:
+            codes = await services.storage.reschedule(partition, [(offset, due_ms) for _, offset in where])
+        except StorageError as error:
+            meant = await explain_storage_error(services, queue, error)
+            for index, _ in where:
+                outcomes[index] = meant
+            return
+    for (index, _), code in zip(where, codes, strict=True):
+        if code != ErrorCode.OK:
+            outcomes[index] = error_of_code(code, queue.record.name)
+
+
+def _merge(
+    partitions: Sequence[int], replies: Sequence[ScheduledReply], count_max: int
+) -> tuple[list[tuple[int, ScheduledMessage]], Position | None]:
+    """The first messages over all partitions, and where the next page goes on (None: nowhere). What a partition did
+    not show yet may stand right behind its last message, so nothing beyond the first such place is taken."""
+    ends = [
+        (reply.last_due_ms, partition, reply.last_offset)
+        for partition, reply in zip(partitions, replies, strict=True)
+        if reply.more
+    ]
+    known_to = min(ends, default=None)
+    found = sorted(
+        ((message.due_ms, partition, message.offset), message)
+        for partition, reply in zip(partitions, replies, strict=True)
+        for message in reply.messages
+    )
+    if known_to is not None:
+        found = [one for one in found if one[0] <= known_to]
+    taken = found[:count_max]
+    end = taken[-1][0] if len(taken) < len(found) else known_to
+    return [(position[1], message) for position, message in taken], end
+
+
+def _after_in(partition: int, after: Position | None) -> tuple[int, int]:
+    if after is None:
+        return (-1, -1)
+    due_ms, at, offset = after
+    return (due_ms, offset if partition == at else _OFFSET_MAX - 1 if partition < at else -1)
+
+
+def _read_cursor(cursor: str | None) -> Position | None:
+    if cursor is None:
+        return None
+    match = _CURSOR.fullmatch(cursor)
+    if match is None or max(int(match[1]), int(match[3])) >= _OFFSET_MAX:
+        raise invalid("The cursor is not one that a page ended with.")
+    return int(match[1]), int(match[2]), int(match[3])
+
+
+def _read_id(services: FrontendServices, queue: ResolvedQueue, text: str) -> Receipt | None:
+    try:
+        receipt = read_schedule_id(services.receipts, queue.owner, text)
+    except ReceiptError:
+        return None
+    return receipt if receipt.partition in queue.partitions else None
+
+
+def _opened(services: FrontendServices, queue: ResolvedQueue, partition: int, message: ScheduledMessage) -> Scheduled:
+    name = make_schedule_id(services.receipts, queue.owner, partition, message.offset)
+    try:
+        record = open_record(queue, message.body)
+    except (EnvelopeError, RecordError) as error:
+        services.meters.count("envelopes_unopened")
+        _log.error("envelope_unopened", partition=partition, offset=message.offset, reason=str(error))
+        return Scheduled(name, "", message.due_ms, None)
+    message_id = message_id_of(services.message_ids, queue, partition, message.offset, record)
+    return Scheduled(name, message_id, message.due_ms, record)

@@ -1,0 +1,264 @@
+"""READ FIRST: the path of a message from a caller to storage. `receive.py` is the way back.
+
+    way in          sqs/, rest/ or push/           reads and parses                -> what is asked
+    authenticate    authn/authenticator.py         signature or token              -> principal
+    authorise       messages/admission.py          may this key send there?
+    resolve         queues/resolver.py             metadata cache                  -> the queue
+    throttle        limits/gcra.py                 account, key, queue
+    read            the way in                     its form of a message           -> OutgoingMessage
+    draft           messages/drafts.py             the queue's rules               -> Draft
+    route           messages/partition_batches.py  a partition for each message    -> PartitionBatch
+    seal            crypto/envelope.py             AES-256-GCM per message         -> message id, envelope
+    store           storage_nodes.client           to all partitions at the same time; returns when a majority has
+                                                   fsynced, or as `Penstock.Acks` asks
+    acknowledge     crypto/message_ids.py          deduplicated: id and sequence number from the offset
+    answer, meter   the way in again
+
+The one pipeline is `_deliver`: a single message is a batch of one, a queue of one partition has one PartitionBatch.
+No answer leaves before `_store` returned: what is acknowledged is on disk on a majority of replicas, unless less was
+asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+from frontend.authn.principal import Principal
+from frontend.crypto.envelope import seal
+from frontend.crypto.receipts import make_schedule_id
+from frontend.errors import RequestError, invalid, unavailable
+from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
+from frontend.messages.admission import authorise, find_authorised, throttle, throttle_account, throttled
+from frontend.messages.auto_creation import create_by_send
+from frontend.messages.drafts import Draft, MessageTooLong, draft_message
+from frontend.messages.due_time import check_due_time
+from frontend.messages.outgoing import OutgoingMessage
+from frontend.messages.partition_batches import PartitionBatch, Sent, batches_by_group, batches_of, probe_body
+from frontend.messages.storage_errors import explain_storage_error
+from frontend.queues.fifo import FifoIdMissing
+from frontend.queues.names import Address
+from frontend.queues.priority import check_priority
+from frontend.queues.resolver import ResolvedQueue
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
+from storage_nodes.protocol.records import encode_body
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+# A message in the form of its wire.
+T = TypeVar("T")
+ReadMessage = Callable[[T], OutgoingMessage]
+
+
+class PartitionClosed(Exception):
+    """Of a FIFO queue: the queue has other partitions by now, and what is known of it here is of before."""
+
+
+async def send_message(
+    services: FrontendServices, caller: Principal, address: Address, given: T, read: ReadMessage[T]
+) -> Sent:
+    """One message, which `read` makes of what was given. Raises RequestError."""
+    queue = await _queue_to_send_to(services, caller, address)
+    throttle(services, caller, queue)
+    sent = [Sent(_draft(services, queue, read(given)))]
+    redraft = partial(_attempt_drafts, services, (given,), read)
+    outcome = (await _deliver(services, caller, queue, sent, sent, redraft))[0]
+    if isinstance(outcome, RequestError):
+        raise outcome
+    return outcome
+
+
+async def send_messages(
+    services: FrontendServices, caller: Principal, address: Address, batch: Sequence[T], read: ReadMessage[T]
+) -> Sequence[Sent | RequestError]:
+    """Several messages, each with its own outcome; those that pass are stored together. RequestError: none of them."""
+    queue = await _queue_to_send_to(services, caller, address)
+    throttle(services, caller, queue)
+    redraft = partial(_attempt_drafts, services, batch, read)
+    outcomes = redraft(queue)
+    _check_batch_size(outcomes)
+    return await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
+
+
+async def _deliver(
+    services: FrontendServices,
+    caller: Principal,
+    queue: ResolvedQueue,
+    outcomes: Sequence[Sent | RequestError],
+    sent: list[Sent],
+    redraft: Callable[[ResolvedQueue], list[Sent | RequestError]],
+) -> Sequence[Sent | RequestError]:
+    """Routes, seals, stores and acknowledges `sent`, which are those of the outcomes that passed. `redraft` makes all
+    outcomes again, by another record of the queue."""
+    for _ in range(ROUTE_ATTEMPTS_MAX):
+        if not sent:
+            return outcomes
+        try:
+            if queue.routes is not None and queue.routes.former:
+                await _ask_former_partitions(services, queue, sent)
+            batches = batches_of(queue, sent)
+            for part in batches:
+                _seal(caller, queue, part)
+            if queue.routes is None:
+                replies: Sequence[SendReply] = (await _store(services, queue, batches[0]),)
+            else:
+                replies = await _store_all(services, queue, batches)
+            for part, reply in zip(batches, replies, strict=True):
+                if queue.numbers_messages or part.has_scheduled:
+                    acknowledge(services, queue, part.partition, part.messages, reply)
+        except PartitionClosed:
+            # Others take the messages of this FIFO queue now, or will in a moment: all is sent again, under the same
+            # deduplication ids, by the queue's new record.
+            await asyncio.sleep(ROUTE_PAUSE_MS / 1000)
+            queue = await services.queues.refresh(queue.address)
+            outcomes = redraft(queue)
+            sent = _passed(outcomes)
+            continue
+        services.meters.count("messages_sent", len(sent))
+        return outcomes
+    raise unavailable("The partitions of the queue change at the moment. Try again.")
+
+
+# --- stages ---
+
+
+async def _queue_to_send_to(services: FrontendServices, caller: Principal, address: Address) -> ResolvedQueue:
+    try:
+        queue = authorise(services, caller, "SendMessage", address)
+        return queue or await find_authorised(services, caller, "SendMessage", address)
+    except RequestError as error:
+        throttle_account(services, caller)
+        return await create_by_send(services, caller, address, error)
+
+
+def _draft(services: FrontendServices, queue: ResolvedQueue, message: OutgoingMessage) -> Draft:
+    rules = queue.send_rules
+    draft = draft_message(message, rules)
+    if rules.levels:
+        draft.level = check_priority(message.attributes, rules.levels)
+    if message.due is not None:
+        check_due_time(message.due, services.now_s())
+    return draft
+
+
+def _attempt_drafts(
+    services: FrontendServices, batch: Sequence[T], read: ReadMessage[T], queue: ResolvedQueue
+) -> list[Sent | RequestError]:
+    """An outcome for each message. Raises RequestError where one fails the whole batch."""
+    outcomes: list[Sent | RequestError] = []
+    for given in batch:
+        try:
+            outcomes.append(Sent(_draft(services, queue, read(given))))
+        except FifoIdMissing as error:
+            raise invalid(error.message) from None
+        except RequestError as error:
+            outcomes.append(error)
+    return outcomes
+
+
+def _check_batch_size(outcomes: Sequence[Sent | RequestError]) -> None:
+    """Raises RequestError if the messages of a batch are too large together."""
+    size_bytes = 0
+    for one in outcomes:
+        if isinstance(one, Sent):
+            size_bytes += one.draft.size_bytes
+        elif isinstance(one, MessageTooLong):
+            size_bytes += one.size_bytes
+    if size_bytes > BATCH_BYTES_MAX:
+        raise RequestError(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {BATCH_BYTES_MAX} bytes. You have sent {size_bytes} bytes.",
+        )
+
+
+def _passed(outcomes: Sequence[Sent | RequestError]) -> list[Sent]:
+    return [one for one in outcomes if isinstance(one, Sent)]
+
+
+async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueue, sent: Sequence[Sent]) -> None:
+    """FIFO: acknowledges the messages that a former partition of their group has taken before."""
+    routes, fifo = queue.routes, queue.fifo
+    assert routes is not None and fifo is not None
+    for former in routes.former:
+        probes = batches_by_group((one for one in sent if not one.message_id), former.partitions)
+        for part in probes:
+            part.bodies = [probe_body(fifo, former, one.draft) for one in part.messages]
+            part.is_plain = False
+            part.acks = max(one.draft.acks for one in part.messages)
+        for part, reply in zip(probes, await _store_all(services, queue, probes), strict=True):
+            known = {index: offset for index, offset in reply.duplicates if offset != NOT_TAKEN}
+            assert len(reply.duplicates) == len(part.bodies), "a closed partition took a message"
+            services.meters.count("messages_deduplicated", len(known))
+            for index, offset in known.items():
+                _identify(services, queue, part.partition, part.messages[index], offset)
+
+
+def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
+    sender = caller.access_key_id.encode()
+    for one in part.messages:
+        draft = one.draft
+        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content)
+        part.bodies.append(encode_body(envelope, None, draft.headers))
+        if draft.headers:
+            part.is_plain = False
+        if draft.is_scheduled:
+            part.has_scheduled = True
+        if draft.acks > part.acks:
+            part.acks = draft.acks
+
+
+async def _store_all(
+    services: FrontendServices, queue: ResolvedQueue, batches: Sequence[PartitionBatch]
+) -> Sequence[SendReply]:
+    """All of them at the same time. Raises RequestError where one was not stored: its sender repeats the whole."""
+    if len(batches) == 1:
+        return (await _store(services, queue, batches[0]),)
+    replies: list[SendReply] = []
+    calls = [_store(services, queue, part) for part in batches]
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+        replies.append(outcome)
+    return replies
+
+
+async def _store(services: FrontendServices, queue: ResolvedQueue, part: PartitionBatch) -> SendReply:
+    with services.storage_calls:
+        try:
+            return await services.storage.send(part.partition, part.bodies, part.is_plain, part.acks)
+        except StorageError as error:
+            if error.code == ErrorCode.OVER_LIMIT:  # more deduplication ids within the window than are remembered
+                services.meters.count("requests_throttled")
+                raise throttled(1.0, error.message) from None
+            raise await explain_storage_error(services, queue, error) from None
+
+
+def acknowledge(
+    services: FrontendServices, queue: ResolvedQueue, partition: int, sent: Sequence[Sent], reply: SendReply
+) -> None:
+    """What storage says of messages: a duplicate is known as its original. Raises PartitionClosed where one was not
+    taken."""
+    originals = dict(reply.duplicates)
+    if originals:
+        if NOT_TAKEN in originals.values():
+            raise PartitionClosed
+        services.meters.count("messages_deduplicated", len(originals))
+    for index, one in enumerate(sent):
+        _identify(services, queue, partition, one, originals.get(index, reply.offset_of(index)))
+
+
+def _identify(services: FrontendServices, queue: ResolvedQueue, partition: int, sent: Sent, offset: int) -> None:
+    """Of a queue that drops duplicates: one has the message id (FIFO: and the sequence number) of its original. A
+    message without a deduplication id keeps its own. A scheduled one has the id that cancels it."""
+    draft = sent.draft
+    if draft.content.dedup_id:
+        sent.message_id = services.message_ids.of(partition, offset)
+        # A scheduled message gets its place in the order, and so its number, when it is due.
+        if queue.fifo is not None and not draft.is_scheduled:
+            sent.sequence_number = queue.sequence_number(partition, offset)
+    if draft.is_scheduled:
+        sent.schedule_id = make_schedule_id(services.receipts, queue.owner, partition, offset)

@@ -1,0 +1,42 @@
+"""One authenticated request of the REST data API, the routes that answer it, and what their answers share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from frontend.authn.principal import Principal
+from frontend.errors import RequestError
+from frontend.http import Request
+from frontend.queues.names import Address
+from frontend.rest.problems import problem_code
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+encode_answer = msgspec.json.Encoder().encode
+
+
+class RestCall(msgspec.Struct, frozen=True):
+    """The request with the proof of who sent it, and the queue that its path names."""
+
+    services: FrontendServices
+    request: Request
+    caller: Principal
+    address: Address
+
+
+class Route(NamedTuple):
+    """`decode` reads the body of a request, `run` makes the answer; `action` is what metrics call it."""
+
+    action: str
+    decode: Callable[[bytes], Any]
+    run: Callable[[RestCall, Any], Awaitable[bytes]]
+    method: str = "POST"
+
+
+def error_json(error: RequestError) -> dict[str, object]:
+    """The outcome of one message or receipt of a batch."""
+    return {"error": {"code": problem_code(error), "detail": error.message}}

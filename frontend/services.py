@@ -1,0 +1,85 @@
+"""Holds everything a request may touch in one object that is built once. Tests build it from parts of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from frontend.authn.authenticator import Authenticator
+from frontend.crypto.keyring import Keyring
+from frontend.crypto.message_ids import MessageIds
+from frontend.crypto.message_tokens import MessageTokens
+from frontend.crypto.receipts import ReceiptMaker
+from frontend.limits import BROWSER_CALLS_MAX, POLLS_PARKED_MAX, SOCKETS_MAX, STORAGE_CALLS_IN_FLIGHT_MAX
+from frontend.limits.gcra import RateTree
+from frontend.metadata.interface import MetadataService
+from frontend.metering.meters import Meters
+from frontend.queues.names import Address
+from frontend.queues.resolver import QueueResolver
+from frontend.readiness import Trouble
+from frontend.routing.bulkhead import Bulkhead
+from frontend.routing.storage import MessageStorage
+
+if TYPE_CHECKING:
+    from frontend.control import ControlPlane
+    from frontend.routing.poll import Lease
+
+
+class FrontendServices:
+    """The stages of the message path and what they share."""
+
+    def __init__(
+        self,
+        *,
+        region: str,
+        storage: MessageStorage,
+        metadata: MetadataService,
+        control: ControlPlane,
+        keyring: Keyring,
+        pepper: bytes,
+        receipt_key: bytes,
+        rates: RateTree | None = None,
+        now_s: Callable[[], float] = time.time,
+        metadata_serves: Callable[[], bool] = lambda: True,
+        metadata_troubles: Callable[[], list[Trouble]] = list,
+    ) -> None:
+        self.region = region
+        self.storage = storage
+        self.metadata = metadata
+        self.control = control
+        self.authenticator = Authenticator(metadata, keyring, pepper, region, now_s)
+        self.queues = QueueResolver(metadata, keyring)
+        self.receipts = ReceiptMaker(receipt_key)
+        self.message_ids = MessageIds(receipt_key)
+        self.message_tokens = MessageTokens(receipt_key)
+        self.rates = rates if rates is not None else RateTree()
+        self.meters = Meters()
+        self.now_s = now_s
+        self.metadata_serves = metadata_serves
+        self._metadata_troubles = metadata_troubles
+        self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
+        self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
+        self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
+        self.sockets = Bulkhead("websocket", SOCKETS_MAX)
+        self.parked: set[asyncio.Task[list[Lease]]] = set()
+        self.creations: dict[Address, asyncio.Task[None]] = {}  # of queues that are made by sends to them
+        self.stopping = asyncio.Event()
+        self._add_gauges()
+
+    def troubles(self) -> list[Trouble]:
+        """What this front end needs and does not have."""
+        stopping = [Trouble("front end", "It is about to stop.", int(self.now_s() * 1000))]
+        return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
+
+    def drain(self) -> None:
+        """The process is about to stop: parked polls answer empty, sockets close, new ones are refused."""
+        self.stopping.set()
+        for poll in list(self.parked):
+            poll.cancel()
+
+    def _add_gauges(self) -> None:
+        self.meters.gauge("storage_calls_in_flight", lambda: self.storage_calls.calls)
+        self.meters.gauge("polls_parked", lambda: self.polls.calls)
+        self.meters.gauge("websockets_open", lambda: self.sockets.calls)

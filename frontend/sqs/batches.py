@@ -1,0 +1,72 @@
+"""Batches of the SQS wire: the ids of their entries, and answers that tell the outcome of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from frontend.errors import RequestError
+from frontend.limits import BATCH_ENTRIES_MAX, BATCH_ENTRY_ID_CHARS_MAX
+from frontend.sqs.call import EMPTY, encode
+from frontend.sqs.requests import ReceiptEntry, SendEntry
+
+_ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ENTRY_ID_CHARS_MAX}}}", re.ASCII)
+
+T = TypeVar("T")
+
+
+def check_batch(action: str, entries: Sequence[SendEntry | ReceiptEntry] | None) -> Sequence[str]:
+    """The ids of a batch, which must be 1 to 10, well-formed and distinct. Raises RequestError."""
+    if not entries:
+        raise RequestError("EmptyBatchRequest", f"There should be at least one {action}RequestEntry in the request.")
+    if len(entries) > BATCH_ENTRIES_MAX:
+        raise RequestError(
+            "TooManyEntriesInBatchRequest",
+            f"Maximum number of entries per request are {BATCH_ENTRIES_MAX}. You have sent {len(entries)}.",
+        )
+    ids: list[str] = []
+    for entry in entries:
+        if entry.id is None or _ENTRY_ID.fullmatch(entry.id) is None:
+            raise RequestError(
+                "InvalidBatchEntryId",
+                "A batch entry id can only contain alphanumeric characters, hyphens and underscores. "
+                f"It can be at most {BATCH_ENTRY_ID_CHARS_MAX} letters long.",
+            )
+        if entry.id in ids:
+            raise RequestError("BatchEntryIdsNotDistinct", f"Id {entry.id} repeated.")
+        ids.append(entry.id)
+    return ids
+
+
+def attempt(check: Callable[[], T]) -> T | RequestError:
+    """An entry that is refused is an answer, not the end of the request."""
+    try:
+        return check()
+    except RequestError as error:
+        return error
+
+
+def single_answer(outcomes: Sequence[RequestError | None]) -> bytes:
+    """For a request about one receipt, which has no batch to be told in. Raises RequestError."""
+    if outcomes[0] is not None:
+        raise outcomes[0]
+    return EMPTY
+
+
+def receipts_answer(ids: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
+    successful = [{"Id": entry_id} for entry_id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+    return batch_answer(successful, ids, outcomes)
+
+
+def batch_answer(
+    successful: Sequence[dict[str, str]], ids: Sequence[str], outcomes: Sequence[RequestError | None]
+) -> bytes:
+    failed = []
+    for entry_id, error in zip(ids, outcomes, strict=True):
+        if error is None:
+            continue
+        if error.kind.status >= 500:
+            raise error  # SDKs repeat a whole request by themselves, but never the entries of one
+        failed.append({"Id": entry_id, "SenderFault": True, "Code": error.kind.query_code, "Message": error.message})
+    return encode({"Successful": successful, "Failed": failed} if failed else {"Successful": successful})

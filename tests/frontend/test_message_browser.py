@@ -1,0 +1,502 @@
+"""The message browser: what it shows, what it leaves alone, and what it does to one message."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from frontend import limits
+from frontend.crypto.message_tokens import InvalidToken, MessageToken, MessageTokens, SearchCursor
+from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from tests.frontend.test_rest import problem
+from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
+
+MESSAGES = "/v1/queues/orders/messages"
+
+
+async def send(front: Installation, body: str, queue: str = "orders", **fields: Any) -> str:
+    reply = await front.rest(f"/v1/queues/{queue}/messages", {"body": body, **fields})
+    assert reply.status == 200, reply.body
+    return str(reply.json["id"])
+
+
+async def peek(front: Installation, queue: str = "orders", **ask: Any) -> list[Any]:
+    reply = await front.rest(f"/v1/queues/{queue}/messages/peek", ask)
+    assert reply.status == 200, reply.body
+    return list(reply.json["messages"])
+
+
+async def find(front: Installation, asked: dict[str, Any], queue: str = "orders") -> list[str]:
+    """Bodies of all that match, over as many requests as it takes."""
+    bodies: list[str] = []
+    cursor = ""
+    while True:
+        ask = {"filter": asked, "limit": 100, "cursor": cursor}
+        reply = await front.rest(f"/v1/queues/{queue}/messages/find", ask)
+        assert reply.status == 200, reply.body
+        bodies += [message["body"] for message in reply.json["messages"]]
+        if reply.json["cursor"] is None:
+            return bodies
+        cursor = reply.json["cursor"]
+
+
+async def act(front: Installation, what: str, message: Any, queue: str = "orders", **fields: Any) -> Reply:
+    return await front.rest(f"/v1/queues/{queue}/messages/{what}", {"message": message["message"], **fields})
+
+
+def with_dead_letter_queue(front: Installation, suffix: str = "") -> None:
+    """`orders` has the dead-letter queue `dead`, which has been lent its key."""
+    policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead{suffix}", "maxReceiveCount": 1}
+    front.add_queue("orders" + suffix, (1,), attributes={"RedrivePolicy": json.dumps(policy)})
+    source = front.metadata.queues[(ACCOUNT, "orders" + suffix)]
+    lent = BorrowedKeyRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
+    front.storage.logs.setdefault(2, [])
+    front.add_queue("dead" + suffix, (2,), borrowed_keys=[lent])
+    record = front.metadata.queues[(ACCOUNT, "dead" + suffix)]
+    # Keys of an account are wrapped by one key, those of the helper's records each by another.
+    wrapped = front.keyring.new_data_key(ACCOUNT, source.account_key_wrapped, record.queue_uuid, 1)
+    front.metadata.queues[(ACCOUNT, "dead" + suffix)] = msgspec.structs.replace(
+        record, account_key_wrapped=source.account_key_wrapped, data_keys=[DataKeyRecord(1, wrapped)]
+    )
+
+
+async def storage_fails(*_: Any) -> Any:
+    raise StorageError(ErrorCode.NO_QUORUM)
+
+
+# --- peek ---
+
+
+async def test_peek_shows_every_state_and_changes_nothing(front: Installation) -> None:
+    await send(front, "leased", attributes={"a": {"value": "1"}}, group="g")
+    (leased,) = (await front.rest(MESSAGES + "/receive", {"visibility_seconds": 60})).json["messages"]
+    await send(front, "waits")
+    await send(front, "later", delay_seconds=90)
+    before = [vars(stored).copy() for stored in front.storage.logs[1] if stored]
+    first, second, third = await peek(front)
+    assert [vars(stored) for stored in front.storage.logs[1] if stored] == before
+    assert {call for call, _ in front.storage.calls[-1:]} == {"browse"}
+    now_ms = int(front.clock.now_s * 1000)
+    assert first.pop("message") and len(second["message"]) == 40
+    assert first == {
+        "id": leased["id"], "state": "in_flight", "receive_count": 1, "sent_ms": now_ms, "first_received_ms": now_ms,
+        "visible_at_ms": now_ms + 60_000, "sender": front.key.access_key_id, "body": "leased", "group": "g",
+        "attributes": {"a": {"type": "String", "value": "1"}},
+    }  # fmt: skip
+    assert (second["state"], second["visible_at_ms"], second["receive_count"]) == ("waiting", None, 0)
+    assert (third["state"], third["visible_at_ms"]) == ("delayed", now_ms + 90_000)
+    (again,) = (await front.rest(MESSAGES + "/receive", {"max_messages": 10})).json["messages"]
+    assert (again["body"], again["delivery_count"]) == ("waits", 1), "a peek is no receive"
+    assert [message["body"] for message in await peek(front, states=["delayed"])] == ["later"]
+
+
+async def test_peek_pages_with_a_cursor_over_all_partitions() -> None:
+    front = Installation((1, 2, 3))
+    for number in range(25):
+        await send(front, str(number))
+    bodies, cursor, rounds = [], "", 0
+    while cursor is not None:
+        reply = (await front.rest(MESSAGES + "/peek", {"limit": 4, "cursor": cursor})).json
+        assert len(reply["messages"]) <= 4
+        bodies += [message["body"] for message in reply["messages"]]
+        assert reply["scanned"] == len(bodies)
+        cursor, rounds = reply["cursor"], rounds + 1
+    assert sorted(bodies, key=int) == [str(number) for number in range(25)] and rounds >= 7
+
+
+async def test_long_bodies_are_cut_where_asked(front: Installation) -> None:
+    await send(front, "x" * 1000)
+    (message,) = await peek(front, body_chars=10)
+    assert (message["body"], message["body_cut_from_chars"]) == ("x" * 10, 1000)
+
+
+async def test_message_that_does_not_open_is_shown_as_unreadable_and_can_be_deleted(front: Installation) -> None:
+    await send(front, "x")
+    stored = front.storage.logs[1][0]
+    assert stored is not None
+    stored.body = stored.body[:-3] + b"???"
+    (message,) = await peek(front)
+    assert message["unreadable"] and "body" not in message and "id" not in message
+    assert (await act(front, "resend", message)).status == 400
+    assert (await act(front, "delete", message)).status == 200 and front.storage.count() == 0
+    assert front.audit[0]["message_id"] == ""
+
+
+# --- find ---
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"groups": ["g1"]}, ["one"]),
+        ({"attributes": {"color": "red"}}, ["one", "two"]),
+        ({"attributes": {"color": None, "raw": "AP8="}}, ["two"]),
+        ({"attributes": {"color": "blue"}}, []),
+        ({"body_contains": "w"}, ["two"]),
+        ({"body_contains": ".*"}, []),
+        ({"states": ["delayed"]}, ["three"]),
+        ({"receives_min": 1}, ["one"]),
+        ({"receives_max": 0, "states": ["waiting"]}, ["two"]),
+        ({"age_seconds_min": 50}, ["one"]),
+        ({"age_seconds_max": 50}, ["two", "three"]),
+        ({"sent_after_ms": 1_700_000_100_000}, ["two", "three"]),
+        ({"sent_before_ms": 1_700_000_000_000}, ["one"]),
+        ({"sources": ["dead"]}, []),
+        ({"tags": ["t"]}, []),
+        ({}, ["one", "two", "three"]),
+    ],
+)
+async def test_find_by_each_condition(front: Installation, asked: dict[str, Any], found: list[str]) -> None:
+    red = {"value": "red"}
+    raw = {"type": "Binary", "value": base64.b64encode(b"\x00\xff").decode()}
+    await send(front, "one", group="g1", attributes={"color": red})
+    await front.rest(MESSAGES + "/receive", {"visibility_seconds": 300})
+    front.clock.now_s += 100
+    await send(front, "two", group="g2", attributes={"color": red, "raw": raw})
+    await send(front, "three", delay_seconds=60)
+    assert await find(front, asked) == found
+
+
+async def test_find_by_id_tells_how_far_it_came_and_goes_on(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontend.message_browser.search.BROWSER_SCAN_MESSAGES_MAX", 100)
+    ids = [await send(front, str(number)) for number in range(330)]
+    ask: dict[str, Any] = {"filter": {"ids": [ids[321]]}}
+    scanned = []
+    while True:
+        reply = (await front.rest(MESSAGES + "/find", ask)).json
+        scanned.append(reply["scanned"])
+        if reply["messages"] or reply["cursor"] is None:
+            break
+        ask["cursor"] = reply["cursor"]
+    assert scanned == [100, 200, 300, 330] and reply["messages"][0]["body"] == "321"
+    other = await front.rest(MESSAGES + "/find", {"filter": {"ids": [ids[1]]}, "cursor": ask["cursor"]})
+    assert (other.status, problem(other)) == (400, "invalid-parameter-value"), "a cursor of another search"
+
+
+async def test_search_over_a_log_that_holds_little_ends_at_its_bound_of_looks(front: Installation) -> None:
+    for number in range(60):
+        await send(front, str(number))
+    front.storage.logs[1][:59] = [None] * 59
+    front.storage.logs[1] += [None] * 2_000
+    reply = (await front.rest(MESSAGES + "/find", {"filter": {"body_contains": "none"}})).json
+    assert (reply["messages"], reply["scanned"]) == ([], 1) and reply["cursor"]
+    assert front.storage.calls.count(("browse", 1)) == limits.BROWSER_SCAN_PAGES_MAX
+
+
+@pytest.mark.parametrize(
+    ("what", "ask"),
+    [
+        ("find", {}),
+        ("find", {"filter": {"unknown": 1}}),
+        ("find", {"filter": {"ids": []}}),
+        ("find", {"filter": {"ids": ["x"] * 11}}),
+        ("find", {"filter": {"ids": "x"}}),
+        ("find", {"filter": {"groups": ["x" * 257]}}),
+        ("find", {"filter": {"body_contains": ""}}),
+        ("find", {"filter": {"body_contains": "x" * 257}}),
+        ("find", {"filter": {"body_contains": "\x00"}}),
+        ("find", {"filter": {"states": ["gone"]}}),
+        ("find", {"filter": {"receives_min": -1}}),
+        ("find", {"filter": {"sent_after_ms": 2**60}}),
+        ("find", {"filter": {"attributes": {}}}),
+        ("find", {"filter": {"attributes": {str(n): None for n in range(11)}}}),
+        ("find", {"filter": {"attributes": {"": None}}}),
+        ("peek", {"limit": 0}),
+        ("peek", {"limit": 101}),
+        ("peek", {"body_chars": -1}),
+        ("peek", {"cursor": "x"}),
+        ("peek", {"cursor": "A" * 56}),
+        ("peek", {"states": []}),
+        ("delete", {}),
+        ("delete", {"message": "x"}),
+        ("delete", {"message": "A" * 40}),
+        ("resend", {"message": "\u00e9" * 40}),
+    ],
+)
+async def test_asks_out_of_bounds_are_refused(front: Installation, what: str, ask: dict[str, Any]) -> None:
+    await send(front, "x")
+    reply = await front.rest(f"{MESSAGES}/{what}", ask)
+    assert reply.status == 400 and problem(reply) and front.storage.count() == 1 and not front.audit
+
+
+async def test_queue_and_messages_of_another_account_are_not_there(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    for path in ("secret", "nowhere"):
+        for what in ("peek", "find", "delete", "dead-letter", "resend"):
+            ask = {"message": message["message"], "filter": {}, "reason": "r"}
+            reply = await front.rest(f"/v1/queues/{path}/messages/{what}", ask)
+            assert (reply.status, problem(reply)) == (404, "queue-does-not-exist")
+    front.add_queue("mine", (50,), account_id=OTHER_ACCOUNT)
+    front.add_queue("same", (1,))
+    theirs = await front.rest(
+        "/v1/queues/mine/messages/delete", {"message": message["message"]}, front.other_key.bearer_token
+    )
+    same = await front.rest("/v1/queues/same/messages/delete", {"message": message["message"]})
+    assert theirs.status == same.status == 400 and front.storage.count() == 1, "a place is of one queue"
+
+
+def test_tokens_are_of_one_queue_one_search_and_one_kind() -> None:
+    tokens = MessageTokens(b"k" * 32)
+    token, cursor = tokens.make(b"o", MessageToken(3, 70)), tokens.cursor(b"o", SearchCursor(3, 70, 9), b"search")
+    assert (len(token), len(cursor)) == (40, 56)
+    assert tokens.read(b"o", token) == (3, 70)
+    assert tokens.read_cursor(b"o", cursor, b"search") == (3, 70, 9)
+    changed = ("B" if token[9] == "A" else "A").join((token[:9], token[10:]))
+    for owner, text in ((b"p", token), (b"o", changed), (b"o", cursor), (b"o", ""), (b"o", "\n" * 40)):
+        with pytest.raises(InvalidToken):
+            tokens.read(owner, text)
+    for owner, text, search in ((b"p", cursor, b"search"), (b"o", cursor, b"other"), (b"o", token, b"search")):
+        with pytest.raises(InvalidToken):
+            tokens.read_cursor(owner, text, search)
+    with pytest.raises(InvalidToken):
+        MessageTokens(b"l" * 32).read(b"o", token)
+
+
+# --- delete ---
+
+
+async def test_delete_takes_one_message_even_in_flight_and_is_noted_before(front: Installation) -> None:
+    kept, leased_id = await send(front, "kept"), await send(front, "leased")
+    received = (await front.rest(MESSAGES + "/receive", {"max_messages": 10})).json["messages"]
+    message = (await peek(front))[1]
+
+    def control(request: httpx2.Request) -> httpx2.Response:
+        assert front.storage.count() == 2, "noted before it is done"
+        return front._control(request)
+
+    front.control_answer = control
+    reply = await act(front, "delete", message, reason="poison")
+    assert reply.json == {"id": leased_id, "state": "in_flight"}
+    assert front.audit == [
+        {"action": "message.delete", "queue": "orders", "message_id": leased_id, "partition": 1, "offset": 1,
+         "reason": "poison"}
+    ]  # fmt: skip
+    assert "leased" not in str(front.control_calls[-1].content)
+    assert [one["id"] for one in await peek(front)] == [kept]
+    gone = await act(front, "delete", message)
+    assert (gone.status, problem(gone)) == (404, "message-does-not-exist") and len(front.audit) == 1
+    assert (await front.rest(MESSAGES + "/ack", {"receipts": [received[1]["receipt"]]})).json["done"] == 1
+
+
+@pytest.mark.parametrize("what", ["delete", "dead-letter", "resend"])
+async def test_nothing_is_done_that_cannot_be_noted(front: Installation, what: str) -> None:
+    with_dead_letter_queue(front)
+    await send(front, "x")
+    (message,) = await peek(front)
+
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("down")
+
+    front.control_answer = broken
+    calls = len(front.storage.calls)
+    reply = await act(front, what, message, reason="r")
+    assert (reply.status, problem(reply)) == (503, "service-unavailable")
+    assert front.storage.calls[calls:] == [("browse", 1)] and front.storage.count() == 1
+    front.control_answer = lambda request: httpx2.Response(400, json={"code": "QueueDoesNotExist", "message": "m"})
+    assert (await act(front, what, message, reason="r")).status == 404 and front.storage.count() == 1
+
+
+async def test_removal_that_fails_is_noted_too(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+
+    def control(request: httpx2.Request) -> httpx2.Response:
+        front.storage.fail_with = ErrorCode.NO_QUORUM
+        return front._control(request)
+
+    front.control_answer = control
+    assert (await act(front, "delete", message)).status == 503
+    assert [entry["action"] for entry in front.audit] == ["message.delete", "message.delete.failed"]
+
+
+# --- dead-letter ---
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+async def test_dead_letter_moves_one_with_its_reason(front: Installation, suffix: str) -> None:
+    with_dead_letter_queue(front, suffix)
+    fifo = {"group": "g", "deduplication_id": "d"} if suffix else {}
+    queue = "orders" + suffix
+    message_id = await send(front, "bad", queue, **fifo)
+    sent_ms = int(front.clock.now_s * 1000)
+    await front.rest(f"/v1/queues/{queue}/messages/receive", {"visibility_seconds": 300})
+    front.clock.now_s += 50
+    (message,) = await peek(front, queue)
+    assert (await act(front, "dead-letter", message, queue)).status == 400, "a reason must be given"
+    reply = await act(front, "dead-letter", message, queue, reason="bad address")
+    assert reply.json == {"id": message_id, "state": "in_flight", "destination": "dead" + suffix}
+    assert await peek(front, queue) == []
+    (dead,) = await peek(front, "dead" + suffix)
+    assert (dead["id"], dead["body"], dead["receive_count"], dead["sent_ms"]) == (message_id, "bad", 1, sent_ms)
+    death = {
+        "reason": "moved", "note": "bad address", "receives": 1, "max_receives": 0,
+        "first_received_ms": sent_ms, "died_ms": sent_ms + 50_000,
+    }  # fmt: skip
+    assert dead["dead_letter"] == {"source": queue, **death}
+    assert await find(front, {"sources": [queue], "note_contains": "address"}, "dead" + suffix) == ["bad"]
+    (received,) = (await front.rest(f"/v1/queues/dead{suffix}/messages/receive", {})).json["messages"]
+    assert (received["death"], received["id"]) == (death, message_id)
+    noted = front.audit[-1]
+    assert (noted["action"], noted["reason"]) == ("message.dead_letter", "bad address")
+    assert noted["target"] == "dead" + suffix
+
+
+async def test_dead_letter_again_after_a_failed_removal_makes_no_second_copy(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_dead_letter_queue(front)
+    await send(front, "bad")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "dead-letter", message, reason="r")).status == 503
+    assert len(await peek(front)) == len(await peek(front, "dead")) == 1, "in both, and in none too few"
+    monkeypatch.undo()
+    assert (await act(front, "dead-letter", message, reason="r")).status == 200
+    assert (len(await peek(front)), len(await peek(front, "dead"))) == (0, 1)
+
+
+async def test_dead_letter_needs_a_dead_letter_queue(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    reply = await act(front, "dead-letter", message, reason="r")
+    assert (reply.status, problem(reply)) == (400, "unsupported-operation") and not front.audit
+
+
+async def test_sqs_clients_get_the_reason_when_they_name_it(front: Installation) -> None:
+    with_dead_letter_queue(front)
+    await send(front, "bad")
+    (message,) = await peek(front)
+    await act(front, "dead-letter", message, reason="bad address")
+    url, names = QUEUE_URL.replace("orders", "dead"), ["Penstock.DeadLetterReason"]
+    ask = {"QueueUrl": url, "MessageSystemAttributeNames": names}
+    (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
+    death = json.loads(received["Attributes"]["Penstock.DeadLetterReason"])
+    assert (death["reason"], death["note"]) == ("moved", "bad address")
+
+
+# --- resend ---
+
+
+async def test_resend_replaces_the_message_and_remembers_what_it_was(front: Installation) -> None:
+    old_id = await send(front, "x=1", attributes={"a": {"value": "1"}}, group="g")
+    await front.rest(MESSAGES + "/receive", {"visibility_seconds": 0})
+    sent_ms = int(front.clock.now_s * 1000)
+    front.clock.now_s += 9
+    (message,) = await peek(front)
+    reply = await act(front, "resend", message, body="x=2")
+    assert reply.json["removed"] == old_id != reply.json["id"]
+    (new,) = await peek(front)
+    assert (new["id"], new["body"], new["group"], new["receive_count"]) == (reply.json["id"], "x=2", "g", 0)
+    assert new["attributes"] == {"a": {"type": "String", "value": "1"}}
+    history = {"id": old_id, "queue": "orders", "sent_ms": sent_ms, "receive_count": 1, "moves": 1, "task": None}
+    assert new["history"] == history
+    (received,) = (await front.rest(MESSAGES + "/receive", {})).json["messages"]
+    assert received["history"] == history and received["id"] == reply.json["id"]
+    changed = await act(front, "resend", new, attributes={}, group="h")
+    (newest,) = await peek(front)
+    assert changed.status == 200 and "attributes" not in newest and newest["group"] == "h"
+    assert (newest["history"]["id"], newest["history"]["moves"]) == (old_id, 2)
+    assert [entry["action"] for entry in front.audit] == ["message.resend"] * 2
+    assert not {"body", "attributes"} & front.audit[0].keys()
+
+
+async def test_sqs_clients_get_the_history_when_they_name_it(front: Installation) -> None:
+    old_id = await send(front, "x", attributes={"a": {"value": "1"}})
+    sent_ms = int(front.clock.now_s * 1000)
+    (message,) = await peek(front)
+    await act(front, "resend", message, body="y")
+    ours = {
+        "Penstock.OriginalMessageId": old_id, "Penstock.OriginalQueue": "orders",
+        "Penstock.OriginalSentTimestamp": str(sent_ms), "Penstock.OriginalReceiveCount": "0",
+    }  # fmt: skip
+    for names, expected in (
+        (["All"], {"a": "1"}),
+        (["Penstock.OriginalQueue"], {"Penstock.OriginalQueue": "orders"}),
+        (["a", "Penstock.*"], {"a": "1", **ours}),
+        ([], {}),
+    ):
+        ask = {"QueueUrl": QUEUE_URL, "MessageAttributeNames": names, "VisibilityTimeout": 0}
+        (received,) = (await front.sqs("ReceiveMessage", ask)).json["Messages"]
+        found = received.get("MessageAttributes", {})
+        assert {name: value["StringValue"] for name, value in found.items()} == expected
+
+
+async def test_old_message_stays_until_the_new_one_is_acknowledged(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+
+    def control(request: httpx2.Request) -> httpx2.Response:
+        front.storage.fail_with = ErrorCode.NO_QUORUM
+        return front._control(request)
+
+    front.control_answer = control
+    assert (await act(front, "resend", message, body="y")).status == 503
+    front.storage.fail_with = None
+    assert [one["body"] for one in await peek(front)] == ["x"]
+    assert [entry["action"] for entry in front.audit] == ["message.resend", "message.resend.failed"]
+
+
+async def test_resend_that_is_repeated_is_one_message(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, body="y")).status == 503
+    assert (await act(front, "resend", message, body="y")).status == 503
+    assert sorted(one["body"] for one in await peek(front)) == ["x", "y"]
+    monkeypatch.undo()
+    reply = await act(front, "resend", message, body="y")
+    (only,) = await peek(front)
+    assert (only["body"], only["id"]) == ("y", reply.json["id"])
+
+
+async def test_another_change_after_a_failed_one_is_another_message(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    monkeypatch.setattr(front.storage, "remove", storage_fails)
+    assert (await act(front, "resend", message, body="y")).status == 503
+    monkeypatch.undo()
+    assert (await act(front, "resend", message, body="z")).status == 200
+    assert sorted(one["body"] for one in await peek(front)) == ["y", "z"], "nothing that was acknowledged is dropped"
+
+
+async def test_resend_goes_to_another_queue_and_into_fifo_queues(front: Installation) -> None:
+    front.add_queue("repair.fifo", (7,))
+    old_id = await send(front, "x")
+    (message,) = await peek(front)
+    refused = await act(front, "resend", message, destination="repair.fifo")
+    assert refused.status == 400 and len(await peek(front)) == 1, "a FIFO queue wants a group"
+    assert (await act(front, "resend", message, destination="secret")).status == 404
+    reply = await act(front, "resend", message, destination="repair.fifo", group="g")
+    assert reply.status == 200 and int(reply.json["sequence_number"]) == 0
+    assert await peek(front) == []
+    (moved,) = await peek(front, "repair.fifo")
+    assert (moved["body"], moved["group"], moved["history"]["id"]) == ("x", "g", old_id)
+    assert moved["id"] == reply.json["id"] and moved["deduplication_id"].startswith("resend-")
+
+
+async def test_changed_message_is_checked_like_any(front: Installation) -> None:
+    await send(front, "x")
+    (message,) = await peek(front)
+    for change in ({"body": "\x00"}, {"body": ""}, {"attributes": {"AWS.x": {"value": "1"}}}, {"delay_seconds": 901}):
+        reply = await act(front, "resend", message, **change)
+        assert reply.status == 400, change
+    assert len(await peek(front)) == 1 and not front.audit
+
+
+async def test_desk_takes_so_many_at_a_time(front: Installation) -> None:
+    for _ in range(limits.BROWSER_CALLS_MAX):
+        front.plane.browser_calls.__enter__()
+    reply = await front.rest(MESSAGES + "/peek", {})
+    assert (reply.status, problem(reply)) == (503, "service-unavailable") and reply.headers["retry-after"]
+    assert (await front.rest(MESSAGES, {"body": "x"})).status == 200, "messages go on"
