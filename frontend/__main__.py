@@ -88,6 +88,7 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
     services = FrontendServices(
         region=config.region,
+        more_regions=config.all_regions,
         storage=guarded,
         metadata=metadata,
         control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),
@@ -96,6 +97,7 @@ def build_services(config: FrontendConfig, storage: StorageClient, metadata: Met
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
+        metadata_look=metadata.look,
     )
     guarded.add_gauges(services.meters)
     return services
@@ -115,7 +117,7 @@ def operators_application(services: FrontendServices) -> Application:
         elif scope["path"] == "/healthz":
             await answer(send, 200, ((b"content-type", b"text/plain"),), b"ok\n")
         else:
-            await answer(send, 404, (), b"")
+            await answer(send, 404, ((b"content-type", b"text/plain"),), b"There is /metrics and /healthz.\n")
 
     return application
 

@@ -19,9 +19,11 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from django.urls import re_path
 
 from frontend import VERSION
+from frontend.errors import RequestError
 from frontend.http import Receive, Request, Scope, Send, answer
 from frontend.push.consumer import SubscribeConsumer
 from frontend.readiness import readiness
+from frontend.rest.problems import refuse_upgrade
 from frontend.rest.serve import serve_rest
 from frontend.sqs.protocol import serve_sqs
 
@@ -62,6 +64,7 @@ async def _serve_operators(services: FrontendServices, path: bytes, send: Send) 
     if path == b"/version":
         await answer(send, 200, ((b"content-type", b"application/json"),), b'{"version":"%b"}' % VERSION.encode())
     elif path == b"/readyz":
+        await services.look()
         # A stopping front end is taken out of use; all else that is missing is told, and costs no message.
         said = readiness(services.metadata_serves() and not services.stopping.is_set(), services.troubles())
         await answer(send, said.status, _JSON, said.body)
@@ -70,7 +73,7 @@ async def _serve_operators(services: FrontendServices, path: bytes, send: Send) 
 
 
 def _closing_unrouted(sockets: Application) -> Application:
-    """An unknown websocket path is refused before the upgrade (the server then answers 403)."""
+    """An unknown websocket path is refused before the upgrade."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -78,6 +81,6 @@ def _closing_unrouted(sockets: Application) -> Application:
         except ValueError as error:
             if "No route found" not in str(error):
                 raise
-            await send({"type": "websocket.close", "code": 4404})
+            await refuse_upgrade(send, RequestError("NotFound", "There is nothing at this path."))
 
     return application

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from storage_nodes.model import NodeAddress, parse_node_list
@@ -17,6 +17,8 @@ class FrontendConfig(BaseSettings):
 
     cluster_id: Annotated[str, Field(min_length=1, max_length=128)]
     region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")] = "us-east-1"
+    # All that requests may be signed for, separated by commas; empty: `region` alone.
+    regions: Annotated[str, Field(pattern=r"^([a-z0-9-]{1,32}(,[a-z0-9-]{1,32}){0,31})?$")] = ""
     secrets_dir: Annotated[str, Field(min_length=1)]
     storage_nodes: Annotated[str, Field(min_length=1)]
     metadata: str
@@ -39,6 +41,17 @@ class FrontendConfig(BaseSettings):
         if not parse_node_list(value):
             raise ValueError("the node list is empty")
         return value
+
+    @field_validator("regions")
+    @classmethod
+    def _names_region(cls, value: str, info: ValidationInfo) -> str:
+        if value and info.data.get("region") not in value.split(","):
+            raise ValueError("PENSTOCK_REGION, which ARNs show, is not among them")
+        return value
+
+    @property
+    def all_regions(self) -> list[str]:
+        return self.regions.split(",") if self.regions else [self.region]
 
     @property
     def nodes(self) -> list[NodeAddress]:

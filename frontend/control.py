@@ -20,7 +20,7 @@ import msgspec
 
 from frontend.authn.principal import Principal
 from frontend.control_watch import ControlWatch
-from frontend.errors import KINDS, RequestError, unavailable
+from frontend.errors import KINDS, MethodNotAllowed, RequestError, invalid, unavailable
 from frontend.http import Request, Send
 from frontend.limits import (
     CONTROL_ANSWER_BYTES_MAX,
@@ -128,8 +128,9 @@ class ControlPlane:
             return _decode_result(content)
         raise _error_of(response.status_code, content)
 
-    async def pass_on(self, request: Request, principal: Principal | None, send: Send) -> int:
-        """Answer `request` with what the control plane answers; returns the status. RequestError: nothing was sent."""
+    async def pass_on(self, request: Request, principal: Principal | None, send: Send, with_pages: bool) -> int:
+        """Answer `request` with what the control plane answers; returns the status. RequestError: nothing was sent.
+        Without pages a refusal that is no problem, from below its views, becomes one."""
         target = request.path + (b"?" + request.query if request.query else b"")
         headers = [(name, value) for name, value in request.headers.items() if _is_passed_on(name)]
         headers += (
@@ -146,6 +147,12 @@ class ControlPlane:
             )
             answer = _Answer(response)
             await answer.take()
+        if response.status_code >= 400 and not with_pages:
+            try:
+                _check_is_problem(response)
+            except RequestError:
+                await response.aclose()
+                raise
         # A place is held while the control plane works, not while the client reads what it said.
         if answer.whole:
             return await answer.relay(send)
@@ -238,6 +245,20 @@ class _Answer:
 
 def _is_passed_on(name: bytes) -> bool:
     return name not in _HOP_BY_HOP and name not in _STRIPPED and not name.startswith(_STRIPPED_PREFIXES)
+
+
+def _check_is_problem(response: httpx2.Response) -> None:
+    """Raises RequestError for a refusal in another form."""
+    status = response.status_code
+    if response.headers.get("content-type", "").startswith("application/problem+json"):
+        return
+    if status == 405:
+        raise MethodNotAllowed(response.headers.get("allow", ""))
+    if status == 404:
+        raise RequestError("NotFound", "There is nothing at this path.")
+    if status >= 500:
+        raise unavailable("The control plane cannot do this at the moment.")
+    raise invalid("The request cannot be read.")
 
 
 def _error_of(status: int, content: bytes) -> RequestError:

@@ -60,6 +60,7 @@ KINDS: dict[str, ErrorKind] = {
     "NoSuchVersion": ErrorKind("NoSuchVersion", 400, 400, _CORAL),
     "SerializationException": ErrorKind("MalformedInput", 400, 400, _CORAL),
     "RequestTooLarge": ErrorKind("InvalidParameterValue", 413, 413, _CORAL),
+    "TargetTooLong": ErrorKind("InvalidParameterValue", 414, 414, _CORAL),
     "HeadersTooLarge": ErrorKind("InvalidParameterValue", 431, 431, _CORAL),
     "UnsupportedMediaType": ErrorKind("InvalidParameterValue", 415, 415, _CORAL),
     "MethodNotAllowed": ErrorKind("InvalidAction", 405, 405, _CORAL),
@@ -94,6 +95,16 @@ class RequestError(Exception):
     @property
     def kind(self) -> ErrorKind:
         return KINDS[self.code]
+
+
+class MethodNotAllowed(RequestError):
+    """Of a path that takes other methods; `allowed` is sent as Allow."""
+
+    __slots__ = ("allowed",)
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__("MethodNotAllowed", f"The methods here are: {allowed}.")
+        self.allowed = allowed
 
 
 def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RequestError:

@@ -26,6 +26,10 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Scope = dict[str, Any]
 
+# Ends the connection with the answer.
+CLOSE_CONNECTION = (b"connection", b"close")
+_DIGITS_MAX = len(str(REQUEST_BODY_BYTES_MAX))
+
 _ONCE = frozenset(
     (b"authorization", b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding")
 )
@@ -53,7 +57,7 @@ class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` and `body` are empty until they are read."""
 
     __slots__ = (
-        "body", "client_host", "headers", "is_secure", "method", "path", "query", "raw_headers", "receive",
+        "body", "client_host", "headers", "is_secure", "is_unread", "method", "path", "query", "raw_headers", "receive",
         "request_id", "scheme",
     )  # fmt: skip
 
@@ -67,6 +71,7 @@ class Request:
         self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers: dict[bytes, bytes] = {}
         self.body = b""
+        self.is_unread = False  # more of its body comes: the connection ends with the answer
         self.request_id = new_request_id()
 
     def read_headers(self) -> None:
@@ -97,6 +102,10 @@ class Request:
         """Reads the body under a running cap; `server.py` holds the deadline. Raises RequestError, Disconnected."""
         if b"content-encoding" in self.headers and self.headers[b"content-encoding"].lower() != b"identity":
             raise RequestError("UnsupportedMediaType", "Content-Encoding is not supported.")
+        length = self.headers.get(b"content-length", b"")
+        if len(length) >= _DIGITS_MAX and _is_over(length):
+            self.is_unread = True
+            raise _too_large()
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
@@ -120,7 +129,8 @@ class Request:
                 chunks.append(chunk)
             else:
                 chunks.clear()
-            if not message.get("more_body") or size_bytes > REQUEST_DRAIN_BYTES_MAX:
+            self.is_unread = bool(message.get("more_body"))
+            if not self.is_unread or size_bytes > REQUEST_DRAIN_BYTES_MAX:
                 break
         if size_bytes > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
@@ -153,6 +163,11 @@ def _join_repeated(raw: list[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
         else:
             headers[name] = known + (b"; " if name == b"cookie" else b",") + value
     return headers
+
+
+def _is_over(content_length: bytes) -> bool:
+    digits = content_length.lstrip(b"0")
+    return len(digits) > _DIGITS_MAX or not digits.isdigit() or int(digits) > REQUEST_BODY_BYTES_MAX
 
 
 def _too_large() -> RequestError:

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import resource
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any, cast
 
 import structlog
@@ -23,6 +24,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from frontend.http import new_request_id
 from frontend.limits import (
     BODY_BYTES_PER_S_MIN,
     BODY_GRACE_S,
@@ -31,6 +33,8 @@ from frontend.limits import (
     FILES_KEPT,
     HEADER_READ_S_MAX,
     KEEP_ALIVE_S,
+    LINGER_BYTES_MAX,
+    LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
     REFUSALS_TOLD_EVERY_S,
     REQUEST_READ_S_MAX,
@@ -38,11 +42,10 @@ from frontend.limits import (
     SOCKET_FRAME_BYTES_MAX,
     SOCKET_PING_S,
 )
+from frontend.push.closing import CLOSE_RESTART, STOPPING
 from frontend.writing import ClientTransport
 
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+CRLF = "\r\n"
 _log = structlog.get_logger("frontend.server")
 
 
@@ -56,6 +59,20 @@ def allow_open_files() -> int:
     return CONNECTIONS_MAX if soft == resource.RLIM_INFINITY else min(CONNECTIONS_MAX, max(1, soft - FILES_KEPT))
 
 
+def _refusal(status: HTTPStatus, reason: str, *headers: str) -> bytes:
+    """A whole answer, of which no application knows."""
+    text = f"{reason}\n"
+    lines = (
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        "content-type: text/plain; charset=utf-8",
+        f"content-length: {len(text)}",
+        f"x-request-id: {new_request_id()}",
+        *headers,
+        "connection: close",
+    )
+    return f"{CRLF.join(lines)}{CRLF}{CRLF}{text}".encode()
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
     """One HTTP connection with deadlines."""
 
@@ -66,9 +83,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _in_header = True
     _arrived_bytes = 0  # of that request, as long as it is not whole
     _watch: asyncio.TimerHandle | None = None
+    _is_refused = False  # what arrives was answered by this class
+    _is_lingering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop)
+        stand_in: Any = ClientTransport(cast(asyncio.Transport, transport), self.loop, self._lingers)
         super().connection_made(stand_in)
         if len(self.connections) > self.connections_max:
             self._refuse()
@@ -81,7 +100,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self.loop.time() - kind.refused_told_s > REFUSALS_TOLD_EVERY_S:
             kind.refused_told_s = self.loop.time()
             _log.warning("connections_refused", connections=self.connections_max)
-        self.transport.write(_TOO_MANY)
+        # Closed at once: one that lingers would take a place.
+        reason = "The service has too many connections."
+        self.transport.write(_refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, "retry-after: 1"))
         self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -91,12 +112,22 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_lingering:
+            self._arrived_bytes += len(data)
+            if self._arrived_bytes > LINGER_BYTES_MAX:
+                self.transport.close()
+            return
         super().data_received(data)
-        if self._began_s:
+        if self._began_s and not self._is_lingering:
             self._arrived_bytes += len(data)
             if self._in_header and self._arrived_bytes > PARTIAL_HEADER_BYTES_MAX and not self.transport.is_closing():
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
+                self._answer(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The header of the request is too large.")
+
+    def send_400_response(self, msg: str) -> None:
+        if self._may_answer():
+            self._answer(HTTPStatus.BAD_REQUEST, "The request is not valid HTTP.")
+        else:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -109,6 +140,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
+        self._began_s = 0.0
         super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
@@ -118,8 +150,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._arrived_bytes = 0
 
     def on_headers_complete(self) -> None:
-        self._in_header = False
         super().on_headers_complete()
+        self._in_header = False
 
     def on_message_complete(self) -> None:
         self._began_s = 0.0
@@ -151,7 +183,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         if self._arrived_bytes:
             _log.warning("slow_request_cut", reason=reason, client=str(self.client))
             if self._may_answer():
-                self.transport.write(_TOO_SLOW)
+                self._answer(HTTPStatus.REQUEST_TIMEOUT, f"The request did not arrive in time: {reason}.")
+                return
         self.transport.close()
 
     def _may_answer(self) -> bool:
@@ -160,11 +193,41 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return self.cycle is None or self.cycle.response_complete
         return not self.pipeline and not self.cycle.response_started
 
+    def _answer(self, status: HTTPStatus, reason: str, *headers: str) -> None:
+        self._is_refused = True
+        self.transport.write(_refusal(status, reason, *headers))
+        self.transport.close()
+
+    def _lingers(self) -> bool:
+        """Asked when the connection is to be closed. While the client still sends what was answered already, it is
+        closed for writing only: bytes that are unread at the close would reset it, and the client lose the answer."""
+        is_answered = self._is_refused or (self._began_s and not self._in_header and self.cycle.response_complete)
+        if self._is_lingering or not is_answered or self.transport.is_closing() or not self.transport.can_write_eof():
+            return False
+        self._is_lingering = True
+        self._arrived_bytes = 0
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self.loop.call_later(LINGER_S_MAX, self.transport.close)
+        return True
+
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     """One websocket, whose client must read what it is pushed."""
 
     transport: Any
+
+    def shutdown(self) -> None:
+        if self.handshake_complete and not self.close_sent:
+            self.stop_keepalive()
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CLOSE_RESTART})
+            self.conn.send_close(CLOSE_RESTART, STOPPING)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def pause_writing(self) -> None:
         super().pause_writing()

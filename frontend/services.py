@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from frontend.authn.authenticator import Authenticator
@@ -34,6 +34,7 @@ class FrontendServices:
         self,
         *,
         region: str,
+        more_regions: Collection[str] = (),
         storage: MessageStorage,
         metadata: MetadataService,
         control: ControlPlane,
@@ -44,12 +45,13 @@ class FrontendServices:
         now_s: Callable[[], float] = time.time,
         metadata_serves: Callable[[], bool] = lambda: True,
         metadata_troubles: Callable[[], list[Trouble]] = list,
+        metadata_look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.region = region
         self.storage = storage
         self.metadata = metadata
         self.control = control
-        self.authenticator = Authenticator(metadata, keyring, pepper, region, now_s)
+        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s)
         self.queues = QueueResolver(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)
@@ -59,6 +61,7 @@ class FrontendServices:
         self.now_s = now_s
         self.metadata_serves = metadata_serves
         self._metadata_troubles = metadata_troubles
+        self._metadata_look = metadata_look
         self.storage_calls = Bulkhead("storage", STORAGE_CALLS_IN_FLIGHT_MAX)
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
@@ -67,6 +70,11 @@ class FrontendServices:
         self.creations: dict[Address, asyncio.Task[None]] = {}  # of queues that are made by sends to them
         self.stopping = asyncio.Event()
         self._add_gauges()
+
+    async def look(self) -> None:
+        """Before `troubles`: what hangs is found by a question alone."""
+        if self._metadata_look is not None:
+            await self._metadata_look()
 
     def troubles(self) -> list[Trouble]:
         """What this front end needs and does not have."""

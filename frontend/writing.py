@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import sys
 import termios
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -63,9 +64,11 @@ class ClientTransport:
     write, or to the end of this turn of the event loop.
     """
 
-    __slots__ = ("_before_bytes", "_call_later", "_call_soon", "_head", "_over", "_transport", "_window")
+    __slots__ = ("_before_bytes", "_call_later", "_call_soon", "_head", "_lingers", "_over", "_transport", "_window")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, lingers: Callable[[], bool]
+    ) -> None:
         self._transport = transport
         self._call_soon = loop.call_soon
         self._call_later = loop.call_later
@@ -73,6 +76,7 @@ class ClientTransport:
         self._window: asyncio.TimerHandle | None = None
         self._before_bytes = 0
         self._over = False
+        self._lingers = lingers  # asked before the connection is closed: True where it is closed later, by the asked
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -95,6 +99,8 @@ class ClientTransport:
     def close(self) -> None:
         """What is held goes out first, if the client takes it."""
         self.flush()
+        if self._lingers():
+            return
         self._transport.close()
         if self._transport.get_write_buffer_size():
             self.paused()

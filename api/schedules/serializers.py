@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rest_framework import serializers
 
 from api import limits
@@ -9,14 +11,24 @@ from api.schedules.actions import Wish
 from api.schedules.models import Schedule
 
 
-class ScheduleAttributeSerializer(serializers.Serializer):
+class _StrictSerializer(serializers.Serializer):
+    def to_internal_value(self, data: object) -> dict[str, object]:
+        """Refuses members that there are no fields for, by name: a misspelt one must not be left out in silence."""
+        unknown = set(data) - set(self.fields) if isinstance(data, Mapping) else ()
+        if unknown:
+            raise serializers.ValidationError(dict.fromkeys(sorted(map(str, unknown)), "is not known here"))
+        content: dict[str, object] = super().to_internal_value(data)
+        return content
+
+
+class ScheduleAttributeSerializer(_StrictSerializer):
     """A message attribute; the value of a Binary one is base64."""
 
     type = serializers.CharField(default="String")
     value = serializers.CharField(trim_whitespace=False)
 
 
-class ScheduleRequestSerializer(serializers.Serializer):
+class ScheduleRequestSerializer(_StrictSerializer):
     """`cron` has five fields, or six with the seconds in front; `time_zone` is a name of the tz database."""
 
     name = serializers.CharField(max_length=limits.SCHEDULE_NAME_CHARACTERS_MAX)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import structlog
@@ -41,15 +41,15 @@ class Authenticator:
         metadata: MetadataService,
         keyring: Keyring,
         pepper: bytes,
-        region: str,
+        regions: Collection[str],
         now_s: Callable[[], float] = time.time,
     ) -> None:
         self._metadata = metadata
         self._keyring = keyring
         self._pepper = pepper
-        self._region = region
+        self._regions = frozenset(regions)
         self._now_s = now_s
-        self._signing_keys: dict[tuple[str, str, int, str], bytes] = {}
+        self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -64,18 +64,19 @@ class Authenticator:
         """SigV4, in the header or in the query. Raises RequestError."""
         now_s = self._now_s()
         signed = read_signature(request, now_s)
-        if signed.credential.region != self._region:
-            # Told to everybody, whether the key exists or not: the region is no secret.
+        region = signed.credential.region
+        if region not in self._regions:
+            # Told to everybody, whether the key exists or not: regions are no secret.
             raise RequestError("SignatureDoesNotMatch", "Credential should be scoped to a valid region.")
         access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
             record = await self._find(access_key_id)
         if record is None or not _is_usable(record, now_s):
-            signature_matches(signed, signing_key(self._nobody_secret, "19700101", self._region), self._region)
+            signature_matches(signed, signing_key(self._nobody_secret, "19700101", region))
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
-        key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", self._region)
-        if not signature_matches(signed, key, self._region):
+        key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", region)
+        if not signature_matches(signed, key):
             raise signature_does_not_match()
         return Principal(record.account_id, access_key_id, record.version, request.client_host, request.is_secure)
 
@@ -109,8 +110,8 @@ class Authenticator:
 
     def _signing_key(self, record: KeyRecord, signed: Signed) -> bytes | None:
         """None: the stored secret is not this key's of this account, so no signature fits it."""
-        date = signed.credential.date
-        name = (record.account_id, record.access_key_id, record.version, date)
+        date, region = signed.credential.date, signed.credential.region
+        name = (record.account_id, record.access_key_id, record.version, date, region)
         key = self._signing_keys.get(name)
         if key is None:
             try:
@@ -118,7 +119,7 @@ class Authenticator:
             except KeyringError:
                 _log.error("stored secret does not open", access_key_id=record.access_key_id, account=record.account_id)
                 return None
-            key = signing_key(secret, date, self._region)
+            key = signing_key(secret, date, region)
             if len(self._signing_keys) >= SIGNING_KEYS_CACHED_MAX:
                 del self._signing_keys[next(iter(self._signing_keys))]
             self._signing_keys[name] = key

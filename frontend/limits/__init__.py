@@ -83,12 +83,19 @@ BROWSER_DEDUP_PREFIX = "resend-"
 REQUEST_BODY_BYTES_MAX = 3 * MIB + 256 * KIB
 # A body over the limit is read and thrown away up to here, so that the connection stays usable; beyond, it is closed.
 REQUEST_DRAIN_BYTES_MAX = 16 * MIB
+# Of what a client still sends after its request was refused, so much is thrown away, for so long, before the
+# connection is closed: bytes that are unread then would have the kernel reset it, and the client lose the answer.
+LINGER_BYTES_MAX = 64 * MIB
+LINGER_S_MAX = 5.0
 REQUEST_READ_S_MAX = 30.0
 # Besides, a body must have arrived at this rate once it is so old. A body of the largest size needs a hundred times it.
 BODY_GRACE_S = 10.0
 BODY_BYTES_PER_S_MIN = 1 * KIB
 REQUEST_HEADER_BYTES_MAX = 32 * KIB
 REQUEST_HEADERS_MAX = 100
+# Of what is passed on to the control plane.
+PATH_BYTES_MAX = 1 * KIB
+QUERY_BYTES_MAX = 8 * KIB
 # The SQS query protocol: a full batch with all its attributes has some 450 fields.
 FORM_FIELDS_MAX = 1_000
 FORM_NAME_BYTES_MAX = 256
@@ -180,6 +187,8 @@ SOCKETS_MAX = 20_000
 SOCKET_CREDIT_MAX = 1_000
 SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
+# Of a close frame, by RFC 6455: 125 with its code.
+SOCKET_CLOSE_REASON_BYTES_MAX = 123
 SOCKET_FRAMES_QUEUED_MAX = 32
 SOCKET_IDS_PER_FRAME_MAX = 1_000
 SOCKET_AUTH_S_MAX = 10.0

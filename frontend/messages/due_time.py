@@ -62,15 +62,17 @@ def read_due_time(attributes: Attributes) -> DueTime | None:
 def due_time_of(deliver_at_ms: int | None, delay_ms: int | None, attributes: Attributes) -> DueTime | None:
     """What numbers given beside the attributes say, else the attributes; those of the numbers are among them already.
     Raises RequestError."""
+    if deliver_at_ms is not None and delay_ms is not None:
+        raise invalid("Either deliver_at_ms or delay_ms may be given, not both.")
     if (deliver_at_ms is None and delay_ms is None) or (DELIVER_AT in attributes and DELAY_SECONDS in attributes):
         return read_due_time(attributes)
     if delay_ms is None:
         assert deliver_at_ms is not None
         if not 0 <= deliver_at_ms <= _EPOCH_MS_MAX:
-            raise _bad_time()
+            raise invalid("deliver_at_ms must be a number of milliseconds since the epoch.")
         return DueTime(deliver_at_ms, False)
     if not 0 <= delay_ms <= _DELAY_MS_MAX:
-        raise _bad_delay()
+        raise invalid("delay_ms must be a number of milliseconds, not negative.")
     return DueTime(delay_ms, True)
 
 

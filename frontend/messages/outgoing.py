@@ -91,13 +91,13 @@ def outgoing_message(
         attributes, size_bytes = check_attributes(given, read_attribute, _NO_ATTRIBUTES)
         acks, due = None, read_due_time(attributes)
     else:
-        acks = None if options.acks is None else read_acks(options.acks)
+        acks = None if options.acks is None else read_acks(options.acks, "acks")
         attributes, size_bytes = check_attributes(given or {}, read_attribute, options.attributes())
         if options.tag is not None:
             read_text(TAG_ATTRIBUTE, "String", options.tag)
         due = due_time_of(options.deliver_at_ms, options.delay_ms, attributes)
     if ACKS in attributes:
-        acks = read_acks(attributes[ACKS][1].decode(errors="replace"))
+        acks = read_acks(attributes[ACKS][1].decode(errors="replace"), ACKS)
     tag = tag_of(attributes) if options.tag is None else check_tag(options.tag)
     return OutgoingMessage(body, raw_body, attributes, size_bytes, acks, due, tag)
 
@@ -117,8 +117,8 @@ def check_options(options: MessageOptions, given: Mapping[str, object] | None) -
     return options
 
 
-def read_acks(word: str) -> Acks:
+def read_acks(word: str, parameter: str) -> Acks:
     acks = ACKS_WORDS.get(word)
     if acks is None:
-        raise bad_value(word, ACKS, f"Must be one of {', '.join(ACKS_WORDS)}.")
+        raise bad_value(word, parameter, f"Must be one of {', '.join(ACKS_WORDS)}.")
     return acks

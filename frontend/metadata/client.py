@@ -114,10 +114,18 @@ class MetadataClient:
             return True
         return len(self._keys) > 0
 
+    async def look(self) -> None:
+        """Before `troubles`: a service that hangs says nothing, so it is asked. Takes METADATA_ALIVE_MS_MAX at most."""
+        if self._connection is not None:
+            await self._connection.look()
+
     def troubles(self) -> list[Trouble]:
         """What is not as it should be, and since when."""
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             return [Trouble("metadata service", "It is not reachable.", self._lost_since_ms)]
+        if connection.is_silent:
+            return [Trouble("metadata service", "It does not answer.", _unix_ms() - connection.silent_ms)]
         lost_at_ms = 0 if self._state is None else self._state.database_lost_at_ms
         if not lost_at_ms:
             return []

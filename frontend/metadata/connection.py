@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import cast
 
@@ -13,8 +14,10 @@ import msgspec
 
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.metadata.limits import (
+    METADATA_ALIVE_MS_MAX,
     METADATA_CONNECT_TIMEOUT_MS,
     METADATA_FRAME_BYTES_MAX,
+    METADATA_HEARD_LATELY_MS,
     METADATA_REQUEST_TIMEOUT_MS,
     METADATA_REQUESTS_IN_FLIGHT_MAX,
     METADATA_SILENCE_MS_MAX,
@@ -23,6 +26,7 @@ from frontend.metadata.limits import (
 from frontend.metadata.messages import (
     AccountReply,
     Change,
+    Compare,
     CompareReply,
     FeedState,
     KeyReply,
@@ -30,6 +34,7 @@ from frontend.metadata.messages import (
     QueueReply,
     Subscribe,
 )
+from frontend.metadata.records import RecordKind
 from storage_nodes.limits import CORRELATION_ID_MAX
 from storage_nodes.protocol.frames import FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Hello, Message, Opcode, encode_message
@@ -65,6 +70,8 @@ class MetadataConnection(asyncio.Protocol):
         self._last_id = 0
         self._heard_at_s = self._loop.time()
         self._unanswered = 0  # look-ups since anything was heard
+        self._asked_at_s = 0.0  # whether it is there
+        self._question: asyncio.Task[None] | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self.lost: asyncio.Future[None] = self._loop.create_future()
@@ -90,6 +97,32 @@ class MetadataConnection(asyncio.Protocol):
             raise MetadataUnavailable("the metadata service did not answer in time") from None
         finally:
             self._pending.pop(correlation_id, None)
+
+    @property
+    def is_silent(self) -> bool:
+        """It was asked whether it is there, did not answer in time, and was not heard since."""
+        is_over = self._question is not None and self._question.done()
+        return is_over and self._heard_at_s < self._asked_at_s
+
+    @property
+    def silent_ms(self) -> int:
+        """Since it was heard last."""
+        return int((self._loop.time() - self._heard_at_s) * 1000)
+
+    async def look(self) -> None:
+        """Asks whether the service is there, unless it was heard lately; all who look meanwhile share one question."""
+        if self.silent_ms < METADATA_HEARD_LATELY_MS:
+            return
+        if self._question is None or self._question.done():
+            self._asked_at_s = self._loop.time()
+            self._question = asyncio.create_task(self._ask_for_life(), name="metadata-alive")
+        await asyncio.wait({self._question})
+
+    async def _ask_for_life(self) -> None:
+        """A comparison of nothing: any answer will do, a refusal too."""
+        with contextlib.suppress(MetadataUnavailable, TimeoutError):
+            async with asyncio.timeout(METADATA_ALIVE_MS_MAX / 1000):
+                await self.ask(MetadataOpcode.COMPARE, Compare(RecordKind.KEY.value, [], []))
 
     def close(self) -> None:
         if self._transport is not None:

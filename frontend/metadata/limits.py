@@ -15,6 +15,10 @@ METADATA_NEGATIVE_MS_MAX = 1_000
 METADATA_HEARTBEAT_MS = 5_000
 # Silence after which a feed is taken for dead: two heartbeats lost, the third late.
 METADATA_SILENCE_MS_MAX = 12_500
+# When readiness is asked for, a service that said nothing for so long is asked whether it is there, and has so long to
+# answer: one that hangs is told of within both together. One question at a time.
+METADATA_HEARD_LATELY_MS = 500
+METADATA_ALIVE_MS_MAX = 1_000
 METADATA_REQUEST_TIMEOUT_MS = 2_000
 METADATA_CONNECT_TIMEOUT_MS = 1_000
 # How long after the connection broke a caller still waits for the next one before he is refused.
@@ -48,6 +52,7 @@ ACCOUNT_ID_CHARACTERS_MAX = 12
 QUEUE_NAME_CHARACTERS_MAX = 80
 
 assert METADATA_HEARTBEAT_MS * 2 < METADATA_SILENCE_MS_MAX < METADATA_STALENESS_MS_MAX
+assert METADATA_HEARD_LATELY_MS + METADATA_ALIVE_MS_MAX <= 2_000, "a hung service is told of within two seconds"
 assert METADATA_SHARE_MAX < METADATA_REQUESTS_IN_FLIGHT_MAX
 assert METADATA_COMPARE_RECORDS_MAX * 128 < METADATA_FRAME_BYTES_MAX
 assert METADATA_BACKOFF_MS_MIN <= METADATA_BACKOFF_MS_MAX

@@ -12,28 +12,28 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import msgspec
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
 from frontend.http import origin_of
-from frontend.limits import SOCKET_AUTH_S_MAX, SOCKET_FRAME_BYTES_MAX
-from frontend.metadata.interface import MetadataUnavailable
-from frontend.push.frames import READY, AuthFrame, FilterFrame, decode_frame, error_frame
-from frontend.push.subscription import Subscription, close_code_of
+from frontend.limits import SOCKET_AUTH_S_MAX
+from frontend.push.closing import (
+    CLOSE_AUTH_TIMEOUT,
+    CLOSE_BAD_FRAME,
+    CLOSE_TRY_LATER,
+    CLOSE_UNAUTHENTICATED,
+    close_code_of,
+    close_reason,
+)
+from frontend.push.frames import READY, AuthFrame, FilterFrame, FrameRefused, error_frame, read_frame
+from frontend.push.subscription import Subscription
 from frontend.queues.names import Address
+from frontend.rest.problems import refuse_upgrade
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
-
-CLOSE_BAD_FRAME = 4400
-CLOSE_UNAUTHENTICATED = 4401
-CLOSE_ORIGIN = 4403
-CLOSE_AUTH_TIMEOUT = 4408
-CLOSE_TRY_LATER = 1013
-
 
 class SubscribeConsumer(AsyncWebsocketConsumer):
     """One websocket at /v1/queues/<name>/subscribe."""
@@ -54,18 +54,17 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
 
     async def websocket_connect(self, message: dict[str, Any]) -> None:
         headers = dict(self.scope["headers"])
-        if not origin_is_same_host(headers.get(b"origin"), headers.get(b"host", b"")):
-            await self._shut(CLOSE_ORIGIN)
-            return
         authorization = headers.get(b"authorization")
+        caller = None
         try:
+            if not origin_is_same_host(headers.get(b"origin"), headers.get(b"host", b"")):
+                raise RequestError("AccessDeniedException", "The Origin is not the host that was connected to.")
             self.services.sockets.__enter__()
             self._counted = True
-            caller = None
             if authorization is not None:
                 caller = await self._bearer_header(authorization)
-        except (RequestError, MetadataUnavailable):
-            await self._shut(CLOSE_UNAUTHENTICATED if self._counted else CLOSE_TRY_LATER)
+        except RequestError as error:
+            await self._refuse(error)
             return
         await self.accept()
         if caller is not None:
@@ -77,26 +76,24 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
     async def websocket_receive(self, message: dict[str, Any]) -> None:
         if self._closed:
             return
-        text = message.get("text")
         try:
-            if text is None or len(text) > SOCKET_FRAME_BYTES_MAX:
-                raise msgspec.DecodeError
-            frame = decode_frame(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            frame = read_frame(message.get("text"))
+        except FrameRefused as error:
             self.services.meters.count("push_frames_refused")
-            await self._shut(CLOSE_BAD_FRAME)
+            await self._shut(CLOSE_BAD_FRAME, str(error))
             return
         if self._subscription is None:
             await self._first_frame(frame)
         elif isinstance(frame, AuthFrame):
-            await self._shut(CLOSE_BAD_FRAME)
+            await self._shut(CLOSE_BAD_FRAME, "The subscription is authenticated already.")
         else:
             try:
                 await self._subscription.handle(frame)
             except RequestError as error:
                 await self._say(error_frame(error))
                 if isinstance(frame, FilterFrame):
-                    await self._shut(CLOSE_BAD_FRAME)  # the credit that follows would be for other messages
+                    # The credit that follows would be for other messages.
+                    await self._shut(CLOSE_BAD_FRAME, error.message)
 
     async def websocket_disconnect(self, message: dict[str, Any]) -> None:
         self._closed = True
@@ -113,12 +110,14 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
 
     async def _first_frame(self, frame: object) -> None:
         if not isinstance(frame, AuthFrame):
-            await self._shut(CLOSE_UNAUTHENTICATED)
+            await self._shut(CLOSE_UNAUTHENTICATED, "The first frame must be auth.")
             return
         try:
             caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
-        except (RequestError, MetadataUnavailable):
-            await self._shut(CLOSE_UNAUTHENTICATED)
+        except RequestError as error:
+            # Where nobody can tell, the client may come back when somebody can.
+            is_away = error.kind.rest_status == 503
+            await self._shut(CLOSE_TRY_LATER if is_away else CLOSE_UNAUTHENTICATED, error.message)
             return
         await self._subscribe(caller)
 
@@ -132,7 +131,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             await subscription.start()
         except RequestError as error:
             await self._say(error_frame(error))
-            await self._shut(close_code_of(error))
+            await self._shut(close_code_of(error.kind.rest_status), error.message)
             return
         self._subscription = subscription
         await self._say(READY)
@@ -147,18 +146,23 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         if not self._closed:
             await self.send(text_data=text)
 
-    async def _shut(self, code: int) -> None:
+    async def _refuse(self, error: RequestError) -> None:
+        """Before the upgrade: as any other request."""
+        self._closed = True
+        await refuse_upgrade(self.base_send, error)
+
+    async def _shut(self, code: int, reason: str) -> None:
         if not self._closed:
             self._closed = True
-            await self.close(code)
+            await self.close(code, close_reason(reason))
 
     def _auth_is_late(self) -> None:
-        task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT))
+        task = asyncio.ensure_future(self._shut_quietly(CLOSE_AUTH_TIMEOUT, "No auth frame came in time."))
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    async def _shut_quietly(self, code: int) -> None:
+    async def _shut_quietly(self, code: int, reason: str) -> None:
         with contextlib.suppress(OSError, RuntimeError):
-            await self._shut(code)
+            await self._shut(code, reason)
 
 
 def origin_is_same_host(origin: bytes | None, host: bytes) -> bool:

@@ -23,32 +23,36 @@ from collections.abc import Sequence
 import msgspec
 
 from frontend.errors import RequestError
+from frontend.limits import SOCKET_FRAME_BYTES_MAX
+from frontend.parameters import shortened
 from frontend.rest.problems import problem_code
+from frontend.rest.words import in_members
+from frontend.strict_json import RepeatedMember, check_members
 
 
-class AuthFrame(msgspec.Struct, tag_field="type", tag="auth"):
+class AuthFrame(msgspec.Struct, tag_field="type", tag="auth", forbid_unknown_fields=True):
     token: str
 
 
-class FilterFrame(msgspec.Struct, tag_field="type", tag="filter"):
+class FilterFrame(msgspec.Struct, tag_field="type", tag="filter", forbid_unknown_fields=True):
     tags: list[str]
 
 
-class CreditFrame(msgspec.Struct, tag_field="type", tag="credit"):
+class CreditFrame(msgspec.Struct, tag_field="type", tag="credit", forbid_unknown_fields=True):
     n: int
 
 
-class AckFrame(msgspec.Struct, tag_field="type", tag="ack"):
+class AckFrame(msgspec.Struct, tag_field="type", tag="ack", forbid_unknown_fields=True):
     ids: list[str]
 
 
-class NackFrame(msgspec.Struct, tag_field="type", tag="nack"):
+class NackFrame(msgspec.Struct, tag_field="type", tag="nack", forbid_unknown_fields=True):
     ids: list[str]
     delay_seconds: int | None = None
     count: bool = True
 
 
-class ExtendFrame(msgspec.Struct, tag_field="type", tag="extend"):
+class ExtendFrame(msgspec.Struct, tag_field="type", tag="extend", forbid_unknown_fields=True):
     ids: list[str]
     seconds: int
 
@@ -56,8 +60,31 @@ class ExtendFrame(msgspec.Struct, tag_field="type", tag="extend"):
 ClientFrame = AuthFrame | FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame
 
 READY = '{"type":"ready"}'
-decode_frame = msgspec.json.Decoder(ClientFrame).decode
+_decode = msgspec.json.Decoder(ClientFrame).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def read_frame(text: str | None) -> ClientFrame:
+    """None: it was no text. Raises FrameRefused."""
+    if text is None:
+        raise FrameRefused("Frames are texts.")
+    raw = text.encode(errors="replace")
+    if len(raw) > SOCKET_FRAME_BYTES_MAX:
+        raise FrameRefused("The frame is too long.")
+    try:
+        frame = _decode(raw)
+        check_members(raw)
+    except RepeatedMember as error:
+        raise FrameRefused(f"The frame names {shortened(error.name)!r} twice.") from None
+    except msgspec.ValidationError as error:
+        raise FrameRefused(f"A member of the frame is not known or wrong: {error}") from None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise FrameRefused("The frame is not valid JSON.") from None
+    return frame
+
+
+class FrameRefused(Exception):
+    """A frame that ends its subscription, and why."""
 
 
 def message_frame(message: dict[str, object]) -> str:
@@ -69,4 +96,5 @@ def lost_frame(receipts: Sequence[str]) -> str:
 
 
 def error_frame(error: RequestError, receipts: Sequence[str] = ()) -> str:
-    return _encode({"type": "error", "code": problem_code(error), "detail": error.message, "ids": receipts}).decode()
+    told = {"type": "error", "code": problem_code(error), "detail": in_members(error.message), "ids": receipts}
+    return _encode(told).decode()

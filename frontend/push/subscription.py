@@ -39,6 +39,14 @@ from frontend.messages.receive import open_leases
 from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
 from frontend.messages.tags import check_filter, filter_finds_nothing
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.push.closing import (
+    CLOSE_GOING_AWAY,
+    CLOSE_INTERNAL,
+    CLOSE_TRY_LATER,
+    CLOSE_UNAUTHENTICATED,
+    STOPPING,
+    close_code_of,
+)
 from frontend.push.frames import (
     AckFrame,
     CreditFrame,
@@ -59,21 +67,10 @@ from storage_nodes.protocol.messages import VisibilityMode
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
-CLOSE_GOING_AWAY = 1001
-CLOSE_INTERNAL = 1011
-CLOSE_KEY_REVOKED = 4401
-CLOSE_QUEUE_GONE = 4404
-CLOSE_OVER_LIMIT = 4429
-
 _log = structlog.get_logger("frontend.push")
 
 SendText = Callable[[str], Awaitable[None]]
-CloseSocket = Callable[[int], Awaitable[None]]
-
-
-def close_code_of(error: RequestError) -> int:
-    """Of a subscription that an error ends."""
-    return {404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT}.get(error.kind.rest_status, CLOSE_GOING_AWAY)
+CloseSocket = Callable[[int, str], Awaitable[None]]  # the code and the reason
 
 
 class _Held:
@@ -247,11 +244,12 @@ class Subscription:
             now_s = monotonic()
             if now_s - checked_s >= SOCKET_RECHECK_S:
                 checked_s = now_s
-                if not await self._key_still_valid():
-                    await self._close_socket(CLOSE_KEY_REVOKED)
+                refusal = await self._key_refused()
+                if refusal is not None:
+                    await self._close_socket(*refusal)
                     return
             await self._renew_held(now_s)
-        await self._close_socket(CLOSE_GOING_AWAY)
+        await self._close_socket(CLOSE_GOING_AWAY, STOPPING)
 
     async def _renew_held(self, now_s: float) -> None:
         due = {
@@ -281,11 +279,14 @@ class Subscription:
                 await self._services.stopping.wait()
         return self._services.stopping.is_set()
 
-    async def _key_still_valid(self) -> bool:
+    async def _key_refused(self) -> tuple[int, str] | None:
+        """The code and the reason that end the subscription; None for a key that is as it was."""
         try:
-            return await self._services.authenticator.still_valid(self._caller)
-        except (RequestError, MetadataUnavailable):
-            return False  # nobody can tell: the client may come back when somebody can
+            if await self._services.authenticator.still_valid(self._caller):
+                return None
+        except RequestError as error:
+            return CLOSE_TRY_LATER, error.message  # nobody can tell: the client may come back when somebody can
+        return CLOSE_UNAUTHENTICATED, "The key is not valid any more."
 
     async def _queue(self) -> ResolvedQueue:
         queue = authorise(self._services, self._caller, "ReceiveMessage", self._address)
@@ -302,10 +303,10 @@ class Subscription:
         except RequestError as error:
             with contextlib.suppress(OSError, RuntimeError):
                 await self._send(error_frame(error))
-                await self._close_socket(close_code_of(error))
+                await self._close_socket(close_code_of(error.kind.rest_status), error.message)
         except (OSError, RuntimeError):
             return
         except Exception:
             _log.exception("subscription_failed", account_id=self._caller.account_id)
             with contextlib.suppress(OSError, RuntimeError):
-                await self._close_socket(CLOSE_INTERNAL)
+                await self._close_socket(CLOSE_INTERNAL, "The subscription failed inside the service.")

@@ -12,6 +12,7 @@ from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.queues.names import Address
 from frontend.rest.problems import problem_code
+from frontend.rest.words import in_members
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -39,4 +40,4 @@ class Route(NamedTuple):
 
 def error_json(error: RequestError) -> dict[str, object]:
     """The outcome of one message or receipt of a batch."""
-    return {"error": {"code": problem_code(error), "detail": error.message}}
+    return {"error": {"code": problem_code(error), "detail": in_members(error.message)}}

@@ -32,7 +32,7 @@ from storage_nodes.protocol.messages import MessageState
 _WORD_OF = {state: word for word, state in STATE_WORDS.items()}
 
 
-class PeekJson(msgspec.Struct):
+class PeekJson(msgspec.Struct, forbid_unknown_fields=True):
     limit: int = BROWSER_MESSAGES_SHOWN_DEFAULT
     states: tuple[str, ...] | None = None
     cursor: str = ""
@@ -40,14 +40,14 @@ class PeekJson(msgspec.Struct):
     body_chars: int = MESSAGE_BYTES_MAX
 
 
-class FindJson(msgspec.Struct):
+class FindJson(msgspec.Struct, forbid_unknown_fields=True):
     filter: MessageFilter | None = None
     limit: int = BROWSER_MESSAGES_SHOWN_DEFAULT
     cursor: str = ""
     body_chars: int = MESSAGE_BYTES_MAX
 
 
-class ActJson(msgspec.Struct):
+class ActJson(msgspec.Struct, forbid_unknown_fields=True):
     message: str = ""
     reason: str = ""
 

@@ -12,14 +12,14 @@ from frontend.messages.receive import Received
 from frontend.messages.tags import TAG_ATTRIBUTE
 
 
-class AttributeJson(msgspec.Struct):
+class AttributeJson(msgspec.Struct, forbid_unknown_fields=True):
     """`value` is base64 for the type Binary."""
 
     value: str
     type: str = "String"
 
 
-class MessageJson(msgspec.Struct):
+class MessageJson(msgspec.Struct, forbid_unknown_fields=True):
     body: str | None = None
     attributes: dict[str, AttributeJson] | None = None
     delay_seconds: int | None = None

@@ -38,7 +38,7 @@ class SendJson(MessageJson):
     messages: list[MessageJson] | None = None
 
 
-class ReceiveJson(msgspec.Struct):
+class ReceiveJson(msgspec.Struct, forbid_unknown_fields=True):
     max_messages: int | None = None
     wait_seconds: int | None = None
     visibility_seconds: int | None = None
@@ -46,7 +46,7 @@ class ReceiveJson(msgspec.Struct):
     tags: list[str] | None = None
 
 
-class AckJson(msgspec.Struct):
+class AckJson(msgspec.Struct, forbid_unknown_fields=True):
     receipts: list[str] | None = None
 
 

@@ -24,11 +24,11 @@ from frontend.rest.call import RestCall, Route, encode_answer
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 
 
-class _Nothing(msgspec.Struct):
+class _Nothing(msgspec.Struct, forbid_unknown_fields=True):
     pass
 
 
-class ReleaseGroupsJson(msgspec.Struct):
+class ReleaseGroupsJson(msgspec.Struct, forbid_unknown_fields=True):
     groups: list[str] | None = None
     all: bool = False
 

@@ -23,7 +23,7 @@ from frontend.rest.message_form import attributes_json
 _PARAMETERS = frozenset(("limit", "cursor", "until_ms"))
 
 
-class CancelJson(msgspec.Struct):
+class CancelJson(msgspec.Struct, forbid_unknown_fields=True):
     ids: list[str] | None = None
 
 
@@ -32,7 +32,7 @@ class RescheduleJson(CancelJson):
     delay_ms: int | None = None
 
 
-class NothingJson(msgspec.Struct):
+class NothingJson(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a GET."""
 
 
@@ -113,8 +113,8 @@ def _integer(given: dict[str, str], name: str) -> int | None:
     return int(text)
 
 
-SCHEDULED_ROUTES: dict[tuple[str, bytes | None], Route] = {
-    ("GET", None): Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list, "GET"),
-    ("POST", b"cancel"): Route("cancel_scheduled", msgspec.json.Decoder(CancelJson).decode, _cancel),
-    ("POST", b"reschedule"): Route("reschedule", msgspec.json.Decoder(RescheduleJson).decode, _reschedule),
+SCHEDULED_ROUTES: dict[bytes | None, Route] = {
+    None: Route("list_scheduled", msgspec.json.Decoder(NothingJson).decode, _list, "GET"),
+    b"cancel": Route("cancel_scheduled", msgspec.json.Decoder(CancelJson).decode, _cancel),
+    b"reschedule": Route("reschedule", msgspec.json.Decoder(RescheduleJson).decode, _reschedule),
 }

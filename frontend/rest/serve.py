@@ -11,10 +11,11 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import RequestError, unavailable
+from frontend.errors import MethodNotAllowed, RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
-from frontend.limits import QUEUE_NAME_CHARS_MAX
+from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.metadata.interface import MetadataUnavailable
+from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
@@ -22,6 +23,7 @@ from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.problems import send_problem
 from frontend.rest.scheduled import SCHEDULED_ROUTES
+from frontend.strict_json import RepeatedMember, check_members
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -71,11 +73,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
             action = route.action
             await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
-            if (request.method, match[2]) not in SCHEDULED_ROUTES:
-                raise RequestError(
-                    "MethodNotAllowed", "GET lists scheduled messages, POST cancels and reschedules them."
-                )
-            route = SCHEDULED_ROUTES[request.method, match[2]]
+            route = SCHEDULED_ROUTES[match[2]]
             action = route.action
             await _serve_messages(services, request, route, match[1].decode(), began)
         elif (match := _PARKED.fullmatch(request.path)) is not None:
@@ -101,7 +99,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
 
 async def _serve_messages(services: FrontendServices, request: Request, route: Route, name: str, send: Send) -> None:
     if request.method != route.method:
-        raise RequestError("MethodNotAllowed", f"Only {route.method} is supported here.")
+        raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
     call = RestCall(services, request, caller, Address(caller.account_id, name))
@@ -118,12 +116,19 @@ def _decode(route: Route, request: Request) -> Any:
     content_type = request.headers.get(b"content-type", b"application/json").partition(b";")[0].strip().lower()
     if content_type != b"application/json":
         raise RequestError("UnsupportedMediaType", "The Content-Type must be application/json.")
+    body = request.body or b"{}"
     try:
-        return route.decode(request.body or b"{}")
+        asked = route.decode(body)
+        check_members(body)
     except msgspec.ValidationError as error:
-        raise RequestError("SerializationException", f"A member has the wrong type: {error}") from None
+        reason = str(error)[:REFUSED_CHARS_SHOWN_MAX]
+        raise RequestError("SerializationException", f"A member is not known or has the wrong type: {reason}") from None
+    except RepeatedMember as error:
+        name = shortened(error.name)
+        raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise RequestError("SerializationException", "The body of the request is not valid JSON.") from None
+    return asked
 
 
 async def _pass_on(services: FrontendServices, request: Request, send: Send) -> None:
@@ -131,6 +136,8 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
     managed = path.startswith(_MANAGEMENT)
     if not (managed or path.startswith(_PAGES)) or _AMBIGUOUS.search(path):
         raise RequestError("NotFound", "There is nothing at this path.")
+    if len(path) > PATH_BYTES_MAX or len(request.query) > QUERY_BYTES_MAX:
+        raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
     if managed and path not in _OPEN:
@@ -141,7 +148,8 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
                 "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
             )
     queue = None if principal is None else changed_queue(request, principal.account_id)
-    await services.control.pass_on(request, principal, send if queue is None else _after_refresh(services, queue, send))
+    answering = send if queue is None else _after_refresh(services, queue, send)
+    await services.control.pass_on(request, principal, answering, with_pages=not managed)
 
 
 def changed_queue(request: Request, account_id: str) -> Address | None:

@@ -10,15 +10,14 @@ under its cap, who asks, what is asked. So nothing of a body is looked into befo
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
 
-from frontend.errors import RequestError, invalid, unavailable
-from frontend.http import Disconnected, Request, Send, answer
+from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
+from frontend.http import CLOSE_CONNECTION, Disconnected, Request, Send, answer
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
@@ -26,6 +25,7 @@ from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
 from frontend.sqs.queue_url import make_queue_url, read_queue_path
+from frontend.strict_json import repeated_member
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -85,7 +85,7 @@ async def serve_sqs(services: FrontendServices, request: Request, send: Send) ->
 def find_action(request: Request) -> Action:
     """What is asked, from the headers alone. Raises RequestError."""
     if request.method != "POST":
-        raise RequestError("MethodNotAllowed", "Requests of this protocol are sent by POST.")
+        raise MethodNotAllowed("POST")
     action = ACTIONS.get(request.headers.get(b"x-amz-target", b""))
     if action is None:
         raise RequestError("UnknownOperationException", "There is no such action.")
@@ -121,20 +121,10 @@ def _with_queue_of_path(parameters: Any, request: Request) -> Any:
 
 def _repeats_member(body: bytes) -> bool:
     """The slow and certain answer, asked only for when the quick look found a reason."""
-
-    def check(pairs: list[tuple[str, Any]]) -> None:
-        if len({name for name, _ in pairs}) != len(pairs):
-            raise _Repeated
-
     try:
-        json.loads(body, object_pairs_hook=check)
-    except (_Repeated, ValueError, RecursionError):
+        return repeated_member(body) is not None
+    except (ValueError, RecursionError):
         return True
-    return False
-
-
-class _Repeated(Exception):
-    pass
 
 
 def _named_for(action_name: str, error: RequestError) -> RequestError:
@@ -159,6 +149,10 @@ async def _refuse(request: Request, send: Send, error: RequestError) -> None:
     ]
     if error.retry_after_s is not None:
         headers.append((_RETRY_AFTER, str(error.retry_after_s).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allowed.encode()))
+    if request.is_unread:
+        headers.append(CLOSE_CONNECTION)
     member = "Message" if error.code in _CAPITAL_MESSAGE else "message"
     body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", member: error.message})
     await answer(send, kind.status, headers, body)

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from frontend.errors import RequestError
-from frontend.http import Request, Send, answer
+from frontend.http import CLOSE_CONNECTION, Request, Send, answer
 from frontend.parameters import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
@@ -128,6 +128,8 @@ def _error_headers(request: Request, error: RequestError) -> list[tuple[bytes, b
     headers = [(b"x-amzn-requestid", request.request_id.encode())]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    if request.is_unread:
+        headers.append(CLOSE_CONNECTION)
     return headers
 
 

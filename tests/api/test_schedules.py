@@ -222,6 +222,20 @@ def test_senseless_schedules_are_refused(owner: Caller, changes: dict[str, Any],
     assert not Schedule.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"timezone": "Europe/Paris"}, "/timezone"),
+        ({"attributes": {"a": {"value": "1", "kind": "String"}}}, "/attributes/a/kind"),
+    ],
+)
+def test_unknown_member_is_refused_by_name(owner: Caller, changes: dict[str, Any], named: str) -> None:
+    answer = create(owner, **changes)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid-request")
+    (error,) = answer.json()["errors"]
+    assert error == {"pointer": named, "detail": "is not known here"} and not Schedule.objects.exists()
+
+
 def test_name_is_unique_within_a_queue_and_number_is_bounded(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     create(owner)
     assert create(owner).status_code == 409

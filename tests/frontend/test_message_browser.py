@@ -231,8 +231,12 @@ async def test_queue_and_messages_of_another_account_are_not_there(front: Instal
     await send(front, "x")
     (message,) = await peek(front)
     for path in ("secret", "nowhere"):
-        for what in ("peek", "find", "delete", "dead-letter", "resend"):
-            ask = {"message": message["message"], "filter": {}, "reason": "r"}
+        one = {"message": message["message"]}
+        noted = {**one, "reason": "r"}
+        asks: dict[str, Any] = {
+            "peek": {}, "find": {"filter": {}}, "delete": noted, "dead-letter": noted, "resend": one,
+        }  # fmt: skip
+        for what, ask in asks.items():
             reply = await front.rest(f"/v1/queues/{path}/messages/{what}", ask)
             assert (reply.status, problem(reply)) == (404, "queue-does-not-exist")
     front.add_queue("mine", (50,), account_id=OTHER_ACCOUNT)
@@ -287,8 +291,10 @@ async def test_delete_takes_one_message_even_in_flight_and_is_noted_before(front
     assert (await front.rest(MESSAGES + "/ack", {"receipts": [received[1]["receipt"]]})).json["done"] == 1
 
 
-@pytest.mark.parametrize("what", ["delete", "dead-letter", "resend"])
-async def test_nothing_is_done_that_cannot_be_noted(front: Installation, what: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "more"), [("delete", {"reason": "r"}), ("dead-letter", {"reason": "r"}), ("resend", {})]
+)
+async def test_nothing_is_done_that_cannot_be_noted(front: Installation, what: str, more: dict[str, str]) -> None:
     with_dead_letter_queue(front)
     await send(front, "x")
     (message,) = await peek(front)
@@ -298,11 +304,11 @@ async def test_nothing_is_done_that_cannot_be_noted(front: Installation, what: s
 
     front.control_answer = broken
     calls = len(front.storage.calls)
-    reply = await act(front, what, message, reason="r")
+    reply = await act(front, what, message, **more)
     assert (reply.status, problem(reply)) == (503, "service-unavailable")
     assert front.storage.calls[calls:] == [("browse", 1)] and front.storage.count() == 1
     front.control_answer = lambda request: httpx2.Response(400, json={"code": "QueueDoesNotExist", "message": "m"})
-    assert (await act(front, what, message, reason="r")).status == 404 and front.storage.count() == 1
+    assert (await act(front, what, message, **more)).status == 404 and front.storage.count() == 1
 
 
 async def test_removal_that_fails_is_noted_too(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:

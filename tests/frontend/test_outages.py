@@ -35,6 +35,16 @@ def test_reasons_name_the_part_and_since_when() -> None:
     assert readiness(False, [POSTGRESQL]).status == 503
 
 
+async def test_readiness_asks_before_it_says(front: Installation) -> None:
+    found: list[Trouble] = []
+
+    async def look() -> None:
+        found.append(Trouble("metadata service", "It does not answer.", 0))
+
+    front.plane._metadata_look, front.plane._metadata_troubles = look, lambda: found
+    assert (await front.call("GET", "/readyz", {})).json["status"] == "degraded"
+
+
 async def test_front_end_stays_in_use_while_it_serves(front: Installation) -> None:
     front.plane._metadata_troubles = lambda: [POSTGRESQL]
     reply = await front.call("GET", "/readyz", {})

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from frontend.limits import SOCKET_CREDIT_MAX
-from frontend.push.consumer import CLOSE_BAD_FRAME, origin_is_same_host
-from frontend.push.subscription import CLOSE_OVER_LIMIT
+from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reason
+from frontend.push.consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import HOST, QUEUE_URL, Installation
@@ -35,7 +35,10 @@ class Socket:
     async def _send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
         if message["type"] == "websocket.close":
+            assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
             self.incoming.put_nowait({"type": "websocket.disconnect", "code": message["code"]})
+        elif message["type"] == "websocket.http.response.body":
+            self.incoming.put_nowait({"type": "websocket.disconnect", "code": 1006})
 
     def say(self, frame: Any) -> None:
         text = frame if isinstance(frame, str) else json.dumps(frame)
@@ -51,6 +54,17 @@ class Socket:
 
     def of(self, kind: str) -> list[dict[str, Any]]:
         return [frame for frame in self.frames if frame["type"] == kind]
+
+    @property
+    def refused(self) -> tuple[int, str]:
+        """Status and problem of the answer to the upgrade."""
+        start, body = self.sent
+        assert (b"content-type", b"application/problem+json") in start["headers"]
+        return start["status"], json.loads(body["body"])["code"]
+
+    @property
+    def close_reason(self) -> str:
+        return next((message["reason"] for message in self.sent if message["type"] == "websocket.close"), "")
 
     @property
     def close_code(self) -> int | None:
@@ -269,7 +283,18 @@ async def test_silent_client_is_closed(front: Installation, sockets: Any, monkey
 async def test_wrong_token_in_header_is_refused_before_the_upgrade(front: Installation, sockets: Any) -> None:
     socket = sockets(token="pstk_wrong")
     await asyncio.wait_for(socket.task, 5)
-    assert [message["type"] for message in socket.sent] == ["websocket.close"]
+    assert socket.refused == (401, "invalid-client-token-id")
+
+
+async def test_socket_whose_key_cannot_be_looked_up_is_told_to_come_back(front: Installation, sockets: Any) -> None:
+    front.metadata.down = True
+    socket = sockets()
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.refused == (503, "service-unavailable")
+    later = sockets(token=None)
+    later.say({"type": "auth", "token": front.key.bearer_token})
+    await asyncio.wait_for(later.task, 5)
+    assert later.close_code == 1013 and "looked up" in later.close_reason
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", f"http://{HOST}.evil.example", "http://localhost"])
@@ -277,7 +302,7 @@ async def test_foreign_origin_is_refused_before_the_upgrade(front: Installation,
     """S21."""
     socket = sockets(origin=origin)
     await asyncio.wait_for(socket.task, 5)
-    assert [message["type"] for message in socket.sent] == ["websocket.close"]
+    assert socket.refused == (403, "access-denied")
 
 
 def test_origin_must_be_exactly_the_host() -> None:
@@ -300,6 +325,31 @@ async def test_frame_that_is_none_closes(front: Installation, sockets: Any, text
     socket.say(text)
     await asyncio.wait_for(socket.task, 5)
     assert socket.close_code == 4400
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('{"type":"credit","n":1,"n":2}', "n"),
+        ('{"type":"credit","n":1,"\\u006e":2}', "n"),
+        ('{"type":"credit","type":"credit","n":1}', "type"),
+        ('{"type":"nack","ids":["x"],"count":true,"ids":[]}', "ids"),
+        ('{"type":"credit","n":1,"amount":2}', "amount"),
+    ],
+)
+async def test_frame_with_a_repeated_or_unknown_member_closes_and_names_it(
+    front: Installation, sockets: Any, text: str, named: str
+) -> None:
+    socket = sockets()
+    await settle(lambda: bool(socket.of("ready")))
+    socket.say(text)
+    await asyncio.wait_for(socket.task, 5)
+    assert socket.close_code == CLOSE_BAD_FRAME
+    assert f"'{named}' twice" in socket.close_reason or f"`{named}`" in socket.close_reason
+
+
+def test_close_reason_fits_into_its_frame() -> None:
+    assert close_reason("ü" * 100) == "ü" * 61 and close_reason("short") == "short"
 
 
 async def test_frame_out_of_bounds_is_answered_with_an_error(front: Installation, sockets: Any) -> None:
@@ -352,7 +402,7 @@ async def test_slow_client_holds_up_nobody_else(front: Installation, sockets: An
 async def test_unknown_path_is_closed(front: Installation) -> None:
     socket = Socket(front, "a/b", {})
     await asyncio.wait_for(socket.task, 5)
-    assert [message["type"] for message in socket.sent] == ["websocket.close"]
+    assert socket.refused == (404, "not-found")
 
 
 async def test_fifo_group_is_pushed_in_order_and_waits_for_its_acks(front: Installation, sockets: Any) -> None:

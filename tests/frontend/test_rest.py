@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 from typing import Any
 
 import httpx2
@@ -15,6 +16,11 @@ from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, sign
 
 MESSAGES = "/v1/queues/orders/messages"
+LINE = "/v1/queues/line.fifo/messages"
+# ContentBasedDeduplication is an attribute of the queue, which has that name on both wires.
+SQS_PARAMETERS = re.compile(
+    r"\b(MessageBody|DelaySeconds|Message\w*Id|MaxNumberOf\w+|VisibilityTimeout|WaitTimeSeconds|Receive\w+Id|ReceiptHandle)\b"
+)
 
 
 def problem(reply: Reply) -> str:
@@ -103,6 +109,103 @@ async def test_bad_request_is_a_problem(front: Installation, path: str, params: 
     assert (reply.status, problem(reply)) == (status, code)
     assert front.storage.count() == 0 and not front.control_calls
     assert (await front.rest(MESSAGES, {"body": "x"})).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        (MESSAGES, b'{"body":"a","body":"b"}', "body"),
+        (MESSAGES, b'{"body":"a","b\\u006fdy":"b"}', "body"),
+        (MESSAGES, b'{"body":"a\\"}:{\\"","attributes":{"k":{"value":"1"},"k":{"value":"1"}}}', "k"),
+        (MESSAGES, b'{"messages":[{"body":"a"},{"body":"b","tag":"x","tag":"x"}]}', "tag"),
+        (MESSAGES + "/receive", b'{"max_messages":1, "max_messages" :2}', "max_messages"),
+        (MESSAGES + "/ack", b'{"receipts":["x"],"receipts":["y"]}', "receipts"),
+        (MESSAGES + "/find", b'{"limit":1,"filter":{"sent_after_ms":1,"sent_after_ms":2}}', "sent_after_ms"),
+        ("/v1/queues/orders/scheduled/cancel", b'{"ids":["x"],"ids":["y"]}', "ids"),
+        ("/v1/queues/orders/parked-groups/release", b'{"all":true,"all":false}', "all"),
+    ],
+)
+async def test_member_named_twice_is_refused_by_name(front: Installation, path: str, body: bytes, named: str) -> None:
+    reply = await front.rest(path, body)
+    assert (reply.status, problem(reply)) == (400, "serialization")
+    assert f"'{named}' twice" in reply.json["detail"] and front.storage.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "named"),
+    [
+        (MESSAGES, {"body": "x", "delay_second": 5}, "delay_second"),
+        (MESSAGES, {"messages": [{"body": "x", "dely": 5}]}, "dely"),
+        (MESSAGES, {"body": "x", "attributes": {"a": {"value": "1", "kind": "String"}}}, "kind"),
+        (MESSAGES + "/receive", {"wait": 5}, "wait"),
+        (MESSAGES + "/extend", {"receipts": ["x"], "visibility_second": 1}, "visibility_second"),
+        (MESSAGES + "/release", {"receipts": ["x"], "counts": True}, "counts"),
+        (MESSAGES + "/peek", {"state": ["waiting"]}, "state"),
+        (MESSAGES + "/find", {"filter": {"bodies": "x"}}, "bodies"),
+        (MESSAGES + "/resend", {"message": "x", "timezone": "x"}, "timezone"),
+        ("/v1/queues/orders/scheduled/reschedule", {"ids": ["x"], "deliver_at": 1}, "deliver_at"),
+        ("/v1/queues/orders/parked-groups/release", {"group": ["x"]}, "group"),
+    ],
+)
+async def test_unknown_member_is_refused_by_name(front: Installation, path: str, params: Any, named: str) -> None:
+    reply = await front.rest(path, params)
+    assert (reply.status, problem(reply)) == (400, "serialization")
+    assert f"`{named}`" in reply.json["detail"] and front.storage.count() == 0
+
+
+async def test_body_full_of_quotes_and_colons_is_no_repeated_member(front: Installation) -> None:
+    text = json.dumps({"a": {"b": ':"b":'}, "c": "{\\\"::"})
+    batch = [{"body": text, "attributes": {"b": {"value": text}}}, {"body": text, "attributes": {"b": {"value": ":"}}}]
+    assert (await front.rest(MESSAGES, {"messages": batch})).status == 200
+    received = await front.rest(MESSAGES + "/receive", {"max_messages": 10})
+    assert [message["body"] for message in received.json["messages"]] == [text, text]
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "member"),
+    [
+        (MESSAGES, {}, "body"),
+        (MESSAGES, {"body": "x", "delay_seconds": 901}, "delay_seconds"),
+        (MESSAGES, {"body": "x", "delay_seconds": 5, "delay_ms": 5}, "delay_seconds"),
+        (MESSAGES, {"body": "x", "group": ""}, "group"),
+        (MESSAGES, {"body": "x", "deduplication_id": "d"}, "deduplication_id"),
+        (MESSAGES, {"body": "x", "acks": "some"}, "acks"),
+        (MESSAGES, {"body": "x", "deliver_at_ms": -1}, "deliver_at_ms"),
+        (MESSAGES, {"body": "x", "delay_ms": -1}, "delay_ms"),
+        (MESSAGES, {"body": "x", "delay_ms": 1, "deliver_at_ms": 1}, "deliver_at_ms"),
+        (LINE, {"body": "x"}, "group"),
+        (LINE, {"body": "x", "group": "g"}, "deduplication_id"),
+        (LINE, {"body": "x", "group": "g", "deduplication_id": "d", "delay_seconds": 5}, "delay_seconds"),
+        (MESSAGES + "/receive", {"max_messages": 11}, "max_messages"),
+        (MESSAGES + "/receive", {"wait_seconds": 21}, "wait_seconds"),
+        (MESSAGES + "/receive", {"visibility_seconds": 43_201}, "visibility_seconds"),
+        (MESSAGES + "/receive", {"attempt": "a"}, "attempt"),
+        (LINE + "/receive", {"attempt": ""}, "attempt"),
+        (MESSAGES + "/extend", {"receipts": ["x"], "visibility_seconds": -1}, "visibility_seconds"),
+    ],
+)
+async def test_refusal_names_the_member_and_no_parameter_of_sqs(
+    front: Installation, path: str, params: Any, member: str
+) -> None:
+    front.add_queue("line.fifo", (2,))
+    detail = (await front.rest(path, params)).json["detail"]
+    assert re.search(rf"\b{member}\b", detail) and not SQS_PARAMETERS.search(detail), detail
+
+
+async def test_outcome_of_one_of_a_batch_names_the_member(front: Installation) -> None:
+    reply = await front.rest(MESSAGES, {"messages": [{"body": "x"}, {"body": "x", "delay_seconds": 901}]})
+    assert "delay_seconds must be" in reply.json["messages"][1]["error"]["detail"]
+
+
+async def test_what_a_caller_sent_is_told_as_it_was(front: Installation) -> None:
+    message = {"body": "x", "acks": "WaitTimeSeconds", "attributes": {}}
+    assert "Value WaitTimeSeconds for parameter acks" in (await front.rest(MESSAGES, message)).json["detail"]
+    reply = await front.rest(MESSAGES + "/ack", {"receipts": ["ReceiptHandle"]})
+    assert '"ReceiptHandle"' in reply.json["detail"]
+
+
+async def test_answer_to_an_unknown_member_does_not_grow_with_its_name(front: Installation) -> None:
+    assert len((await front.rest(MESSAGES, {"x" * 100_000: 1})).body) < 2_000
 
 
 async def test_bearer_token_must_be_right_whole_and_live(front: Installation) -> None:

@@ -213,8 +213,8 @@ async def test_schedule_id_of_another_queue_and_a_receipt_are_no_ids_and_no_id_i
 
 async def test_scheduled_messages_of_another_account_do_not_exist(front: Installation) -> None:
     assert OTHER_ACCOUNT
-    for path, method in (("scheduled", "GET"), ("scheduled/cancel", "POST")):
-        reply = await front.rest(f"/v1/queues/secret/{path}", {"ids": ["x"]}, method=method)
+    for path, method, params in (("scheduled", "GET", {}), ("scheduled/cancel", "POST", {"ids": ["x"]})):
+        reply = await front.rest(f"/v1/queues/secret/{path}", params, method=method)
         assert (reply.status, reply.json["code"]) == (404, "queue-does-not-exist")
 
 

@@ -15,7 +15,7 @@ from botocore.config import Config as BotoConfig
 
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
-from frontend.limits import PARTIAL_HEADER_BYTES_MAX
+from frontend.limits import PARTIAL_HEADER_BYTES_MAX, REQUEST_BODY_BYTES_MAX
 from tests.support.frontend_plane import REGION, Installation
 
 
@@ -219,6 +219,84 @@ async def test_connection_over_the_bound_is_refused_politely(
         writer.close()
 
 
+REST_SEND = b"POST /v1/queues/orders/messages HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+SQS_SEND = b"POST / HTTP/1.1\r\nhost: x\r\nx-amz-target: AmazonSQS.%b\r\ncontent-type: application/x-amz-json-1.0\r\n"
+QUERY = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: application/x-www-form-urlencoded\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "body"),
+    [
+        (REST_SEND, 413, b'"code":"request-too-large"'),
+        (SQS_SEND % b"DeleteMessage", 413, b"#RequestTooLarge"),
+        (SQS_SEND % b"SendMessage", 400, b"Message must be shorter"),
+        (QUERY, 413, b"<Code>InvalidParameterValue</Code>"),
+        (b"GET /console HTTP/1.1\r\nhost: x\r\n", 413, b'"code":"request-too-large"'),
+    ],
+)
+@pytest.mark.parametrize("length", [REQUEST_BODY_BYTES_MAX + 1, 10**12])
+async def test_body_that_is_announced_too_large_is_refused_before_it_comes(
+    front: Installation, port: int, head: bytes, status: int, body: bytes, length: int
+) -> None:
+    reader, writer = await raw(port, head + b"expect: 100-continue\r\ncontent-length: %d\r\n\r\n" % length)
+    answer = await answered(reader)
+    assert answer.startswith(b"HTTP/1.1 %d " % status) and b"connection: close" in answer
+    assert body in await asyncio.wait_for(reader.read(), 5), "the server says that it is done"
+    writer.close()
+
+
+async def test_client_that_sends_its_large_body_first_reads_the_refusal(front: Installation, port: int) -> None:
+    """With bytes unread, a close would be a reset."""
+    reader, writer = await raw(port, REST_SEND + b"content-length: 20000000\r\n\r\n")
+    for _ in range(200):
+        writer.write(b"x" * 100_000)
+        await writer.drain()
+    whole = await asyncio.wait_for(reader.read(), 5)
+    assert whole.startswith(b"HTTP/1.1 413 ") and b"request-too-large" in whole
+    writer.close()
+
+
+async def test_refused_client_that_goes_on_sending_is_cut(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "LINGER_S_MAX", 0.1)
+    _, writer = await raw(port, REST_SEND + b"content-length: 900000000\r\n\r\n")
+    with pytest.raises(ConnectionError):
+        async with asyncio.timeout(5):
+            while True:
+                writer.write(b"x" * 1_000)
+                await writer.drain()
+                await asyncio.sleep(0.005)
+    writer.close()
+
+
+async def test_answer_of_the_server_itself_has_a_text_and_a_request_id(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.05)
+    for start, status in (
+        (b"POST / HT", b"408 Request Timeout"),
+        (b"GET / HTTP/1.1\r\nx: " + b"y" * (PARTIAL_HEADER_BYTES_MAX + 100), b"431 Request Header Fields Too Large"),
+        (b"\x00\r\n\r\n", b"400 Bad Request"),
+        (b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n", b"400 Bad Request"),
+    ):
+        reader, writer = await raw(port, start)
+        head, _, body = (await asyncio.wait_for(reader.read(), 5)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status) and b"\r\nx-request-id: " in head, start[:20]
+        assert b"content-type: text/plain" in head and body.endswith(b".\n") and b"<" not in body
+        assert int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0]) == len(body)
+        writer.close()
+
+
+async def test_garbage_behind_a_request_is_not_answered_in_its_place(front: Installation, port: int) -> None:
+    poll = json.dumps({"wait_seconds": 20}).encode()
+    token = f"authorization: Bearer {front.key.bearer_token}\r\ncontent-length: {len(poll)}\r\n\r\n".encode()
+    head = REST_SEND.replace(b"messages", b"messages/receive")
+    reader, writer = await raw(port, head + token + poll + b"\x00\x01\r\n\r\n")
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
 async def test_connection_is_usable_after_a_refusal(front: Installation, port: int) -> None:
     bad = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n{bad"
     reader, writer = await raw(port, bad)
@@ -256,6 +334,14 @@ def test_config_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"PENSTOCK_{name}", value)
     config = FrontendConfig()  # type: ignore[call-arg]
     assert config.listen == "127.0.0.1:9324" and config.region == "us-east-1" and config.nodes[0].port == 7101
+    assert config.all_regions == ["us-east-1"]
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eu-west-1,us-east-1")
+    assert FrontendConfig().all_regions == ["eu-west-1", "us-east-1"]  # type: ignore[call-arg]
+    for wrong in ("eu-west-1", "us-east-1,", "us-east-1;eu-west-1", "us-east-1,EU"):
+        monkeypatch.setenv("PENSTOCK_REGIONS", wrong)
+        with pytest.raises(ValueError):
+            FrontendConfig()  # type: ignore[call-arg]
+    monkeypatch.delenv("PENSTOCK_REGIONS")
     monkeypatch.setenv("PENSTOCK_METADATA", "nonsense")
     with pytest.raises(ValueError):
         FrontendConfig()  # type: ignore[call-arg]

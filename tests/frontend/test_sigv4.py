@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from frontend.authn.authenticator import Authenticator
 from frontend.limits import CLOCK_SKEW_S_MAX
-from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, presign, sign
+from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, REGION, Installation, Reply, presign, sign
 
 BODY = json.dumps({"QueueUrl": QUEUE_URL, "MessageBody": "hello"}).encode()
 SEND = "AmazonSQS.SendMessage"
@@ -31,7 +32,7 @@ async def test_signature_over_extra_headers_with_spaces_is_accepted(front: Insta
     from botocore.awsrequest import AWSRequest
     from botocore.credentials import Credentials
 
-    from tests.support.frontend_plane import REGION, at_time
+    from tests.support.frontend_plane import at_time
 
     headers = {"Host": HOST, "Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": SEND, "X-Note": "a   b  c "}
     request = AWSRequest("POST", f"http://{HOST}/", data=BODY, headers=headers)
@@ -246,3 +247,19 @@ async def test_cold_and_unreachable_metadata(front: Installation) -> None:
     reply = await send_with(front, signed(front))
     assert (reply.status, reply.error) == (503, "ServiceUnavailable")
     assert int(reply.headers["retry-after"]) >= 1
+
+
+async def test_requests_may_be_signed_for_every_region_that_is_served(
+    front: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front.plane.authenticator = Authenticator(
+        front.metadata, front.keyring, front.pepper, (REGION, "eu-west-1"), front.clock
+    )
+    for region, status in ((REGION, 200), ("eu-west-1", 200), ("eu-west-2", 403)):
+        monkeypatch.setattr("tests.support.frontend_plane.REGION", region)
+        reply = await front.sqs("GetQueueAttributes", {"QueueUrl": QUEUE_URL, "AttributeNames": ["QueueArn"]})
+        assert reply.status == status
+        if status == 200:
+            assert reply.json["Attributes"]["QueueArn"].startswith(f"arn:aws:sqs:{REGION}:")
+        else:
+            assert reply.json["message"] == "Credential should be scoped to a valid region."

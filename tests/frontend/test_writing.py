@@ -186,7 +186,7 @@ def test_one_connection_holds_a_bounded_number_of_bytes(monkeypatch: pytest.Monk
         call_soon = call_later
 
     for held_bytes, expected in ((1000, []), (1001, ["cancel", "abort"])):
-        client = ClientTransport(Transport(), Loop())  # type: ignore[arg-type]
+        client = ClientTransport(Transport(), Loop(), lambda: False)  # type: ignore[arg-type]
         Transport.held_bytes = held_bytes
         client.paused()
         assert calls == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -349,6 +350,36 @@ async def test_cold_lookups_are_refused_at_once_when_several_had_no_answer(
     assert connection is not None
     await until(lambda: connection._unanswered == 0)
     await fill_queue(service, client)
+
+
+async def test_service_that_hangs_is_found_by_one_question_of_all_who_look(
+    service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.look()
+    assert client.troubles() == [] and service.asked.empty(), "it was heard lately: it is not asked"
+    monkeypatch.setattr("frontend.metadata.connection.METADATA_HEARD_LATELY_MS", 0)
+    monkeypatch.setattr("frontend.metadata.connection.METADATA_ALIVE_MS_MAX", 50)
+    before_ms = int(time.time() * 1000)
+    await asyncio.gather(client.look(), client.look(), client.look())
+    (trouble,) = client.troubles()
+    assert (trouble.part, trouble.reason) == ("metadata service", "It does not answer.")
+    assert before_ms - 5_000 < trouble.since_ms <= before_ms
+    frame = await service.next_asked()
+    assert frame.opcode == MetadataOpcode.COMPARE and service.asked.empty()
+    service.say()  # it goes on
+    await until(lambda: client.troubles() == [])
+
+
+async def test_service_that_answers_in_any_way_is_no_trouble(
+    service: Service, client: MetadataClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("frontend.metadata.connection.METADATA_HEARD_LATELY_MS", 0)
+    look = asyncio.create_task(client.look())
+    frame = await service.next_asked()
+    assert not look.done() and client.troubles() == []
+    service.send(frame.opcode, frame.correlation_id, CompareReply([]))
+    await look
+    assert client.troubles() == []
 
 
 async def fill_queue(service: Service, client: MetadataClient) -> None:

@@ -1,0 +1,60 @@
+"""JSON whose objects name each member once: which of two would count is what tricks live on.
+
+Typed decoders keep the last of two members and say nothing. Members are counted instead: outside of strings a colon
+stands behind the name of a member and nowhere else. What is decoded and written again has lost those that came twice.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def check_members(text: bytes) -> None:
+    """Takes an object that a typed decoder has accepted. Raises RepeatedMember, msgspec.DecodeError."""
+    skeleton = _without_strings(text)
+    members = skeleton.count(b":")
+    if members < 2:
+        return
+    document = _decode(text)
+    kept = len(document) if skeleton.count(b"{") == 1 else _without_strings(_encode(document)).count(b":")
+    if kept != members:
+        raise RepeatedMember(repeated_member(text) or "")
+
+
+def _without_strings(text: bytes) -> bytes:
+    """Searches of whole texts alone: an expression that steps through them would cost more than all the rest."""
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # what is left of an escape ends no string
+    return b"".join(text.split(b'"')[::2])
+
+
+def repeated_member(text: bytes) -> str | None:
+    """Returns the first name that an object has twice; looks at each object in turn. Raises ValueError for what is not
+    JSON, RecursionError."""
+    try:
+        json.loads(text, object_pairs_hook=_check_pairs)
+    except RepeatedMember as error:
+        return error.name
+    return None
+
+
+class RepeatedMember(Exception):
+    """An object names this member twice."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+def _check_pairs(pairs: list[tuple[str, Any]]) -> None:
+    names = set()
+    for name, _ in pairs:
+        if name in names:
+            raise RepeatedMember(name)
+        names.add(name)
