@@ -14,6 +14,7 @@ from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
+from frontend.messages.admission import throttled
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
@@ -43,6 +44,8 @@ _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
+# Who calls these shows a session, or has none yet.
+_PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
 _QUEUES = b"/v1/queues"
 _QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
 
@@ -140,16 +143,21 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
-    if managed and path not in _OPEN:
+    if _PEOPLE.match(path):
+        # The session is the control plane's to look at; until then the address is all that is known.
+        _throttle(services, (f"address {request.client_host}",))
+    elif managed and path not in _OPEN:
         principal = await services.authenticator.authenticate(request)
-        wait_s = services.rates.admit((principal.account_id, principal.access_key_id), services.now_s())
-        if wait_s:
-            raise RequestError(
-                "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
-            )
+        _throttle(services, (principal.account_id, principal.access_key_id))
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
     await services.control.pass_on(request, principal, answering, with_pages=not managed)
+
+
+def _throttle(services: FrontendServices, holder: tuple[str, ...]) -> None:
+    wait_s = services.rates.admit(holder, services.now_s())
+    if wait_s:
+        raise throttled(wait_s)
 
 
 def changed_queue(request: Request, account_id: str) -> Address | None:
