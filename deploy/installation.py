@@ -48,6 +48,9 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
     # Commands of manage.py.
     "manage": _CONTROL,
 }
+# They are the operator's, if there are any, and hold a password.
+MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
+SENDS_MAIL = ("control-plane", "manage")
 
 
 @dataclass
@@ -206,6 +209,8 @@ class Installation:
             return {"PATH": os.defpath, "LC_ALL": "C", **common}
         settings = self.settings(state)
         hidden = {*settings, *(f"{name}_FILE" for name in settings)}
+        if role not in SENDS_MAIL:
+            hidden.update(MAIL_SETTINGS)
         return {
             **{name: value for name, value in os.environ.items() if name not in hidden},
             "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),

@@ -33,6 +33,7 @@ from frontend.limits import (
 from frontend.readiness import Trouble
 from frontend.routing.bulkhead import Bulkhead
 
+SOURCE_HEADER, SOURCE_MAC_HEADER = b"x-penstock-source", b"x-penstock-source-mac"
 PRINCIPAL_HEADER = b"x-penstock-principal"
 MAC_HEADER = b"x-penstock-principal-mac"
 
@@ -138,6 +139,7 @@ class ControlPlane:
             (b"x-forwarded-host", request.host.encode()),
             (b"x-request-id", request.request_id.encode()),
         )
+        headers += self._vouch_source(request.method, target, request.client_host)
         if principal is not None:
             headers += self._vouch(request.method, target, principal, request.request_id, request.body)
         url = self._http.base_url.copy_with(raw_path=target)
@@ -177,6 +179,15 @@ class ControlPlane:
         if response.status_code == 503:
             self._watch.suspect()
         return response
+
+    def _vouch_source(self, method: str, target: bytes, client_host: str) -> list[tuple[bytes, bytes]]:
+        """The address of the client: attempts to sign in are counted by it, and it stands in the audit trail."""
+        if not client_host:
+            return []
+        source = f"{client_host} {int(self._now_s() * 1000)}".encode()
+        text = b"\n".join((b"source", method.encode(), target, source))
+        mac = hmac.digest(self._internal_key, text, "sha256").hex().encode()
+        return [(SOURCE_HEADER, source), (SOURCE_MAC_HEADER, mac)]
 
     def _vouch(
         self, method: str, target: bytes, principal: Principal, request_id: str, body: bytes

@@ -72,7 +72,7 @@ KINDS: dict[str, ErrorKind] = {
     "IncompleteSignature": ErrorKind("IncompleteSignature", 400, 401),
     "RequestExpired": ErrorKind("RequestExpired", 400, 401),
     "InvalidSecurity": ErrorKind("InvalidSecurity", 400, 401),
-    "AccessDeniedException": ErrorKind("AccessDenied", 403, 403),
+    "AccessDeniedException": ErrorKind("AccessDenied", 403, 403, _CORAL),
     # load and failure
     "RequestThrottled": ErrorKind("RequestThrottled", 400, 429),
     "ServiceUnavailable": ErrorKind("ServiceUnavailable", 503, 503),

@@ -33,6 +33,7 @@ _DIGITS_MAX = len(str(REQUEST_BODY_BYTES_MAX))
 _ONCE = frozenset(
     (b"authorization", b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding")
 )
+_SECURE_SCHEMES = ("https", "wss")
 _HOST = re.compile(rb"[A-Za-z0-9.\-_]{1,253}(:[0-9]{1,5})?|\[[0-9a-fA-F:.]{2,45}\](:[0-9]{1,5})?")
 
 # Ids are unique by a random part per process and a counter: a uuid4 each would cost two microseconds.
@@ -45,11 +46,19 @@ class Disconnected(Exception):
     """The client went away before it had said everything."""
 
 
+def origin_of(scope: Scope) -> tuple[str, bool]:
+    """Returns the client's address and whether the connection is encrypted, as the server sees it; behind a proxy that
+    is trusted, as that one says. "" on a socket without addresses."""
+    client = scope.get("client")
+    return client[0] if client else "", scope.get("scheme") in _SECURE_SCHEMES
+
+
 class Request:
     """What the stages look at. `path` is as sent, not decoded; `headers` and `body` are empty until they are read."""
 
     __slots__ = (
-        "body", "headers", "is_unread", "method", "path", "query", "raw_headers", "receive", "request_id", "scheme",
+        "body", "client_host", "headers", "is_secure", "is_unread", "method", "path", "query", "raw_headers", "receive",
+        "request_id", "scheme",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -57,6 +66,7 @@ class Request:
         self.path: bytes = scope.get("raw_path") or scope["path"].encode()
         self.query: bytes = scope["query_string"]
         self.scheme: str = scope.get("scheme", "http")
+        self.client_host, self.is_secure = origin_of(scope)
         self.receive = receive
         self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers: dict[bytes, bytes] = {}

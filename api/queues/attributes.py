@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from api import limits
+from frontend.authz import PolicyError, PolicyKind, PolicyProblem, compile_policy
 from frontend.queues.extensions import EXTENSIONS
 from frontend.queues.names import FIFO_SUFFIX, QueueArn, format_arn, parse_arn
 
@@ -265,41 +266,14 @@ def _kms_key(name: str, value: str) -> str:
 
 
 def _policy(name: str, value: str) -> str:
-    if len(value.encode()) > limits.POLICY_BYTES_MAX:
-        raise _bad_value(name, f"A policy has at most {limits.POLICY_BYTES_MAX} bytes.")
-    policy = _json_object(name, value)
-    statements = policy.get("Statement")
-    if isinstance(statements, dict):
-        statements = [statements]
-    if not isinstance(statements, list) or not all(isinstance(item, dict) for item in statements):
-        raise _bad_value(name, "A policy has a list of statements.")
-    if len(statements) > limits.POLICY_STATEMENTS_MAX:
-        raise QueueProblem("OverLimit", f"A policy has at most {limits.POLICY_STATEMENTS_MAX} statements.")
-    for statement in statements:
-        _check_statement(statement)
+    """A policy that would not be understood when it is asked is not stored."""
+    try:
+        compile_policy(value, PolicyKind.RESOURCE, name)
+    except PolicyError as error:
+        if error.problem is PolicyProblem.TOO_MANY:
+            raise QueueProblem("OverLimit", error.text) from None
+        raise _bad_value(name, str(error)) from None
     return value
-
-
-def _check_statement(statement: Mapping[str, object]) -> None:
-    """How much one statement of a policy may name. What it means is not looked at here."""
-    conditions = statement.get("Condition")
-    for what, count, count_max in (
-        ("principals", _count(_values(statement.get("Principal"))), limits.STATEMENT_PRINCIPALS_MAX),
-        ("actions", _count(statement.get("Action")), limits.STATEMENT_ACTIONS_MAX),
-        ("conditions", sum(len(keys) for keys in _values(conditions) if isinstance(keys, dict)),
-         limits.STATEMENT_CONDITIONS_MAX),
-    ):  # fmt: skip
-        if count > count_max:
-            raise QueueProblem("OverLimit", f"A statement of a policy names at most {count_max} {what}, not {count}.")
-
-
-def _values(given: object) -> list[object]:
-    return list(given.values()) if isinstance(given, dict) else [given]
-
-
-def _count(given: object) -> int:
-    """Of names: one may stand without its list."""
-    return sum(map(_count, given)) if isinstance(given, list) else given is not None
 
 
 def _redrive_policy(name: str, value: str) -> str:

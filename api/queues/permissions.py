@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from api import limits
 from api.queues.attributes import QueueArn, QueueProblem, format_arn
+from frontend.authz import PolicyError, PolicyKind, compile_policy
+from frontend.authz.policy_limits import QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX, QUEUE_POLICY_PRINCIPALS_MAX
 
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.PERMISSION_LABEL_CHARACTERS_MAX}}}", re.ASCII)
 _ACCOUNT_ID = re.compile(rf"[0-9]{{{limits.ACCOUNT_ID_DIGITS}}}", re.ASCII)
@@ -41,20 +43,20 @@ class Permission(NamedTuple):
 def check_permission(label: object, account_ids: object, actions: object) -> Permission:
     """Raises QueueProblem."""
     names = _texts(actions, "Actions")
-    if len(names) > limits.STATEMENT_ACTIONS_MAX:
+    if len(names) > QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX:
         raise QueueProblem(
             "OverLimit",
-            f"{len(names)} Actions were found, maximum allowed is {limits.STATEMENT_ACTIONS_MAX}.",
+            f"{len(names)} Actions were found, maximum allowed is {QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX}.",
         )
     for name in names:
         if name not in ACTIONS:
             reason = "Only the queue owner is allowed to invoke this action."
             raise _bad_value(f"SQS:{name}", "ActionName", reason)
     accounts = _texts(account_ids, "AWSAccountIds")
-    if len(accounts) > limits.STATEMENT_PRINCIPALS_MAX:
+    if len(accounts) > QUEUE_POLICY_PRINCIPALS_MAX:
         raise QueueProblem(
             "OverLimit",
-            f"{len(accounts)} principals were found, maximum allowed is {limits.STATEMENT_PRINCIPALS_MAX}.",
+            f"{len(accounts)} principals were found, maximum allowed is {QUEUE_POLICY_PRINCIPALS_MAX}.",
         )
     for account_id in accounts:
         if _ACCOUNT_ID.fullmatch(account_id) is None:
@@ -94,9 +96,13 @@ def with_permission(attributes: Mapping[str, str], queue: QueueArn, permission: 
             "Resource": arn,
         }
     )
-    if len(statements) > limits.POLICY_STATEMENTS_MAX:
-        raise QueueProblem("OverLimit", f"A policy has at most {limits.POLICY_STATEMENTS_MAX} statements.")
-    return _written(policy, statements)
+    text = _written(policy, statements)
+    try:
+        compile_policy(text, PolicyKind.RESOURCE, "Policy")
+    except PolicyError as error:
+        # The statement is well formed, so it is one too many.
+        raise QueueProblem("OverLimit", error.text) from None
+    return text
 
 
 def without_permission(attributes: Mapping[str, str], label: str) -> str:
@@ -122,10 +128,7 @@ def _statements(policy: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _written(policy: dict[str, Any], statements: list[dict[str, Any]]) -> str:
-    text = json.dumps({**policy, "Statement": statements}, separators=(",", ":"))
-    if len(text) > limits.POLICY_BYTES_MAX:
-        raise QueueProblem("OverLimit", f"A policy has at most {limits.POLICY_BYTES_MAX} bytes.")
-    return text
+    return json.dumps({**policy, "Statement": statements}, separators=(",", ":"))
 
 
 def _one_or_list(values: list[str]) -> str | list[str]:

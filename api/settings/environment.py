@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from api.settings.database_url import parse_database_url
+from api.settings.mail import MAIL_URL, parse_mail_url
 from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is_given, server_url
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
@@ -32,6 +33,9 @@ class Environment(BaseSettings):
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
     allowed_hosts: str = ""
+    mail_url: str = Field(default="", validation_alias=MAIL_URL)
+    mail_dir: str = ""
+    mail_from: str = "Penstock <penstock@localhost>"
     log_level: str = "info"
 
     @field_validator("database_url")
@@ -44,6 +48,13 @@ class Environment(BaseSettings):
     @classmethod
     def _storage_nodes_parse(cls, value: str) -> str:
         parse_node_list(value)
+        return value
+
+    @field_validator("mail_url")
+    @classmethod
+    def _mail_url_parses(cls, value: str) -> str:
+        if value:
+            parse_mail_url(value)
         return value
 
     @field_validator("log_level")
@@ -64,7 +75,7 @@ class Environment(BaseSettings):
 @functools.cache
 def environment() -> Environment:
     """Read once per process. Raises SettingsError."""
-    urls: dict[str, Any] = {name: server_url(name) for name in (DATABASE_URL, BROKER_URL) if is_given(name)}
+    urls: dict[str, Any] = {name: server_url(name) for name in (DATABASE_URL, BROKER_URL, MAIL_URL) if is_given(name)}
     try:
         return Environment(**urls)
     except ValidationError as error:

@@ -8,6 +8,7 @@ from api import limits
 from api.observability import configure_logging
 from api.settings.database_url import parse_database_url
 from api.settings.environment import environment
+from api.settings.mail import mail_settings
 
 _env = environment()
 _database = parse_database_url(_env.database_url)
@@ -27,6 +28,7 @@ INSTALLED_APPS = [
     "api.queues",
     "api.schedules",
     "api.audit",
+    "api.people",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; the pages that will have sessions bring their middleware with them.
@@ -63,7 +65,10 @@ DATABASES: dict[str, dict[str, Any]] = {
     }
 }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-PASSWORD_HASHERS = ["django.contrib.auth.hashers.Argon2PasswordHasher"]
+AUTH_USER_MODEL = "people.Person"
+PASSWORD_HASHERS = ["api.people.passwords.PersonPasswordHasher"]
+DEFAULT_FROM_EMAIL = _env.mail_from
+globals().update(mail_settings(_env.mail_url, _env.mail_dir, _env.secrets_dir))
 USE_TZ = True
 TIME_ZONE = "UTC"
 USE_I18N = False
@@ -88,7 +93,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys and the account. Errors are RFC 9457 problems.",
+    "DESCRIPTION": "Queues, keys, the account, people. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -56,7 +56,8 @@ class Authenticator:
         """By bearer token or by signature, whichever the request carries."""
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
-            return await self.bearer(authorization[7:].strip().decode("latin-1"))
+            token = authorization[7:].strip().decode("latin-1")
+            return await self.bearer(token, request.client_host, request.is_secure)
         return await self.signature(request)
 
     async def signature(self, request: Request) -> Principal:
@@ -77,10 +78,10 @@ class Authenticator:
         key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", region)
         if not signature_matches(signed, key):
             raise signature_does_not_match()
-        return Principal(record.account_id, access_key_id, record.version)
+        return Principal(record.account_id, access_key_id, record.version, request.client_host, request.is_secure)
 
-    async def bearer(self, token: str) -> Principal:
-        """A bearer token. Raises RequestError; the checksum is looked at before anything else is."""
+    async def bearer(self, token: str, source_ip: str = "", is_secure: bool = False) -> Principal:
+        """A bearer token, sent from this address. Raises RequestError; its checksum is looked at before all else."""
         access_key_id = parse_bearer_token(token)
         if access_key_id is None:
             raise _bad_token()
@@ -92,7 +93,7 @@ class Authenticator:
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
             raise _bad_token()
-        return Principal(record.account_id, access_key_id, record.version)
+        return Principal(record.account_id, access_key_id, record.version, source_ip, is_secure)
 
     async def still_valid(self, principal: Principal) -> bool:
         """For connections that outlive a request: is the key still the one that opened it?"""

@@ -6,8 +6,11 @@ from typing import NamedTuple
 
 
 class Principal(NamedTuple):
-    """An access key of an account. `key_version` tells a key from its later self."""
+    """An access key of an account, and where it asks from. `key_version` tells a key from its later self."""
 
     account_id: str
     access_key_id: str
     key_version: int = 0
+    # The address of the client as the front end sees it, "" where there is none; whether the connection is encrypted.
+    source_ip: str = ""
+    is_secure: bool = False

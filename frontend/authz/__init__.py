@@ -1,1 +1,53 @@
-"""May this principal do this? Pure: no clock, no IO."""
+"""May this principal do this? Pure: no clock, no IO. docs/policies.md says what policies can say.
+
+Surface: other planes may import this module.
+
+How it is used (messages/admission.py):
+
+    policy = load_policy(text, PolicyKind.IDENTITY, "keys/AKPS...")      once for a stored text, kept
+    policies = join_policies([policy, ...])                              once for a caller, kept
+    request = RequestContext(caller, "sqs:SendMessage", resource_arn, now_ms, region, source_ip=...)
+    decision = evaluate(request, policies, policy_of_the_queue)
+
+Which actions an operation asks for, and on what, is the table in `actions.py`.
+"""
+
+from __future__ import annotations
+
+from frontend.authz.compiled_policy import (
+    NO_POLICY,
+    CompiledPolicy,
+    StatementPlace,
+    compile_policy,
+    join_policies,
+    load_policy,
+)
+from frontend.authz.evaluation import Decision, Reason, Simulation, evaluate, simulate
+from frontend.authz.policy_document import PolicyKind
+from frontend.authz.policy_error import PolicyError, PolicyProblem
+from frontend.authz.refusal_text import refusal_text
+from frontend.authz.request_context import Caller, CallerKind, RequestContext
+from frontend.authz.review import Remark, review
+
+__all__ = [
+    "NO_POLICY",
+    "Caller",
+    "CallerKind",
+    "CompiledPolicy",
+    "Decision",
+    "PolicyError",
+    "PolicyKind",
+    "PolicyProblem",
+    "Reason",
+    "Remark",
+    "RequestContext",
+    "Simulation",
+    "StatementPlace",
+    "compile_policy",
+    "evaluate",
+    "join_policies",
+    "load_policy",
+    "refusal_text",
+    "review",
+    "simulate",
+]

@@ -1,20 +1,29 @@
 """What every request about a queue goes through first: is it allowed, which queue is it, is it within its rate.
 
-Nothing of a queue is looked at before the caller may use it. A queue of another account does not exist.
+    queue of the caller's account    allowed, but for what the policy of the queue denies
+    queue of another account         allowed where the policy of that queue allows it; a caller that is not hears the
+                                     same, in the same time, of a queue that does not exist
+
+A key acts as its account (policies of keys and people do not exist yet).
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from frontend.authn.principal import Principal
-from frontend.authz.ownership import is_allowed
-from frontend.errors import RequestError, queue_does_not_exist
+from frontend.authz import NO_POLICY, Caller, CompiledPolicy, RequestContext, evaluate, refusal_text
+from frontend.authz.actions import SQS, Target, resource_arn
+from frontend.authz.request_context import root_caller
+from frontend.errors import RequestError
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
+
+CALLERS_KEPT_MAX = 4_096
 
 
 async def admit(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue:
@@ -22,16 +31,48 @@ async def admit(services: FrontendServices, caller: Principal, action: str, addr
 
     Raises RequestError.
     """
-    queue = authorise(services, caller, action, address) or await services.queues.find(address)
+    queue = authorise(services, caller, action, address)
+    if queue is None:
+        queue = await find_authorised(services, caller, action, address)
     throttle(services, caller, queue)
     return queue
 
 
 def authorise(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue | None:
-    """A queue the caller may use, None if it must be looked up. Raises RequestError."""
-    if not is_allowed(caller, action, address.account_id):
-        raise queue_does_not_exist()
-    return services.queues.cached(address)
+    """A queue of the caller's account that is at hand; None: ask `find_authorised`. Raises RequestError."""
+    if caller.account_id != address.account_id:
+        return None
+    queue = services.queues.cached(address)
+    if queue is not None and queue.policy is not NO_POLICY:
+        _require_allowed(services, caller, action, address, queue.policy)
+    return queue
+
+
+async def find_authorised(
+    services: FrontendServices, caller: Principal, action: str, address: Address
+) -> ResolvedQueue:
+    """A queue of any account. Raises RequestError."""
+    is_own = caller.account_id == address.account_id
+    if not is_own:
+        # Paid before it is looked for: whoever asks for queues of others asks the metadata service.
+        throttle_account(services, caller)
+    try:
+        queue = await services.queues.find(address)
+    except RequestError as error:
+        if is_own or error.code != "QueueDoesNotExist":
+            raise
+        _require_allowed(services, caller, action, address, NO_POLICY)
+        raise AssertionError("no policy opens what does not exist") from None
+    if not is_own or queue.policy is not NO_POLICY:
+        _require_allowed(services, caller, action, address, queue.policy)
+    return queue
+
+
+def require_own(services: FrontendServices, caller: Principal, action: str, address: Address) -> None:
+    """For what only the owner's account may do, whatever a policy says. Raises RequestError."""
+    if caller.account_id != address.account_id:
+        throttle_account(services, caller)
+        _require_allowed(services, caller, action, address, NO_POLICY)
 
 
 def throttle(services: FrontendServices, caller: Principal, queue: ResolvedQueue) -> None:
@@ -52,3 +93,27 @@ def throttle_account(services: FrontendServices, caller: Principal) -> None:
 def throttled(wait_s: float, reason: str = "") -> RequestError:
     text = f"The rate of requests is over the limit: {reason}." if reason else "The rate of requests is over the limit."
     return RequestError("RequestThrottled", text, max(1, round(wait_s + 0.5)))
+
+
+def _require_allowed(
+    services: FrontendServices, caller: Principal, action: str, address: Address, policy: CompiledPolicy
+) -> None:
+    arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
+    request = RequestContext(
+        _caller(caller.account_id),
+        f"{SQS}:{action}",
+        arn,
+        int(services.now_s() * 1_000),
+        services.region,
+        source_ip=caller.source_ip or None,
+        secure_transport=caller.is_secure,
+    )
+    decision = evaluate(request, NO_POLICY, policy)
+    if not decision.allowed:
+        services.meters.count("requests_denied")
+        raise RequestError("AccessDeniedException", refusal_text(request, decision, arn))
+
+
+@lru_cache(CALLERS_KEPT_MAX)
+def _caller(account_id: str) -> Caller:
+    return root_caller(account_id)

@@ -31,7 +31,7 @@ from frontend.crypto.envelope import seal
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import RequestError, invalid, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
-from frontend.messages.admission import authorise, throttle, throttle_account, throttled
+from frontend.messages.admission import authorise, find_authorised, throttle, throttle_account, throttled
 from frontend.messages.auto_creation import create_by_send
 from frontend.messages.drafts import Draft, MessageTooLong, draft_message
 from frontend.messages.due_time import check_due_time
@@ -128,7 +128,8 @@ async def _deliver(
 
 async def _queue_to_send_to(services: FrontendServices, caller: Principal, address: Address) -> ResolvedQueue:
     try:
-        return authorise(services, caller, "SendMessage", address) or await services.queues.find(address)
+        queue = authorise(services, caller, "SendMessage", address)
+        return queue or await find_authorised(services, caller, "SendMessage", address)
     except RequestError as error:
         throttle_account(services, caller)
         return await create_by_send(services, caller, address, error)

@@ -17,6 +17,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
+from frontend.http import origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX
 from frontend.push.closing import (
     CLOSE_AUTH_TIMEOUT,
@@ -112,7 +113,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             await self._shut(CLOSE_UNAUTHENTICATED, "The first frame must be auth.")
             return
         try:
-            caller = await self.services.authenticator.bearer(frame.token)
+            caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.
             is_away = error.kind.rest_status == 503
@@ -138,7 +139,8 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":
             raise RequestError("InvalidClientTokenId", "Subscriptions take a bearer token.")
-        return await self.services.authenticator.bearer(authorization[7:].strip().decode("latin-1"))
+        token = authorization[7:].strip().decode("latin-1")
+        return await self.services.authenticator.bearer(token, *origin_of(self.scope))
 
     async def _say(self, text: str) -> None:
         if not self._closed:

@@ -34,7 +34,7 @@ from frontend.limits import (
     SOCKET_WAIT_MS,
     VISIBILITY_S_MAX,
 )
-from frontend.messages.admission import authorise, throttle
+from frontend.messages.admission import authorise, find_authorised, throttle
 from frontend.messages.receive import open_leases
 from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -291,7 +291,7 @@ class Subscription:
     async def _queue(self) -> ResolvedQueue:
         queue = authorise(self._services, self._caller, "ReceiveMessage", self._address)
         try:
-            return queue or await self._services.queues.find(self._address)
+            return queue or await find_authorised(self._services, self._caller, "ReceiveMessage", self._address)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 

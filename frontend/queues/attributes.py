@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from frontend.authz.policy_limits import QUEUE_POLICY_BYTES_MAX
 from frontend.errors import RequestError, invalid
 from frontend.limits import (
     PARTITIONS_PER_LEVEL_MAX,
-    POLICY_BYTES_MAX,
     PRIORITY_LEVELS_MAX,
     QUEUE_NAME_CHARS_MAX,
     TAG_KEY_CHARS_MAX,
@@ -188,4 +188,4 @@ def _is_valid(name: str, value: str) -> bool:
     extension = EXTENSIONS.get(name)
     if extension is not None:
         return value == "" or extension.normal(value) is not None
-    return is_text(value) and len(value.encode()) <= POLICY_BYTES_MAX
+    return is_text(value) and len(value.encode()) <= QUEUE_POLICY_BYTES_MAX

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from frontend.authz import NO_POLICY, PolicyKind, load_policy
 from frontend.crypto.envelope import Content, DataKey, data_key
 from frontend.crypto.keyring import Keyring
 from frontend.crypto.receipts import receipt_owner
@@ -62,6 +63,7 @@ class ResolvedQueue:
         "numbers_messages",
         "owner",
         "partitions",
+        "policy",
         "rate_name",
         "record",
         "routes",
@@ -76,6 +78,8 @@ class ResolvedQueue:
         assert record.partitions and record.data_keys
         attributes = record.attributes
         self.record = record
+        policy_text = attributes.get("Policy")
+        self.policy = load_policy(policy_text, PolicyKind.RESOURCE, record.name) if policy_text else NO_POLICY
         self.partitions = tuple(record.partitions)
         # None: it has one partition, and nothing has to be decided.
         self.routes: Routes | None = routes_of(self.partitions, record.layout)

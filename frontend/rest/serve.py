@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,9 +14,10 @@ from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, unavailable
 from frontend.http import Disconnected, Request, Send, answer
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
+from frontend.messages.admission import throttled
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
-from frontend.queues.names import Address
+from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
@@ -42,6 +44,19 @@ _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
+# Who calls these shows a session, or has none yet.
+_PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
+_QUEUES = b"/v1/queues"
+_QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
+
+
+class _Named(msgspec.Struct):
+    """Of the body that makes a queue."""
+
+    name: str
+
+
+_decode_named = msgspec.json.Decoder(_Named).decode
 # A path that another parser might read as a different one is not passed on.
 _AMBIGUOUS = re.compile(rb"\.\.|//|\\|%2[ef]|%5c|%00|[\x00-\x20\x7f-\xff]", re.IGNORECASE)
 
@@ -128,14 +143,45 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
-    if managed and path not in _OPEN:
+    if _PEOPLE.match(path):
+        # The session is the control plane's to look at; until then the address is all that is known.
+        _throttle(services, (f"address {request.client_host}",))
+    elif managed and path not in _OPEN:
         principal = await services.authenticator.authenticate(request)
-        wait_s = services.rates.admit((principal.account_id, principal.access_key_id), services.now_s())
-        if wait_s:
-            raise RequestError(
-                "RequestThrottled", "The rate of requests is over the limit.", max(1, round(wait_s + 0.5))
-            )
-    await services.control.pass_on(request, principal, send, with_pages=not managed)
+        _throttle(services, (principal.account_id, principal.access_key_id))
+    queue = None if principal is None else changed_queue(request, principal.account_id)
+    answering = send if queue is None else _after_refresh(services, queue, send)
+    await services.control.pass_on(request, principal, answering, with_pages=not managed)
+
+
+def _throttle(services: FrontendServices, holder: tuple[str, ...]) -> None:
+    wait_s = services.rates.admit(holder, services.now_s())
+    if wait_s:
+        raise throttled(wait_s)
+
+
+def changed_queue(request: Request, account_id: str) -> Address | None:
+    """The queue that a management call makes, changes or deletes; None where it is none."""
+    if request.method == "POST" and request.path == _QUEUES:
+        try:
+            return Address(account_id, check_queue_name(_decode_named(request.body).name))
+        except (RequestError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None
+    found = _QUEUE_PATH.fullmatch(request.path)
+    return None if found is None or request.method == "GET" else Address(account_id, found[1].decode())
+
+
+def _after_refresh(services: FrontendServices, queue: Address, send: Send) -> Send:
+    """`send` that looks at the queue first: what was done to it is seen here in the next instant, without waiting for
+    the change feed."""
+
+    async def looking_first(message: Any) -> None:
+        if message["type"] == "http.response.start" and message["status"] < 300:
+            with suppress(MetadataUnavailable):
+                await services.metadata.refresh_queue(queue.account_id, queue.name)
+        await send(message)
+
+    return looking_first
 
 
 class _Began:

@@ -10,7 +10,7 @@ import msgspec
 
 from frontend.authn.principal import Principal
 from frontend.http import Request
-from frontend.messages.admission import admit
+from frontend.messages.admission import admit, require_own
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -33,6 +33,12 @@ class SqsCall(msgspec.Struct, frozen=True):
 
 async def find_queue(call: SqsCall, action: str, address: Address) -> ResolvedQueue:
     """A queue the caller may use for this, the request paid for. Raises RequestError."""
+    return await admit(call.services, call.caller, action, address)
+
+
+async def find_own_queue(call: SqsCall, action: str, address: Address) -> ResolvedQueue:
+    """The same for what the control plane decides: it looks in the caller's account only. Raises RequestError."""
+    require_own(call.services, call.caller, action, address)
     return await admit(call.services, call.caller, action, address)
 
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _CONTENT_TYPE = (b"content-type", b"application/x-amz-json-1.0")
 _CONTENT_TYPES = frozenset((b"application/x-amz-json-1.0", b"application/x-amz-json-1.1", b"application/json"))
 _RETRY_AFTER = b"retry-after"
+# Errors whose text SQS puts into a member with a capital letter.
+_CAPITAL_MESSAGE = frozenset(("AccessDeniedException",))
 # A member that decides something may be named once; a string that merely ends so only costs the closer look.
 _DECISIVE = (b'"QueueUrl"', b'"MessageBody"', b'"Entries"')
 _UNKNOWN = "unknown"
@@ -151,7 +153,8 @@ async def _refuse(request: Request, send: Send, error: RequestError) -> None:
         headers.append((b"allow", error.allowed.encode()))
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
-    body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", "message": error.message})
+    member = "Message" if error.code in _CAPITAL_MESSAGE else "message"
+    body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", member: error.message})
     await answer(send, kind.status, headers, body)
 
 

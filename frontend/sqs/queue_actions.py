@@ -1,13 +1,14 @@
 """What the SQS actions about queues do: checked here, decided and stored by the control plane.
 
-Also the tags and permissions of a queue. No action of this file works on another account's queue.
+Also the tags and permissions of a queue. Where the policy of another account's queue
+allows it, its URL and attributes are told and it is purged; all else is its owner's.
 """
 
 from __future__ import annotations
 
-from frontend.errors import invalid, missing, queue_does_not_exist
+from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
-from frontend.messages.admission import throttle_account
+from frontend.messages.admission import require_own, throttle_account
 from frontend.queues.attributes import (
     check_asked,
     check_creatable,
@@ -18,15 +19,23 @@ from frontend.queues.attributes import (
 )
 from frontend.queues.names import Address, check_queue_name
 from frontend.sqs import requests
-from frontend.sqs.call import EMPTY, SqsCall, ask_control, ask_storage, encode, find_queue
+from frontend.sqs.call import EMPTY, SqsCall, ask_control, ask_storage, encode, find_own_queue, find_queue
 from frontend.sqs.queue_url import check_account_id, make_queue_url, read_queue_url
+
+# Of another account's queue, be it there or not.
+NOT_TO_BE_SEEN = "The specified queue does not exist or you do not have access to it."
 
 
 async def get_queue_url(call: SqsCall, request: requests.GetQueueUrl) -> bytes:
     if not request.queue_name:
         raise missing("QueueName")
     account_id = check_account_id(request.queue_owner_account_id) or call.caller.account_id
-    queue = await find_queue(call, "GetQueueUrl", Address(account_id, request.queue_name))
+    try:
+        queue = await find_queue(call, "GetQueueUrl", Address(account_id, request.queue_name))
+    except RequestError as error:
+        if error.code == "AccessDeniedException" and account_id != call.caller.account_id:
+            raise RequestError("QueueDoesNotExist", NOT_TO_BE_SEEN) from None
+        raise
     return encode({"QueueUrl": make_queue_url(call.request.base_url, queue.address)})
 
 
@@ -75,8 +84,7 @@ async def create_queue(call: SqsCall, request: requests.CreateQueue) -> bytes:
 
 async def delete_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
-    if address.account_id != call.caller.account_id:
-        raise queue_does_not_exist()
+    require_own(call.services, call.caller, "DeleteQueue", address)
     throttle_account(call.services, call.caller)
     await ask_control(call, "DeleteQueue", {"QueueName": address.name})
     await call.services.metadata.refresh_queue(address.account_id, address.name)
@@ -94,7 +102,7 @@ async def list_queues(call: SqsCall, request: requests.ListQueues) -> bytes:
 async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDeadLetterSourceQueues) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     params = _page(request)
-    await find_queue(call, "ListDeadLetterSourceQueues", address)
+    await find_own_queue(call, "ListDeadLetterSourceQueues", address)
     params["QueueName"] = address.name
     # The member is lower case here, and present although nothing is found.
     return await _list(call, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
@@ -118,7 +126,7 @@ async def untag_queue(call: SqsCall, request: requests.UntagQueue) -> bytes:
 
 
 async def list_queue_tags(call: SqsCall, request: requests.QueueRequest) -> bytes:
-    queue = await find_queue(call, "ListQueueTags", read_queue_url(request.queue_url, call.caller.account_id))
+    queue = await find_own_queue(call, "ListQueueTags", read_queue_url(request.queue_url, call.caller.account_id))
     result = await ask_control(call, "ListQueueTags", {"QueueName": queue.record.name})
     return encode({"Tags": result["Tags"]}) if result.get("Tags") else EMPTY
 
@@ -148,7 +156,7 @@ async def remove_permission(call: SqsCall, request: requests.RemovePermission) -
 
 async def _change(call: SqsCall, action: str, address: Address, params: dict[str, object]) -> bytes:
     """A change that is decided and stored by the control plane. Seen here at once, without the change feed."""
-    queue = await find_queue(call, action, address)
+    queue = await find_own_queue(call, action, address)
     await ask_control(call, action, {"QueueName": address.name, **params})
     await call.services.queues.refresh(queue.address)
     return EMPTY

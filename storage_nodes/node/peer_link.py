@@ -132,8 +132,8 @@ class PeerLink(asyncio.Protocol):
             return
         size = size_of(message)
         waiting_bytes = out.bytes + self._outbox_bytes
-        # One alone always goes: dropped for its own size it would be dropped again each time.
-        if waiting_bytes and waiting_bytes + size > 2 * LINK_BYTES_MAX:
+        # What `has_room` let go is sent, however large it is: dropped for its own size it would be dropped each time.
+        if waiting_bytes >= LINK_BYTES_MAX and waiting_bytes + size > 2 * LINK_BYTES_MAX:
             NOT_SENT.inc()
             return
         self.outbox.append(message)
@@ -224,11 +224,11 @@ class PeerLink(asyncio.Protocol):
 
     def is_newer(self, incarnation: int) -> bool:
         """Was it started after the one that is known? That one may have been taken from a clock far ahead, before it
-        was set right: once it is down, what was started after it greeted first is newer. That is measured by agreed
-        time; the own clock may be wrong, and a greeting of an earlier process may be read late."""
+        was set right: once it is down, what was started after it greeted first is newer. A greeting of an earlier
+        process may be read late: no minority of clocks that are behind makes that process the newer one (R4)."""
         if incarnation > self.incarnation:
             return True
-        since_ms = self._links.clocks.agreement.agreed_ms(self._greeted_mono_ms)
+        since_ms = self._links.clocks.agreement.latest_ms(self._greeted_mono_ms)
         if since_ms is None or self.up or incarnation == self.incarnation:
             return False
         return self.incarnation > since_ms + CLOCK_OFFSET_MS_MAX and incarnation > since_ms

@@ -166,12 +166,11 @@ def test_redrive_allow_policy_that_is_wrong_is_refused(policy: dict[str, object]
 
 
 def test_policy_over_its_size_is_refused() -> None:
-    policy = {"Statement": [], "Id": ""}
-    room = 8_192 - len(json.dumps(policy))
-    policy["Id"] = "x" * room
-    assert check_new({"Policy": json.dumps(policy)})
-    policy["Id"] = "x" * (room + 1)
-    assert code_of(check_new, {"Policy": json.dumps(policy)}) == "InvalidAttributeValue"
+    statement = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": "*"}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    largest = policy + " " * (8_192 - len(policy))
+    assert check_new({"Policy": largest})
+    assert code_of(check_new, {"Policy": largest + " "}) == "InvalidAttributeValue"
 
 
 def test_optional_attribute_is_taken_away_by_an_empty_value() -> None:

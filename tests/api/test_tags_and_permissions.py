@@ -97,7 +97,9 @@ def test_permission_becomes_a_statement_of_the_policy(caller: Caller) -> None:
 
 
 def test_permission_joins_a_policy_set_by_hand(caller: Caller) -> None:
-    mine = {"Version": "2008-10-17", "Statement": {"Sid": "mine", "Effect": "Deny"}}
+    arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:orders"
+    statement = {"Sid": "mine", "Effect": "Deny", "Principal": "*", "Action": "SQS:PurgeQueue", "Resource": arn}
+    mine = {"Version": "2008-10-17", "Statement": statement}
     caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": json.dumps(mine)})
     assert add(caller, "one").status_code == 200
     assert (policy()["Version"], [one["Sid"] for one in policy()["Statement"]]) == ("2008-10-17", ["mine", "one"])
@@ -150,16 +152,36 @@ def test_policy_stays_within_twenty_statements(caller: Caller) -> None:
         assert add(caller, f"l{number}", OTHERS[:1]).status_code == 200
     assert refused(add(caller, "l20", OTHERS[:1])) == (403, "OverLimit")
     assert len(policy()["Statement"]) == 20
-    many = json.dumps({"Statement": [{}] * 21})
+    one = {"Effect": "Allow", "Principal": "*", "Action": "SQS:SendMessage", "Resource": "*"}
+    many = json.dumps({"Version": "2012-10-17", "Statement": [one] * 21})
     answer = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": many})
     assert refused(answer) == (403, "OverLimit")
 
 
-def test_policy_stays_within_its_bytes(caller: Caller) -> None:
-    accounts = [f"{number:012}" for number in range(50)]
-    assert [add(caller, f"l{n}", accounts).status_code for n in range(4)] == [200, 200, 200, 200]
-    assert refused(add(caller, "l4", accounts)) == (403, "OverLimit")
+def test_policy_names_no_more_principals_in_all_its_statements_than_it_may(caller: Caller) -> None:
+    accounts = [f"{number:012}" for number in range(51)]
+    assert add(caller, "first", accounts[:30]).status_code == 200
+    assert refused(add(caller, "second", accounts[30:])) == (403, "OverLimit")
+    assert add(caller, "second", accounts[30:50]).status_code == 200
     assert len(orders().attributes["Policy"]) <= 8_192
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"Version": "2012-10-17", "Statement": []}',
+        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", "Action": "sqs:Send"}]}',
+        '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}]}',
+    ],
+)
+def test_policy_that_would_not_be_understood_is_not_stored(caller: Caller, text: str) -> None:
+    answer = caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"Policy": text})
+    assert refused(answer) == (400, "InvalidAttributeValue")
+    assert answer.json()["message"].startswith("Invalid value for the parameter Policy. Reason: $")
+    assert "Policy" not in orders().attributes
 
 
 def test_dead_letter_sources_are_listed_by_page(caller: Caller) -> None:

@@ -179,6 +179,7 @@ def test_environment_of_a_role_holds_no_secret_of_another(
     monkeypatch.setenv("CELERY_BROKER_URL", "redis://:broker-word@broker/0")
     monkeypatch.setenv("DATABASE_URL_FILE", "/where/it/stands")
     monkeypatch.setenv("OTHER_SERVICE_TOKEN", "of the caller")
+    monkeypatch.setenv("PENSTOCK_MAIL_URL", "smtp://me:mail-word@mail")
     environment = installation.environment(installation.settle_state(None, free_port(), 3), role)
     assert environment[MARK] == str(installation.data)
     told = {name for name in ("database-word", "broker-word") if any(name in text for text in environment.values())}
@@ -186,6 +187,7 @@ def test_environment_of_a_role_holds_no_secret_of_another(
     expected = {"database-word", "broker-word"} if role in of_rows else set()
     assert told == ({"database-word"} if role == "metadata" else expected)
     assert "DATABASE_URL_FILE" not in environment
+    assert ("PENSTOCK_MAIL_URL" in environment) == (role in {"control-plane", "manage"})
     assert ("OTHER_SERVICE_TOKEN" in environment) == (role not in ("postgres", "valkey"))
     assert ("PENSTOCK_SECRETS_DIR" in environment) == (role in {*of_rows, "frontend"})
 

@@ -212,7 +212,9 @@ async def test_fifo_throughput_of_a_standard_queue_is_refused(
 async def test_policies_set_to_nothing_are_removed(
     front: Installation, control: ControlPlaneInMemory, protocol: str
 ) -> None:
-    policy = json.dumps({"Statement": [{"Sid": "mine"}]})
+    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
+    statement = {"Sid": "mine", "Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     for value in (policy, ""):
         asked: dict[str, Any] = {"QueueUrl": QUEUE_URL, "Attributes": {"Policy": value}}
         assert (await speak(front, protocol, "SetQueueAttributes", asked)).status == 200

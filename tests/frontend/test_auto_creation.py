@@ -56,9 +56,10 @@ async def test_queue_is_not_made_where_the_account_does_not_allow_it(front: Inst
 async def test_only_sends_to_names_of_the_own_account_make_queues(generous: Installation, account_id: str) -> None:
     generous.metadata.accounts[OTHER_ACCOUNT] = AccountRecord(OTHER_ACCOUNT, "b", True, 1, True)
     url = f"http://{HOST}/{account_id}/new"
+    expected = "QueueDoesNotExist" if account_id == ACCOUNT else "AccessDeniedException"
     if account_id == OTHER_ACCOUNT:
-        assert (await generous.sqs("SendMessage", {"QueueUrl": url, "MessageBody": "x"})).error == "QueueDoesNotExist"
-    assert (await generous.sqs("ReceiveMessage", {"QueueUrl": url})).error == "QueueDoesNotExist"
+        assert (await generous.sqs("SendMessage", {"QueueUrl": url, "MessageBody": "x"})).error == expected
+    assert (await generous.sqs("ReceiveMessage", {"QueueUrl": url})).error == expected
     assert not generous.control_calls
 
 

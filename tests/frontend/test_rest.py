@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hmac
 import json
 import re
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from frontend.limits.gcra import RateLimits, RateTree
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, sign
@@ -320,3 +322,75 @@ async def test_metrics_count_requests_without_naming_tenants(front: Installation
     assert 'penstock_request_seconds_bucket{action="send",le="+Inf",way="rest"} 1.0' in text
     assert "penstock_messages_sent_total 1.0" in text
     assert ACCOUNT not in text and "orders" not in text and front.key.access_key_id not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "name"),
+    [
+        ("POST", "/v1/queues", b'{"name": "made", "tags": {}}', "made"),
+        ("PATCH", "/v1/queues/orders", b"{}", "orders"),
+        ("DELETE", "/v1/queues/line.fifo", b"", "line.fifo"),
+        ("POST", "/v1/queues/orders/pause", b"", "orders"),
+        ("GET", "/v1/queues/orders", b"", None),
+        ("GET", "/v1/queues", b"", None),
+        ("POST", "/v1/queues", b'{"name": "a/b"}', None),
+        ("POST", "/v1/queues", b"[", None),
+        ("POST", "/v1/keys", b'{"name": "made"}', None),
+    ],
+)
+@pytest.mark.parametrize("status", [201, 409])
+async def test_what_management_did_to_a_queue_is_seen_before_it_is_answered(
+    front: Installation,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    path: str,
+    body: bytes,
+    name: str | None,
+    status: int,
+) -> None:
+    """Or a send right behind the answer could meet a front end that has not heard of the queue."""
+    refreshed: list[tuple[str, str]] = []
+
+    async def refresh(account_id: str, name: str) -> None:
+        refreshed.append((account_id, name))
+
+    monkeypatch.setattr(front.metadata, "refresh_queue", refresh)
+    problem = {"content-type": "application/problem+json"}
+    front.control_answer = lambda request: httpx2.Response(status, json={"status": status}, headers=problem)
+    headers = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST, "content-type": "application/json"}
+    assert (await front.call(method, path, headers, body)).status == status
+    assert refreshed == ([(ACCOUNT, name)] if name and status == 201 else [])
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/people", "/v1/session", "/v1/sessions", "/v1/accounts/1/members", "/v1/invitations/x"]
+)
+async def test_calls_of_people_go_on_without_a_key_with_the_address_they_come_from(
+    front: Installation, path: str
+) -> None:
+    front.client_host = "203.0.113.9"
+    front.control_answer = lambda request: httpx2.Response(200, json={})
+    forged = {"x-penstock-source": "10.0.0.1 1", "x-penstock-source-mac": "forged", "session-token": "shown"}
+    reply = await front.call("POST", path, {"host": HOST, "content-type": "application/json", **forged}, b"{}")
+    assert reply.status == 200
+    (call,) = front.control_calls
+    source = call.headers["x-penstock-source"]
+    assert source == f"203.0.113.9 {int(front.clock.now_s * 1000)}"
+    text = "\n".join(("source", "POST", path, source)).encode()
+    assert call.headers["x-penstock-source-mac"] == hmac.new(front.internal_key, text, "sha256").hexdigest()
+    assert "x-penstock-principal" not in call.headers and call.headers["session-token"] == "shown"
+
+
+@pytest.mark.parametrize("path", ["/v1/peoples", "/v1/sessionx", "/v1/account", "/v1/keys"])
+async def test_all_else_below_v1_asks_for_a_key(front: Installation, path: str) -> None:
+    assert (await front.call("GET", path, {"host": HOST})).status == 401
+    assert not front.control_calls
+
+
+async def test_calls_of_people_have_a_rate_by_their_address() -> None:
+    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+    front.control_answer = lambda request: httpx2.Response(200, json={})
+    for address, expected in (("203.0.113.9", [200, 200, 429]), ("203.0.113.10", [200, 200, 429])):
+        front.client_host = address
+        statuses = [(await front.call("GET", "/v1/session", {"host": HOST})).status for _ in range(3)]
+        assert statuses == expected

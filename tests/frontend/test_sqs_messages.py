@@ -385,19 +385,19 @@ async def test_message_that_does_not_open_is_left_out_and_counted(front: Install
      "SetQueueAttributes", "DeleteQueue", "SendMessageBatch", "DeleteMessageBatch", "ChangeMessageVisibilityBatch"],
 )  # fmt: skip
 async def test_queue_of_another_account_answers_like_none(front: Installation, action: str) -> None:
-    """S12: word for word the same as for a queue that does not exist, and nobody looks whether it does."""
+    """S12: word for word the same as for a queue of that account that does not exist."""
     more = {
         "MessageBody": "x", "ReceiptHandle": "A" * 48, "VisibilityTimeout": 1, "Entries": _entries(1),
         "Attributes": {"DelaySeconds": "1"},
     }  # fmt: skip
     other = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{OTHER_ACCOUNT}/secret", **more})
     absent = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{OTHER_ACCOUNT}/absent", **more})
-    assert (other.status, other.error) == (400, "QueueDoesNotExist")
-    assert other.body == absent.body
+    assert (other.status, other.error) == (403, "AccessDeniedException")
+    assert other.body == absent.body.replace(b"absent", b"secret")
     assert not front.storage.calls and not front.control_calls
     if action not in ("DeleteQueue",):
         own = await front.sqs(action, {"QueueUrl": f"http://{HOST}/{ACCOUNT}/absent", **more})
-        assert own.body == other.body
+        assert (own.status, own.error) == (400, "QueueDoesNotExist")
 
 
 async def test_queue_url_on_another_host_names_the_same_queue(front: Installation) -> None:

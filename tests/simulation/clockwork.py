@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from asyncio.events import _set_running_loop
+from asyncio.events import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
@@ -104,12 +104,17 @@ class SimLoop(asyncio.AbstractEventLoop):
     # --- what happens -----------------------------------------------------------------------------------------
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:
-        """Something outside happened: run this now, unless the process is paused or has a turn ahead already."""
+        """Something outside happened: run this now, unless the process is paused or has a turn ahead already. What
+        happens in a turn of another process waits until that turn is over: no turn runs within another."""
         if self.dead:
             return
         self._ready.append(SimHandle(callback, args))
-        if not self._booked and not self._running:
+        if self._booked or self._running:
+            return
+        if _get_running_loop() is None:
             self._turn()
+        else:
+            self._book(self.scheduler.now_us)
 
     def resume(self) -> None:
         """A process that stands still goes on."""

@@ -333,8 +333,8 @@ class SimProcess:
         self.world.scheduler.after(delay_us, self._perform, self.loop, number, done)
 
     def _perform(self, loop: NodeLoop, number: int, done: Callable[[Any, Exception | None], None]) -> None:
-        if loop.dead:
-            return
+        if loop.dead or number not in self._jobs:
+            return  # the second: `finish_jobs` has done it
         work = self._jobs.pop(number)
         self.entered()
         try:

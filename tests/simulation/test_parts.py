@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,9 +11,10 @@ import pytest
 
 from tests.simulation import true_times
 from tests.simulation.clocks import WALL_START_MS, SimClock
-from tests.simulation.clockwork import Scheduler
+from tests.simulation.clockwork import Scheduler, SimLoop
 from tests.simulation.faults import draw_faults, draw_times, draw_transport
 from tests.simulation.network import LinkFaults, Network
+from tests.simulation.process import NodeLoop
 from tests.simulation.transport import HIGH_BYTES_DEFAULT, SimTransport
 from tests.simulation.true_times import StreamTimes, TrueTimes
 from tests.simulation.world import World, run_seed
@@ -63,6 +65,19 @@ class Reader:
         self.paused.append(False)
 
 
+class Idle:
+    """The owner of a loop of which nothing is wanted."""
+
+    def unhandled(self, error: BaseException) -> None:
+        raise error
+
+    def entered(self) -> None:
+        pass
+
+    def turned(self) -> None:
+        pass
+
+
 def connect(faults: LinkFaults) -> tuple[Scheduler, SimTransport, Process]:
     """A connection; the writing end, and the process at the other one."""
     scheduler = Scheduler("transport")
@@ -105,6 +120,32 @@ def test_reading_that_is_paused_holds_back_what_arrives_in_its_order() -> None:
     here.peer.resume_reading()
     assert here.peer.protocol.read == [b"one", b"two"]
     assert here.unread_bytes == 0
+
+
+def test_what_one_process_does_in_its_turn_gives_another_one_a_turn_after_it() -> None:
+    """Seed 1000982: whoever reads makes room in the buffer of the writer, who goes on."""
+    scheduler = Scheduler("turns")
+    reader, writer = SimLoop(scheduler, Idle()), SimLoop(scheduler, Idle())
+    running: list[object] = []
+
+    def read() -> None:
+        writer.post(lambda: running.append(asyncio.get_running_loop()))
+        running.append(asyncio.get_running_loop())
+
+    reader.post(read)
+    run(scheduler)
+    assert running == [reader, writer]
+
+
+def test_job_that_a_stop_has_finished_is_not_done_again() -> None:
+    """Seed 2000628: the stop failed after that, and its process ended a moment later."""
+    process = World(1).processes[1]
+    process.loop = NodeLoop(process)  # type: ignore[abstract]
+    done: list[str] = []
+    process.disk_job(lambda: done.append("work"), lambda result, error: done.append("told"))
+    process.finish_jobs(wait=True)
+    run(process.world.scheduler)
+    assert done == ["work"]
 
 
 def test_large_write_arrives_in_pieces_and_in_order() -> None:

@@ -64,7 +64,9 @@ REGRESSIONS = [
     20100053,
 ]
 # Those that needed more steps.
-LONG_REGRESSIONS = [40006523, 40006843, 60003702]
+LONG_REGRESSIONS = [
+    900168, 1000224, 1000227, 1000239, 1000356, 1000810, 1000982, 1001047, 2000628, 40006523, 40006843, 60003702,
+]  # fmt: skip
 # The same under harsh draws (`Faults.harden`).
 HARSH_REGRESSIONS = [7000868, 7001076, 7002379]
 # Those that a few seeds are enough for; all of them run by `python -m tests.simulation --bugs`.

@@ -56,7 +56,8 @@ class Reply(NamedTuple):
         """The name of an SQS error."""
         assert self.headers["content-type"] == "application/x-amz-json-1.0"
         assert self.headers["x-amzn-query-error"].partition(";")[0]
-        assert "Traceback" not in self.body.decode() and set(self.json) == {"__type", "message"}
+        assert "Traceback" not in self.body.decode()
+        assert set(self.json) in ({"__type", "message"}, {"__type", "Message"})
         return str(self.json["__type"]).partition("#")[2]
 
 
@@ -91,6 +92,7 @@ class Installation:
             rates=rates,
             now_s=self.clock,
         )
+        self.client_host = "127.0.0.1"
         self.application = build_application(self.plane)
 
     def add_key(self, account_id: str, **changes: Any) -> MintedKey:
@@ -160,6 +162,7 @@ class Installation:
             "raw_path": raw_path.encode(),
             "query_string": query.encode(),
             "headers": headers,
+            "client": (self.client_host, 40_000),
         }
         pieces = chunks if chunks is not None else [body]
         incoming = [

@@ -109,12 +109,15 @@ def _trace(size: int) -> Params:
 
 
 def _policy(*statements: Params) -> dict[str, str]:
-    return {"Policy": json.dumps({"Statement": list(statements)})}
+    """Statements that are whole, but for what is given."""
+    whole = {"Effect": "Allow", "Principal": {"AWS": OTHER_ACCOUNT}, "Action": "SQS:SendMessage", "Resource": "*"}
+    written = [{**whole, **statement} for statement in statements]
+    return {"Policy": json.dumps({"Version": "2012-10-17", "Statement": written})}
 
 
 def _policy_of_bytes(size: int) -> dict[str, str]:
     """White space fills up the smallest that there is."""
-    text = '{"Statement":[]}'
+    text = _policy({})["Policy"]
     return {"Policy": text + " " * (size - len(text))}
 
 
@@ -147,7 +150,8 @@ def _of_attributes(action: str, asked: Callable[..., Asked]) -> tuple[Limit, ...
         over_limit("Policy, statements", lambda n: _policy(*[{}] * n)),
         over_limit("Policy, principals of a statement",
                    lambda n: _policy({"Principal": {"AWS": [f"{i:012}" for i in range(n)]}})),
-        over_limit("Policy, actions of a statement", lambda n: _policy({"Action": [f"SQS:A{i}" for i in range(n)]})),
+        over_limit("Policy, actions of a statement",
+                   lambda n: _policy({"Action": [f"SQS:{one}" for one in GRANTABLE[:n]]})),
         over_limit("Policy, conditions of a statement", lambda n: _policy(_conditions(n))),
         Limit(action, "RedrivePolicy, maxReceiveCount", asked(Attributes=_redrive)),
         Limit(action, "RedriveAllowPolicy, sourceQueueArns", asked(Attributes=_allowed), BAD_VALUE),

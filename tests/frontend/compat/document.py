@@ -17,7 +17,7 @@ PATH = Path(__file__).resolve().parents[3] / "docs" / "sqs_compatibility.md"
 
 # Asked of every action that documents them, in test_actions.py.
 _EVERYWHERE = {
-    "QueueDoesNotExist": "a queue that is unknown, or of another account",
+    "QueueDoesNotExist": "a queue that is unknown",
     "InvalidAddress": "a queue URL or an account id that is none",
     "InvalidSecurity": "a signature of another kind than Signature Version 4; plain HTTP is taken",
     "RequestThrottled": "an account, key or queue over its rate",
@@ -54,7 +54,8 @@ _NOTES = """## What differs
 - An account with 100 active move tasks is told OverLimit.
 - The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
   `ReceiveRequestAttemptId` cannot say when, because the same attempt gives the same handles: they may be extended on.
-- A queue of another account does not exist for the caller: QueueDoesNotExist, never AccessDenied.
+- A queue of another account is open where its policy says so (send, receive, delete, change of visibility, purge,
+  attributes, URL). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says that it does not exist.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.
 """
 

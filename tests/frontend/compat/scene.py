@@ -131,7 +131,8 @@ FIFO = {"FifoQueue": "true"}
 MESSAGE = {"MessageBody": "x", "MessageGroupId": "g9", "MessageDeduplicationId": "d9"}
 TEXT = {"DataType": "String", "StringValue": "x"}
 TRACE = {"AWSTraceHeader": {"DataType": "String", "StringValue": "Root=1"}}
-POLICY = json.dumps({"Statement": [{"Sid": "mine"}]})
+_STATEMENT = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn_of("orders")}
+POLICY = json.dumps({"Version": "2012-10-17", "Statement": [{"Sid": "mine", **_STATEMENT}]})
 ALLOW = json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [arn_of("orders")]})
 FIFO_REDRIVE = json.dumps({"deadLetterTargetArn": arn_of("dead.fifo"), "maxReceiveCount": 3})
 REDRIVE = json.dumps({"deadLetterTargetArn": arn_of("dead"), "maxReceiveCount": 3})
@@ -175,8 +176,13 @@ def tagged(count: int) -> Callable[[Scene], None]:
 
 def policed(count: int) -> Callable[[Scene], None]:
     def before(scene: Scene) -> None:
-        statements = [{"Sid": f"s{n}"} for n in range(count)]
-        scene.front.add_queue("orders", attributes={"Policy": json.dumps({"Statement": statements})})
+        principal, arn = {"AWS": OTHER_ACCOUNT}, arn_of("orders")
+        statements = [
+            {"Sid": f"s{n}", "Effect": "Allow", "Principal": principal, "Action": "SQS:SendMessage", "Resource": arn}
+            for n in range(count)
+        ]
+        policy = {"Version": "2008-10-17", "Statement": statements}
+        scene.front.add_queue("orders", attributes={"Policy": json.dumps(policy)} if count else {})
 
     return before
 

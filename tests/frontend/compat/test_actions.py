@@ -125,11 +125,24 @@ def address(action: str, account_id: str, name: str) -> Params:
 @pytest.mark.parametrize("action", asked_for("QueueDoesNotExist"))
 @covers("*", error="QueueDoesNotExist")
 async def test_queue_must_be_mine_and_there(scene: Scene, protocol: str, action: str) -> None:
-    mine, foreign = ("unknown", "unknown.fifo"), ("secret", "orders", "line.fifo")
-    for account_id, name in [*((ACCOUNT, name) for name in mine), *((OTHER_ACCOUNT, name) for name in foreign)]:
-        answered = await ask(scene, protocol, GOOD[action], **address(action, account_id, name))
-        assert (answered.status, answered.code) == (400, NOT_FOUND), (account_id, name, answered)
+    for name in ("unknown", "unknown.fifo"):
+        answered = await ask(scene, protocol, GOOD[action], **address(action, ACCOUNT, name))
+        assert (answered.status, answered.code) == (400, NOT_FOUND), (name, answered)
         assert answered.message.endswith("for this wsdl version." if protocol == "query" else "does not exist.")
+
+
+@both
+@pytest.mark.parametrize("action", asked_for("QueueDoesNotExist"))
+async def test_queue_of_another_account_is_denied_be_it_there_or_not(scene: Scene, protocol: str, action: str) -> None:
+    for name in ("secret", "orders", "line.fifo"):
+        answered = await ask(scene, protocol, GOOD[action], **address(action, OTHER_ACCOUNT, name))
+        if action == "GetQueueUrl":
+            assert (answered.status, answered.code) == (400, NOT_FOUND), (name, answered)
+        else:
+            assert (answered.status, answered.code) == (403, "AccessDenied"), (name, answered)
+            arn = f"arn:aws:sqs:us-east-1:{OTHER_ACCOUNT}:{name}"
+            why = "because no resource-based policy allows the sqs:"
+            assert f" on resource: {arn} {why}" in answered.message
 
 
 @both

@@ -186,6 +186,15 @@ def test_incarnation_of_a_clock_in_2100_locks_out_nobody_who_comes_later(rig: Ri
     assert rig.links.greeted(PeerHello("c", 2, YEAR_2100_MS + 1)) == ""
 
 
+def test_clock_of_another_node_that_is_behind_makes_no_earlier_process_newer(rig: Rig) -> None:
+    """R4: of three clocks two are known, and agreed time is the earlier one, a day behind (seed 1001047)."""
+    rig.hear(3, wrong_ms=-DAY_MS)
+    started_ms = TRUE_MS + rig.clock.now_ms
+    assert rig.links.greeted(PeerHello("c", 2, started_ms)) == ""
+    rig.clock.now_ms += 1_000
+    assert "started again" in rig.links.greeted(PeerHello("c", 2, started_ms - 650))
+
+
 # --- leadership ---------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,13 @@ from storage_nodes.model import NodeAddress
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.node.peers import PeerLinks
 from storage_nodes.protocol.messages import Opcode
-from storage_nodes.protocol.peer_messages import AppendEntries, Heartbeat, PeerHello, SnapshotChunk, VoteRequest
+from storage_nodes.protocol.peer_messages import (
+    AppendEntries,
+    Heartbeat,
+    PeerHello,
+    SnapshotChunk,
+    VoteRequest,
+)
 from tests.storage_nodes.node.slow_pipe import SlowPipe
 from tests.storage_nodes.node.test_peers import OWN, HandClock
 
@@ -173,6 +179,20 @@ def test_message_larger_than_all_that_may_wait_goes_alone(rig: Rig, monkeypatch:
         rig.turn()
         rig.drain()
     assert appends(rig.pipes[2]) == 2, "the one behind it is dropped while it waits"
+
+
+def test_message_that_there_is_room_for_is_sent_though_a_small_one_waits(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a busy link something waits each time that a leader feeds its peer again (seeds 1000224, 1000227)."""
+    monkeypatch.setattr("storage_nodes.node.peer_link.LINK_BYTES_MAX", MIB // 4)
+    rig.links.send(2, VoteRequest(1, 1, 1, 1))
+    assert rig.links.has_room(2)
+    rig.append(2)
+    assert not rig.links.has_room(2)
+    rig.turn()
+    rig.drain()
+    assert sum(len(frame.payload) for frame in rig.pipes[2].frames) > MIB
 
 
 def test_link_is_cut_when_nothing_leaves_it_and_only_then(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -275,15 +275,15 @@ def test_greeting_of_an_earlier_process_that_is_read_late_is_refused_though_the_
     assert rig.links.greeted(PeerHello("c", 2, 1_700_000_008_987)) == ""
     rig.clock.now_ms += 1_000
     assert "started again" in rig.links.greeted(PeerHello("c", 2, 1_700_000_008_337))
-    # The same where it is agreed what time it is: 8,900 when the later one greeted, a clock that is right.
-    rig.links.clocks.agreement.base_ms = 1_700_000_008_900 - (rig.clock.now_ms - 1_000)
+    # The same where it is known what time it is: 8,900 when the later one greeted, a clock that is right.
+    rig.links.clocks.agreement.latest_base_ms = 1_700_000_008_900 - (rig.clock.now_ms - 1_000)
     assert "started again" in rig.links.greeted(PeerHello("c", 2, 1_700_000_008_337))
     assert "started again" in rig.links.greeted(PeerHello("c", 2, 1_700_000_008_950))
 
 
 def test_incarnation_of_a_clock_far_ahead_gives_way_to_one_that_was_started_after_it_greeted(rig: Rig) -> None:
     day_ms = 86_400_000
-    rig.links.clocks.agreement.base_ms = 1_700_000_000_000 - rig.clock.now_ms
+    rig.links.clocks.agreement.latest_base_ms = 1_700_000_000_000 - rig.clock.now_ms
     assert rig.links.greeted(PeerHello("c", 2, 1_700_000_000_000 + day_ms)) == ""
     rig.clock.now_ms += 5_000
     assert "started again" in rig.links.greeted(PeerHello("c", 2, 1_699_999_999_000)), "from before"

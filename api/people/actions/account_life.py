@@ -1,0 +1,126 @@
+"""States of an account, and who moves it from one to the next.
+
+    active  -> suspended   by an operator          suspended -> active     by an operator
+    closing -> suspended   by an operator
+    active  -> closing     by an owner             closing   -> active     by an owner, within the grace period
+                                                   closing   -> closed     when the grace period is over
+
+Only an active account's keys open anything (`Account.active`). An owner cannot leave the state that an operator set.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import timedelta
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.actions import set_account_active
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.people import limits
+from api.people.actions.enrolment import check_printable
+from api.people.actions.members import locked_membership, require
+from api.people.errors import PeopleError, not_found
+from api.people.models import AccountLife, AccountState, Person
+from api.people.origin import Origin
+from api.people.roles import Act
+
+
+class Move(enum.StrEnum):
+    SUSPEND = "account.suspend"
+    RESUME = "account.resume"
+    CLOSE = "account.close"
+    REOPEN = "account.reopen"
+    FINISH = "account.finish_closing"
+
+
+MOVES: dict[tuple[AccountState, Move], AccountState] = {
+    (AccountState.ACTIVE, Move.SUSPEND): AccountState.SUSPENDED,
+    (AccountState.CLOSING, Move.SUSPEND): AccountState.SUSPENDED,
+    (AccountState.SUSPENDED, Move.RESUME): AccountState.ACTIVE,
+    (AccountState.ACTIVE, Move.CLOSE): AccountState.CLOSING,
+    (AccountState.CLOSING, Move.REOPEN): AccountState.ACTIVE,
+    (AccountState.CLOSING, Move.FINISH): AccountState.CLOSED,
+}
+LIFECYCLE_ACTOR = Actor("lifecycle")
+
+
+@transaction.atomic
+def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
+    """Raises PeopleError."""
+    check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
+    life = _move(operator, _locked(account_id), Move.SUSPEND, reason)
+    record(operator, account_id, Move.SUSPEND, f"account:{account_id}", reason=reason)
+    return life
+
+
+@transaction.atomic
+def resume_account(operator: Actor, account_id: str) -> AccountLife:
+    """Raises PeopleError."""
+    life = _move(operator, _locked(account_id), Move.RESUME)
+    record(operator, account_id, Move.RESUME, f"account:{account_id}")
+    return life
+
+
+@transaction.atomic
+def close_account(origin: Origin, person: Person, account_id: str) -> AccountLife:
+    """Its keys open nothing from now on; what it holds goes when the grace period is over. Raises PeopleError."""
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
+    life = _move(_actor(origin, person), _locked(account_id), Move.CLOSE)
+    origin.note(person, account_id, Move.CLOSE, f"account:{account_id}", closes_at=str(life.closes_at))
+    return life
+
+
+@transaction.atomic
+def reopen_account(origin: Origin, person: Person, account_id: str) -> AccountLife:
+    """Raises PeopleError."""
+    require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
+    life = _move(_actor(origin, person), _locked(account_id), Move.REOPEN)
+    origin.note(person, account_id, Move.REOPEN, f"account:{account_id}")
+    return life
+
+
+def finish_closing() -> int:
+    """Closes accounts whose grace period is over; returns how many. Safe to run twice, and beside itself."""
+    due = AccountLife.objects.filter(state=AccountState.CLOSING, closes_at__lte=clock.now()).order_by("closes_at")
+    closed = 0
+    for account_id in list(due.values_list("account_id", flat=True)[: limits.CLOSED_AT_ONCE_MAX]):
+        with transaction.atomic():
+            life = _locked(account_id)
+            if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
+                continue
+            _move(LIFECYCLE_ACTOR, life, Move.FINISH)
+            record(LIFECYCLE_ACTOR, account_id, Move.FINISH, f"account:{account_id}")
+            closed += 1
+    return closed
+
+
+def _locked(account_id: str) -> AccountLife:
+    """The account's row first, as everywhere. Raises PeopleError."""
+    if Account.objects.select_for_update().filter(pk=account_id).first() is None:
+        raise not_found()
+    life = AccountLife.objects.select_for_update().filter(pk=account_id).first()
+    if life is None:
+        raise not_found()
+    return life
+
+
+def _move(actor: Actor, life: AccountLife, move: Move, reason: str = "") -> AccountLife:
+    state = MOVES.get((AccountState(life.state), move))
+    if state is None:
+        raise PeopleError("state-not-possible", f"The account is {life.state}.")
+    was_active = life.state == AccountState.ACTIVE
+    now = clock.now()
+    grace = timedelta(days=limits.CLOSING_GRACE_DAYS)
+    life.state, life.state_since, life.reason = state, now, reason
+    life.closes_at = now + grace if state == AccountState.CLOSING else None
+    life.save()
+    if was_active != (state == AccountState.ACTIVE):
+        set_account_active(actor, life.account_id, state == AccountState.ACTIVE)
+    return life
+
+
+def _actor(origin: Origin, person: Person) -> Actor:
+    return Actor(f"person:{person.pk}", origin.request_id)

@@ -1,0 +1,112 @@
+"""Invitations: a token that is mailed, for the invited address alone, as long as who invited still could."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.models import Account
+from api.people import errands, limits, mails, rates
+from api.people.actions.members import locked_membership, require, require_active
+from api.people.email import normal_email
+from api.people.errors import PeopleError, denied, invalid_token, not_found
+from api.people.models import AccountLife, Invitation, Membership, Person
+from api.people.origin import Origin
+from api.people.roles import Act, Role, may_give
+from api.people.selectors import membership_of
+from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
+
+
+def invite(origin: Origin, person: Person, account_id: str, email: str, role: Role) -> Invitation:
+    """Takes the place of an invitation of the same address. Raises PeopleError."""
+    email = normal_email(email)
+    if membership_of(person, account_id) is None:
+        raise not_found()
+    rates.charge(rates.INVITATION_PER_ACCOUNT, account_id)
+    with transaction.atomic():
+        mine = locked_membership(person, account_id)
+        require_active(account_id)
+        if not may_give(mine.role, role):
+            raise denied()
+        if Membership.objects.filter(account_id=account_id, person__email=email).exists():
+            raise PeopleError("already-member", "This address is that of a member.")
+        now = clock.now()
+        others = Invitation.objects.filter(account_id=account_id)
+        others.filter(expires_at__lte=now).delete()
+        if not may_replace(others.filter(email=email).first(), mine.role):
+            raise denied()
+        others.filter(email=email).delete()
+        if others.count() >= limits.INVITATIONS_PER_ACCOUNT_MAX:
+            raise PeopleError("over-limit", f"An account has at most {limits.INVITATIONS_PER_ACCOUNT_MAX} invitations.")
+        token = mint_token(TokenKind.INVITATION)
+        invitation = Invitation.objects.create(
+            account_id=account_id, email=email, role=role, invited_by=person,
+            token_hash=hash_token(TokenKind.INVITATION, token), created_at=now,
+            expires_at=now + timedelta(seconds=limits.INVITATION_TOKEN_S),
+        )  # fmt: skip
+        origin.note(person, account_id, "invitation.create", f"invitation:{invitation.pk}", email=email, role=role)
+        title = AccountLife.objects.get(pk=account_id).title
+    errands.leave(lambda: mails.send_invitation_token(email, title, role, token))
+    return invitation
+
+
+@transaction.atomic
+def withdraw(origin: Origin, person: Person, account_id: str, invitation_id: uuid.UUID) -> None:
+    """Raises PeopleError."""
+    mine = locked_membership(person, account_id)
+    require(mine, Act.MANAGE_MEMBERS)
+    invitation = Invitation.objects.filter(account_id=account_id, pk=invitation_id).first()
+    if invitation is None:
+        raise not_found()
+    if not may_give(mine.role, invitation.role):
+        raise denied()
+    invitation.delete()
+    origin.note(person, account_id, "invitation.withdraw", f"invitation:{invitation_id}", email=invitation.email)
+
+
+def accept(origin: Origin, person: Person, token: str) -> Membership:
+    """Raises PeopleError; the same one where the token is absent, used, expired, or for another address."""
+    rates.charge(rates.TOKEN_PER_SOURCE, origin.counted)
+    token_hash = hash_token(TokenKind.INVITATION, token)
+    if token_hash is None:
+        raise invalid_token()
+    with transaction.atomic():
+        seen = Invitation.objects.filter(token_hash=token_hash).first()
+        if seen is None:
+            raise invalid_token()
+        Account.objects.select_for_update().get(pk=seen.account_id)
+        now = clock.now()
+        rows = Invitation.objects.filter(pk=seen.pk, email=person.email, expires_at__gt=now)
+        found = rows.select_related("invited_by").first()
+        if found is None or not same_hash(token_hash, found.token_hash):
+            raise invalid_token()
+        inviter = membership_of(found.invited_by, found.account_id)
+        if inviter is None or not may_give(inviter.role, found.role):
+            raise invalid_token()
+        return _join(origin, person, found)
+
+
+def may_replace(invitation: Invitation | None, role: str) -> bool:
+    return invitation is None or may_give(role, invitation.role)
+
+
+def _join(origin: Origin, person: Person, invitation: Invitation) -> Membership:
+    """With the account locked."""
+    account_id = invitation.account_id
+    require_active(account_id)
+    if membership_of(person, account_id) is not None:
+        raise PeopleError("already-member", "You are a member of this account.")
+    if Membership.objects.filter(account_id=account_id).count() >= limits.MEMBERS_PER_ACCOUNT_MAX:
+        raise PeopleError("over-limit", f"An account has at most {limits.MEMBERS_PER_ACCOUNT_MAX} members.")
+    Person.objects.select_for_update().get(pk=person.pk)
+    if Membership.objects.filter(person=person).count() >= limits.ACCOUNTS_PER_PERSON_MAX:
+        raise PeopleError("over-limit", f"A person is in at most {limits.ACCOUNTS_PER_PERSON_MAX} accounts.")
+    invitation_id = invitation.pk
+    invitation.delete()
+    mine = Membership.objects.create(account_id=account_id, person=person, role=invitation.role, created_at=clock.now())
+    subject = f"person:{person.pk}"
+    origin.note(person, account_id, "member.add", subject, role=mine.role, invitation=str(invitation_id))
+    return mine

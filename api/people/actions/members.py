@@ -1,0 +1,85 @@
+"""Members of an account: roles change, members go. The account's row is locked first, so that changes stand in line and
+the last owner stays one."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.db import transaction
+
+from api.accounts.models import Account
+from api.people.errors import PeopleError, denied, not_found
+from api.people.models import AccountLife, AccountState, Invitation, Membership, Person
+from api.people.origin import Origin
+from api.people.roles import Act, Role, may, may_give
+
+
+@transaction.atomic
+def change_role(origin: Origin, person: Person, account_id: str, member_id: uuid.UUID, role: Role) -> Membership:
+    """Raises PeopleError."""
+    mine = locked_membership(person, account_id)
+    require_active(account_id)
+    member = _member(account_id, member_id)
+    if not (may_give(mine.role, member.role) and may_give(mine.role, role)):
+        raise denied()
+    if member.role == role:
+        return member
+    before, member.role = member.role, role
+    _require_owner_beside(member, before)
+    member.save(update_fields=["role"])
+    origin.note(person, account_id, "member.change_role", f"person:{member_id}", before=before, role=role)
+    return member
+
+
+@transaction.atomic
+def remove_member(origin: Origin, person: Person, account_id: str, member_id: uuid.UUID) -> None:
+    """Another one, where the role allows that, or oneself: all may leave but the last owner. Raises
+    PeopleError."""
+    mine = locked_membership(person, account_id)
+    member = _member(account_id, member_id)
+    leaves = member.person_id == person.pk
+    if not leaves:
+        require_active(account_id)
+        if not may_give(mine.role, member.role):
+            raise denied()
+    _require_owner_beside(member, member.role)
+    member.delete()
+    Invitation.objects.filter(account_id=account_id, invited_by_id=member_id).delete()
+    action = "member.leave" if leaves else "member.remove"
+    origin.note(person, account_id, action, f"person:{member_id}", role=member.role)
+
+
+def locked_membership(person: Person, account_id: str) -> Membership:
+    """Locks the account, then reads what the person is in it: a role that was taken away before is not used. Raises
+    PeopleError: an account of others is not found."""
+    if not Membership.objects.filter(account_id=account_id, person=person).exists():
+        raise not_found()
+    Account.objects.select_for_update().get(pk=account_id)
+    mine = Membership.objects.filter(account_id=account_id, person=person).first()
+    if mine is None:
+        raise not_found()
+    return mine
+
+
+def require_active(account_id: str) -> None:
+    if not AccountLife.objects.filter(account_id=account_id, state=AccountState.ACTIVE).exists():
+        raise PeopleError("account-not-active", "The account is suspended, closing or closed.")
+
+
+def require(mine: Membership, act: Act) -> None:
+    if not may(mine.role, act):
+        raise denied()
+
+
+def _member(account_id: str, member_id: uuid.UUID) -> Membership:
+    found = Membership.objects.select_related("person").filter(account_id=account_id, person_id=member_id).first()
+    if found is None:
+        raise not_found()
+    return found
+
+
+def _require_owner_beside(member: Membership, role: str) -> None:
+    """`member` is about to lose `role`."""
+    owners = Membership.objects.filter(account_id=member.account_id, role=Role.OWNER)
+    if role == Role.OWNER and not owners.exclude(pk=member.pk).exists():
+        raise PeopleError("last-owner", "An account keeps one owner: make another member an owner first.")

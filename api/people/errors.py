@@ -1,0 +1,48 @@
+"""Refusals of this app: a stable code, a text for the caller, and the status of the answer."""
+
+from __future__ import annotations
+
+
+class PeopleError(Exception):
+    """An operating error. `code` is one of STATUS; `retry_after_s` is given where trying again later helps."""
+
+    def __init__(self, code: str, detail: str, retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.status = STATUS[code]
+        self.code = code
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+STATUS = {
+    "invalid-request": 400,
+    "invalid-token": 400,
+    "weak-password": 400,
+    "sign-in-refused": 401,
+    "not-signed-in": 401,
+    "access-denied": 403,
+    "recent-authentication-required": 403,
+    "not-found": 404,
+    "already-member": 409,
+    "last-owner": 409,
+    "account-not-active": 409,
+    "state-not-possible": 409,
+    "second-factor-on": 409,
+    "second-factor-off": 409,
+    "over-limit": 409,
+    "too-many-attempts": 429,
+    "service-busy": 503,
+}
+
+
+def invalid_token() -> PeopleError:
+    """One text for all reasons: absent, used, expired, of another person, or given with a wrong password."""
+    return PeopleError("invalid-token", "The token is not valid, or what came with it does not match it.")
+
+
+def not_found() -> PeopleError:
+    return PeopleError("not-found", "There is nothing here.")
+
+
+def denied() -> PeopleError:
+    return PeopleError("access-denied", "Your role in this account does not allow this.")

@@ -1,0 +1,90 @@
+"""Where a request comes from: the source address that a front end vouches for, and what the audit trail keeps of it.
+
+    X-Penstock-Source      <address> SPACE <issued_ms>
+    X-Penstock-Source-Mac  hex HMAC-SHA-256 under internal.key of  "source" LF method LF target LF the header above
+
+Front ends strip both names from outside requests. A request without them comes from the address of its connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import re
+import time
+from typing import NamedTuple
+
+import structlog
+from django.http import HttpRequest
+
+from api.audit.actions import Actor, record
+from api.people import limits
+from api.people.errors import PeopleError
+from api.people.models import Person
+from api.secrets import internal_key
+
+SOURCE_HEADER = "X-Penstock-Source"
+SOURCE_MAC_HEADER = "X-Penstock-Source-Mac"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+_VOUCHED = re.compile(r"([0-9A-Fa-f:.]{2,45}) ([0-9]{1,16})", re.ASCII)
+
+
+class Origin(NamedTuple):
+    source: str
+    user_agent: str = ""
+    request_id: str = ""
+
+    @property
+    def counted(self) -> str:
+        """What attempts are counted under: the address, of IPv6 its network."""
+        try:
+            address = ipaddress.ip_address(self.source)
+        except ValueError:
+            return self.source
+        if isinstance(address, ipaddress.IPv4Address):
+            return str(address)
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, limits.SOURCE_IPV6_PREFIX_BITS), strict=False))
+
+    def note(self, person: Person, account_id: str, action: str, subject: str, **details: object) -> None:
+        """An entry of the audit trail, in the caller's transaction. What concerns no account has the id ''."""
+        actor = Actor(f"person:{person.pk}", self.request_id)
+        record(actor, account_id, action, subject, source=self.source, **details)
+
+
+def origin_of(request: HttpRequest) -> Origin:
+    """Raises PeopleError for a source that no front end vouched for."""
+    agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
+    request_id = request.headers.get("X-Request-Id", "")
+    if _REQUEST_ID.fullmatch(request_id) is None:
+        request_id = ""
+    if request_id:
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+    return Origin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
+
+
+def source_mac(key: bytes, method: str, target: str, source: str) -> str:
+    text = "\n".join(("source", method, target, source))
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _source(request: HttpRequest) -> str:
+    vouched = request.headers.get(SOURCE_HEADER)
+    if vouched is None:
+        return str(request.META.get("REMOTE_ADDR") or "")
+    match = _VOUCHED.fullmatch(vouched) if len(vouched) <= limits.SOURCE_CHARACTERS_MAX else None
+    expected = source_mac(internal_key(), request.method or "", request.get_full_path(), vouched)
+    given = request.headers.get(SOURCE_MAC_HEADER, "")
+    now_ms = time.time_ns() // 1_000_000
+    if (
+        match is None
+        or not hmac.compare_digest(expected.encode(), given.encode(errors="replace"))
+        or abs(now_ms - int(match[2])) > limits.SOURCE_AGE_MS_MAX
+    ):
+        raise PeopleError("access-denied", "The source of the request is not vouched for.")
+    try:
+        return str(ipaddress.ip_address(match[1]))
+    except ValueError:
+        raise PeopleError("access-denied", "The source of the request is not an address.") from None

@@ -1,0 +1,44 @@
+"""Serializers that take what they are given or refuse it: no unknown members, no text made of numbers.
+
+What is quoted of a request in an answer can be encoded: JSON lets half a surrogate pair into a text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+
+class StrictCharField(serializers.CharField):
+    """A JSON string. DRF's own also takes numbers."""
+
+    def to_internal_value(self, data: Any) -> str:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class StrictChoiceField(serializers.ChoiceField):
+    """One of some JSON strings. DRF's own takes numbers, and quotes what it was given."""
+
+    default_error_messages: ClassVar = {"invalid_choice": "Not one of the choices."}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
+            self.fail("invalid_choice")
+        return super().to_internal_value(data)
+
+
+class StrictSerializer(serializers.Serializer):
+    """Members that are not declared are refused. Members named twice are refused before, by the parser."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        unknown = set(data) - set(self.fields) if isinstance(data, dict) else set()
+        if unknown:
+            raise serializers.ValidationError({_shown(name): ["is not known here"] for name in sorted(unknown)})
+        return super().to_internal_value(data)
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="backslashreplace").decode()

@@ -1,0 +1,206 @@
+"""What each operation of Penstock asks for: IAM actions, and on which resource. The one table. Pure.
+
+An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
+that SQS does not have need an action of their own, `penstock:...`, and also the SQS action with the same effect: a
+caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import NamedTuple
+
+from frontend.authz.request_context import AWS_PARTITION
+
+SQS, OWN = "sqs", "penstock"
+
+
+class Target(Enum):
+    QUEUE = auto()  # the queue that is named; the one that is made
+    DEAD_LETTER_QUEUE = auto()  # the queue that the named queue's RedrivePolicy names
+    DESTINATION = auto()  # the queue that messages go to; without one, each queue that they came from
+    ALL_QUEUES = auto()  # of the account: an ARN with an empty name
+    ACCOUNT = auto()
+    KEY = auto()  # an access key of the account
+
+
+class When(Enum):
+    ALWAYS = auto()
+    TAGS_ARE_SET = auto()
+    TAGS_ARE_TAKEN_AWAY = auto()
+
+
+class Demand(NamedTuple):
+    action: str
+    target: Target = Target.QUEUE
+    when: When = When.ALWAYS
+
+
+class Action(NamedTuple):
+    """`cross_account` says that a queue policy can open it to another account."""
+
+    name: str
+    cross_account: bool = False
+
+
+_GRANTABLE = (
+    "ChangeMessageVisibility",
+    "DeleteMessage",
+    "GetQueueAttributes",
+    "GetQueueUrl",
+    "ListDeadLetterSourceQueues",
+    "PurgeQueue",
+    "ReceiveMessage",
+    "SendMessage",
+)
+_OWNERS = (
+    "AddPermission",
+    "CancelMessageMoveTask",
+    "CreateQueue",
+    "DeleteQueue",
+    "ListMessageMoveTasks",
+    "ListQueueTags",
+    "ListQueues",
+    "RemovePermission",
+    "SetQueueAttributes",
+    "StartMessageMoveTask",
+    "TagQueue",
+    "UntagQueue",
+)
+_PENSTOCK = (
+    "CancelScheduledMessages",
+    "CreateKey",
+    "CreateSchedule",
+    "DeadLetterMessage",
+    "DeleteKey",
+    "DeleteSchedule",
+    "GetAccount",
+    "GetKey",
+    "ListKeys",
+    "ListParkedGroups",
+    "ListScheduledMessages",
+    "ListSchedules",
+    "PauseMessageMoveTask",
+    "PauseQueue",
+    "PauseSchedule",
+    "PeekMessages",
+    "ReleaseParkedGroups",
+    "RemoveMessage",
+    "RescheduleMessages",
+    "ResendMessage",
+    "ResumeMessageMoveTask",
+    "ResumeQueue",
+    "ResumeSchedule",
+    "UpdateAccount",
+)
+# Old policies name these; the plain action stands for both.
+_BATCH_NAMES = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch", "SendMessageBatch")
+
+ACTIONS: tuple[Action, ...] = (
+    *(Action(f"{SQS}:{name}", cross_account=True) for name in _GRANTABLE),
+    *(Action(f"{SQS}:{name}") for name in _OWNERS),
+    *(Action(f"{OWN}:{name}") for name in _PENSTOCK),
+)
+ACTION_NAMES = frozenset(action.name for action in ACTIONS)
+CROSS_ACCOUNT_ACTIONS = frozenset(action.name for action in ACTIONS if action.cross_account)
+HISTORIC_NAMES = frozenset(f"{SQS}:{name}".lower() for name in _BATCH_NAMES)
+
+
+def _sqs(name: str, target: Target = Target.QUEUE, when: When = When.ALWAYS) -> Demand:
+    return Demand(f"{SQS}:{name}", target, when)
+
+
+def _own(name: str, *also: Demand, target: Target = Target.QUEUE) -> tuple[Demand, ...]:
+    return (Demand(f"{OWN}:{name}", target), *also)
+
+
+_SEND, _RECEIVE, _DELETE = (_sqs(name) for name in ("SendMessage", "ReceiveMessage", "DeleteMessage"))
+_VISIBILITY, _READ_QUEUE = _sqs("ChangeMessageVisibility"), _sqs("GetQueueAttributes")
+_CHANGE_QUEUE, _START_MOVE = _sqs("SetQueueAttributes"), _sqs("StartMessageMoveTask")
+_LIST_MOVES = (_sqs("ListMessageMoveTasks"), _READ_QUEUE)
+_CANCEL_MOVE = (_sqs("CancelMessageMoveTask"), _RECEIVE, _DELETE, _READ_QUEUE)
+_MOVE = (_START_MOVE, _RECEIVE, _DELETE, _READ_QUEUE, _sqs("SendMessage", Target.DESTINATION))
+_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET))
+
+# SQS calls, by their names.
+SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
+    **{
+        name: (_sqs(name),)
+        for name in (*_GRANTABLE, *_OWNERS)
+        if not name.endswith(("MoveTask", "MoveTasks")) and name not in ("CreateQueue", "ListQueues")
+    },
+    "SendMessageBatch": (_SEND,),
+    "DeleteMessageBatch": (_DELETE,),
+    "ChangeMessageVisibilityBatch": (_VISIBILITY,),
+    "CreateQueue": _CREATE,
+    "ListQueues": (_sqs("ListQueues", Target.ALL_QUEUES),),
+    "StartMessageMoveTask": _MOVE,
+    "CancelMessageMoveTask": _CANCEL_MOVE,
+    "ListMessageMoveTasks": _LIST_MOVES,
+}
+# REST routes of messages, the desk, parked groups and scheduled messages, by the action of their route; the websocket.
+ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
+    "send": (_SEND,),
+    "receive": (_RECEIVE,),
+    "ack": (_DELETE,),
+    "extend": (_VISIBILITY,),
+    "release": (_VISIBILITY,),
+    "subscribe": (_RECEIVE,),
+    "peek": _own("PeekMessages", _RECEIVE),
+    "find": _own("PeekMessages", _RECEIVE),
+    "desk_delete": _own("RemoveMessage", _DELETE),
+    "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
+    "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
+    "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
+    "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
+    "list_scheduled": _own("ListScheduledMessages", _RECEIVE),
+    "cancel_scheduled": _own("CancelScheduledMessages", _DELETE),
+    "reschedule": _own("RescheduleMessages", _SEND),
+}
+# Management over REST, by the operation ids of docs/openapi.json; the queue that a send makes.
+MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
+    "queues.list": (_sqs("ListQueues", Target.ALL_QUEUES),),
+    "queues.create": _CREATE,
+    "queues.create_on_send": (_sqs("CreateQueue"),),
+    "queues.get": (_READ_QUEUE, _sqs("ListQueueTags")),
+    "queues.update": (
+        _CHANGE_QUEUE,
+        _sqs("TagQueue", when=When.TAGS_ARE_SET),
+        _sqs("UntagQueue", when=When.TAGS_ARE_TAKEN_AWAY),
+    ),
+    "queues.delete": (_sqs("DeleteQueue"),),
+    "queues.sources": (_sqs("ListDeadLetterSourceQueues"),),
+    "queues.pause": _own("PauseQueue", _CHANGE_QUEUE),
+    "queues.resume": _own("ResumeQueue", _CHANGE_QUEUE),
+    "moves.list": _LIST_MOVES,
+    "moves.get": _LIST_MOVES,
+    "moves.start": _MOVE,
+    "moves.cancel": _CANCEL_MOVE,
+    "moves.pause": _own("PauseMessageMoveTask", *_CANCEL_MOVE),
+    "moves.resume": _own("ResumeMessageMoveTask", *_MOVE),
+    "schedules.list": _own("ListSchedules", _READ_QUEUE),
+    "schedules.get": _own("ListSchedules", _READ_QUEUE),
+    "schedules.create": _own("CreateSchedule", _SEND),
+    "schedules.delete": _own("DeleteSchedule", _SEND),
+    "schedules.pause": _own("PauseSchedule", _SEND),
+    "schedules.resume": _own("ResumeSchedule", _SEND),
+    "account.get": _own("GetAccount", target=Target.ACCOUNT),
+    "account.update": _own("UpdateAccount", target=Target.ACCOUNT),
+    "keys.list": _own("ListKeys", target=Target.ACCOUNT),
+    "keys.create": _own("CreateKey", target=Target.ACCOUNT),
+    "keys.get": _own("GetKey", target=Target.KEY),
+    "keys.delete": _own("DeleteKey", target=Target.KEY),
+}
+
+
+def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
+    """`name` is that of the queue, or the id of the key; of all queues and of the account it is not looked at."""
+    if target is Target.ALL_QUEUES:
+        return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:"
+    if target is Target.ACCOUNT:
+        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:account"
+    assert name
+    if target is Target.KEY:
+        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:key/{name}"
+    return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"

@@ -1,0 +1,142 @@
+"""Two requests at once: one wins, and no rule gives way."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from django.db import connection
+
+from api.people.models import Membership, Person, RecoveryCode
+from tests.api.people.visitor import PASSWORD, Visitor, enrol, join, mailed_token, new_visitor
+
+pytestmark = pytest.mark.django_db(transaction=True)
+THREADS = 4
+LINGER_S = 0.3
+
+
+def at_once(*calls: Callable[[], int]) -> list[int]:
+    """Statuses, sorted."""
+    barrier = threading.Barrier(len(calls))
+    found: list[int] = []
+
+    def run(call: Callable[[], int]) -> None:
+        try:
+            barrier.wait(10)
+            found.append(call())
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return sorted(found)
+
+
+def linger(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A function returns late, so that the other requests come to the same place if nothing holds them."""
+    module, _, function = name.rpartition(".")
+    real = getattr(importlib.import_module(module), function)
+
+    def late(*args: object, **given: object) -> object:
+        found = real(*args, **given)
+        time.sleep(LINGER_S)
+        return found
+
+    monkeypatch.setattr(name, late)
+
+
+def test_two_owners_who_leave_at_once_leave_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.members._require_owner_beside")
+    ann, bob = enrol("ann@example.com"), enrol("bob@example.com")
+    join(ann, bob, "owner")
+
+    def leave(who: Visitor) -> int:
+        return int(who.call("DELETE", f"/v1/accounts/{ann.account_id}/members/{who.person_id}").status_code)
+
+    assert at_once(lambda: leave(ann), lambda: leave(bob)) == [204, 409]
+    assert Membership.objects.filter(account_id=ann.account_id, role="owner").count() == 1
+
+
+def test_invitation_accepted_twice_at_once_makes_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.invitations.membership_of")
+    ann, bob = enrol("ann@example.com"), enrol("bob@example.com")
+    ann.call("POST", f"/v1/accounts/{ann.account_id}/invitations", {"email": bob.email, "role": "reader"})
+    wish = {"token": mailed_token(bob.email)}
+    accept = [lambda: int(bob.call("POST", "/v1/invitations/acceptance", wish).status_code)] * THREADS
+    assert at_once(*accept) == [201] + [400] * (THREADS - 1)
+
+
+def test_address_confirmed_twice_at_once_makes_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    linger(monkeypatch, "api.people.actions.enrolment.find_token")
+    guest = new_visitor()
+    guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
+    wish = {"token": mailed_token("ann@example.com"), "password": PASSWORD}
+    confirm = [lambda: int(guest.call("POST", "/v1/people/confirmation", wish).status_code)] * THREADS
+    assert at_once(*confirm) == [201] + [400] * (THREADS - 1)
+    assert Membership.objects.count() == 1
+
+
+def test_address_confirmed_at_once_with_two_tokens_makes_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    guest = new_visitor()
+    wishes = []
+    for _ in range(2):
+        guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
+        wishes.append({"token": mailed_token("ann@example.com"), "password": PASSWORD})
+    linger(monkeypatch, "api.people.actions.enrolment.use_up")
+
+    def confirm(wish: dict[str, str]) -> int:
+        return int(guest.call("POST", "/v1/people/confirmation", wish).status_code)
+
+    assert at_once(lambda: confirm(wishes[0]), lambda: confirm(wishes[1])) == [201, 400]
+    assert Membership.objects.count() == 1
+
+
+def test_address_signed_up_at_once_is_one_person() -> None:
+    wish = {"email": "ann@example.com", "password": PASSWORD}
+    assert at_once(*[lambda: int(new_visitor().call("POST", "/v1/people", wish).status_code)] * THREADS) == [202] * 4
+    assert Person.objects.count() == 1
+
+
+def test_attempts_at_once_are_all_counted() -> None:
+    from api.people.errors import PeopleError
+    from api.people.rates import Rate, charge
+
+    rate = Rate("tested", 2, 600)
+
+    def attempt() -> int:
+        try:
+            charge(rate, "a")
+        except PeopleError as error:
+            return error.status
+        return 200
+
+    assert at_once(*[attempt] * THREADS) == [200, 200, 429, 429]
+
+
+def test_code_of_the_authenticator_used_at_once_opens_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.api.people.test_second_factor import answer_with, challenged, switch_on
+
+    ann = enrol("ann@example.com")
+    authenticator, _ = switch_on(ann)
+    guests = [challenged(ann.email) for _ in range(THREADS)]
+    linger(monkeypatch, "api.people.actions.factors.matching_step")
+    code = authenticator.code()
+    calls = [lambda one=one: int(answer_with(*one, code).status_code) for one in guests]  # type: ignore[misc]
+    assert at_once(*calls) == [201] + [400] * (THREADS - 1)
+
+
+def test_recovery_code_used_at_once_opens_one_session() -> None:
+    from tests.api.people.test_second_factor import answer_with, challenged, switch_on
+
+    ann = enrol("ann@example.com")
+    _, codes = switch_on(ann)
+    guests = [challenged(ann.email) for _ in range(THREADS)]
+    calls = [lambda one=one: int(answer_with(*one, codes[0]).status_code) for one in guests]  # type: ignore[misc]
+    assert at_once(*calls) == [201] + [400] * (THREADS - 1)
+    assert RecoveryCode.objects.count() == len(codes) - 1

@@ -1,0 +1,138 @@
+"""Limits of attempts, and that every open route has one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.db.models import F
+
+from api import clock
+from api.people import rates
+from api.people.errors import PeopleError
+from api.people.models import AttemptRate
+from api.people.origin import Origin
+from api.people.rates import Rate, charge
+from tests.api.people.visitor import PASSWORD, Visitor, new_visitor, refused
+
+pytestmark = pytest.mark.django_db
+RATE = Rate("tested", 3, 60)
+
+
+def spend(rate: Rate, subject: str, attempts: int) -> None:
+    for _ in range(attempts):
+        charge(rate, subject)
+
+
+def test_burst_is_allowed_and_one_more_is_not() -> None:
+    spend(RATE, "a", 3)
+    with pytest.raises(PeopleError) as caught:
+        charge(RATE, "a")
+    assert (caught.value.code, caught.value.status) == ("too-many-attempts", 429)
+    assert caught.value.retry_after_s is not None and 58 <= caught.value.retry_after_s <= 60
+
+
+def test_one_more_is_allowed_after_its_time_and_not_before() -> None:
+    spend(RATE, "a", 3)
+    AttemptRate.objects.update(empty_at=F("empty_at") - timedelta(seconds=50))
+    with pytest.raises(PeopleError) as caught:
+        charge(RATE, "a")
+    assert caught.value.retry_after_s is not None and 8 <= caught.value.retry_after_s <= 10
+    AttemptRate.objects.update(empty_at=F("empty_at") - timedelta(seconds=10))
+    charge(RATE, "a")
+    with pytest.raises(PeopleError):
+        charge(RATE, "a")
+
+
+def test_refused_attempts_are_not_counted() -> None:
+    spend(RATE, "a", 3)
+    for _ in range(5):
+        with pytest.raises(PeopleError):
+            charge(RATE, "a")
+    assert AttemptRate.objects.get().empty_at - clock.now() <= timedelta(seconds=180)
+
+
+def test_subjects_and_rates_are_counted_apart() -> None:
+    spend(RATE, "a", 3)
+    charge(RATE, "b")
+    charge(Rate("other", 3, 60), "a")
+
+
+def test_counts_that_are_back_at_nothing_go() -> None:
+    for subject in "abc":
+        charge(RATE, subject)
+    AttemptRate.objects.update(empty_at=clock.now() - timedelta(seconds=1))
+    charge(RATE, "d")
+    charge(RATE, "d")
+    assert AttemptRate.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("", ""),
+    ],
+)
+def test_ipv6_network_counts_as_one_source(source: str, counted: str) -> None:
+    assert Origin(source).counted == counted
+
+
+def test_sign_in_is_limited_per_address_from_any_source_known_or_not(ann: Visitor) -> None:
+    for email in (ann.email, "unknown@example.com"):
+        left = rates.SIGN_IN_PER_ADDRESS.burst - (email == ann.email)  # its own sign-in
+        for _ in range(left):
+            assert refused(new_visitor().sign_in(email, "wrong wrong wrong")) == (401, "sign-in-refused")
+        answer = new_visitor().sign_in(email)
+        assert refused(answer) == (429, "too-many-attempts")
+        assert 1 <= int(answer["Retry-After"]) <= rates.SIGN_IN_PER_ADDRESS.every_s
+    assert new_visitor().sign_in("bob@example.com").status_code == 401
+
+
+def test_limit_per_address_does_not_go_by_case(visitor: Visitor) -> None:
+    for _ in range(rates.SIGN_IN_PER_ADDRESS.burst):
+        visitor.sign_in("ann@example.com")
+    assert refused(visitor.sign_in("ANN@example.com")) == (429, "too-many-attempts")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "rate"),
+    [
+        ("/v1/session", {"email": "{}@example.com", "password": PASSWORD}, rates.SIGN_IN_PER_SOURCE),
+        ("/v1/people", {"email": "{}@example.com", "password": PASSWORD}, rates.SIGN_UP_PER_SOURCE),
+        ("/v1/people/password-reset", {"email": "{}@example.com"}, rates.RESET_PER_SOURCE),
+        ("/v1/people/confirmation", {"token": "x{}", "password": PASSWORD}, rates.TOKEN_PER_SOURCE),
+        ("/v1/people/password", {"token": "x{}", "new_password": PASSWORD}, rates.TOKEN_PER_SOURCE),
+        ("/v1/session/challenge", {"challenge_token": "x{}", "code": "123456"}, rates.TOKEN_PER_SOURCE),
+    ],
+)
+def test_open_route_is_limited_per_source(visitor: Visitor, path: str, body: dict[str, str], rate: Rate) -> None:
+    spend(rate, visitor.source, rate.burst - 1)
+
+    def attempt(who: Visitor, number: int) -> int:
+        given = {name: value.format(number) for name, value in body.items()}
+        return int(who.call("POST", path, given).status_code)
+
+    assert attempt(visitor, 1) != 429
+    assert attempt(visitor, 2) == 429
+    assert attempt(new_visitor(), 3) != 429
+
+
+@pytest.mark.parametrize(
+    ("path", "rate"),
+    [("/v1/people", rates.SIGN_UP_PER_ADDRESS), ("/v1/people/password-reset", rates.RESET_PER_ADDRESS)],
+)
+def test_mails_to_an_address_are_limited(db: None, path: str, rate: Rate) -> None:
+    body = {"email": "ann@example.com"} | ({"password": PASSWORD} if path == "/v1/people" else {})
+    for _ in range(rate.burst):
+        assert new_visitor().call("POST", path, body).status_code == 202
+    assert refused(new_visitor().call("POST", path, body)) == (429, "too-many-attempts")
+
+
+def test_limited_attempt_costs_no_hash(visitor: Visitor, hashes: list[str]) -> None:
+    spend(rates.SIGN_IN_PER_SOURCE, visitor.source, rates.SIGN_IN_PER_SOURCE.burst)
+    assert refused(visitor.sign_in("ann@example.com")) == (429, "too-many-attempts")
+    assert hashes == []
