@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
-SERVER_SECRET_NAMES = ("postgres-admin.password", "postgres.password", "valkey.password")
+SERVER_SECRET_NAMES = ("postgres.password", "valkey.password")
+# In a folder that no process is told of.
+ADMIN_SECRET_NAMES = ("postgres-admin.password",)
 # Marks every process of an installation, so that what a killed supervisor left behind can be told from others'.
 MARK = "PENSTOCK_INSTALLATION"
 
@@ -77,6 +79,7 @@ class Installation:
         self.data = Path(chosen).expanduser().resolve()
         self.run = self.data / "run"
         self.secrets = self.data / "secrets"
+        self.admin = self.data / "admin"
         self.logs = self.data / "logs"
         self.state_file = self.run / "state.json"
         self.pid_file = self.run / "supervisor.pid"
@@ -90,11 +93,13 @@ class Installation:
         try:
             self.data.parent.mkdir(parents=True, exist_ok=True)
             self.data.mkdir(mode=0o700, exist_ok=True)
-            for directory, mode in ((self.run, 0o700), (self.secrets, 0o700), (self.logs, 0o750)):
+            for directory, mode in ((self.run, 0o700), (self.secrets, 0o700), (self.admin, 0o700), (self.logs, 0o750)):
                 directory.mkdir(exist_ok=True)
                 directory.chmod(mode)
             for name in (*SECRET_NAMES, *SERVER_SECRET_NAMES):
                 write_private_once(self.secrets / name, secrets.token_hex(32))
+            for name in ADMIN_SECRET_NAMES:
+                write_private_once(self.admin / name, secrets.token_hex(32))
         except OSError as error:
             raise CommandError(
                 f"the data directory {self.data} cannot be used ({error.strerror}: {error.filename}). "
@@ -103,7 +108,7 @@ class Installation:
             ) from None
 
     def secret(self, name: str) -> str:
-        return (self.secrets / name).read_text().strip()
+        return ((self.admin if name in ADMIN_SECRET_NAMES else self.secrets) / name).read_text().strip()
 
     # --- state ------------------------------------------------------------------------------------------
 

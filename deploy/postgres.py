@@ -3,9 +3,9 @@
 Durability is PostgreSQL's default (fsync, full-page writes, synchronous commit) plus data checksums. It listens on
 loopback only and asks everybody for a SCRAM password.
 
-Two roles: ADMINISTRATOR owns the server and the schema, and nothing that runs for long knows its password; APPLICATION
-is what the processes connect as: it reads and writes rows, and may only add to the audit trail (`manage.py
-grant_application`).
+Two roles. ADMINISTRATOR owns the server and the schema; no process that runs for long is told its password (one of the
+same user could look for it). APPLICATION is what the processes connect as: it reads and writes rows, and may only add
+to the audit trail (`manage.py grant_application`).
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from frontend.limits import (
     CONTROL_CALLS_IN_FLIGHT_MAX,
     CONTROL_CONNECT_S,
     CONTROL_KEEP_ALIVE_S,
+    CONTROL_OPEN_CALLS_MAX,
     CONTROL_STREAMS_MAX,
     CONTROL_TIMEOUT_S,
 )
@@ -78,6 +79,8 @@ class ControlPlane:
         self._internal_key = internal_key
         self._now_s = now_s
         self._calls = Bulkhead("control plane", CONTROL_CALLS_IN_FLIGHT_MAX)
+        # Calls without a key, which anybody can make.
+        self._open_calls = Bulkhead("control plane, calls without a key", CONTROL_OPEN_CALLS_MAX)
         self._streams = Bulkhead("control plane stream", CONTROL_STREAMS_MAX)
         connections_max = CONTROL_CALLS_IN_FLIGHT_MAX + CONTROL_STREAMS_MAX + 1  # one for the watch
         self._http = httpx2.AsyncClient(
@@ -143,7 +146,7 @@ class ControlPlane:
         if principal is not None:
             headers += self._vouch(request.method, target, principal, request.request_id, request.body)
         url = self._http.base_url.copy_with(raw_path=target)
-        with self._calls:
+        with self._open_calls if principal is None else self._calls:
             response = await self._watched(
                 self._http.build_request(request.method, url, headers=headers, content=request.body)
             )

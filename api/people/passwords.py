@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.password_validation import CommonPasswordValidator
 from django.core.exceptions import ValidationError
+from django.db import connection
 
 from api.people import limits
 from api.people.errors import PeopleError
@@ -71,6 +72,9 @@ def is_outdated(encoded: str) -> bool:
 
 @contextlib.contextmanager
 def _place() -> Iterator[None]:
+    if not connection.in_atomic_block:
+        # Back to the pool: those who wait here, or compute, must not hold what all other requests need.
+        connection.close()
     if not _places.acquire(timeout=limits.HASH_WAIT_S_MAX):
         raise PeopleError("service-busy", "Too many sign-ins at once. Try again.", retry_after_s=5)
     try:

@@ -166,6 +166,8 @@ STORAGE_PROBE_INTERVAL_MS = 1_000
 STORAGE_TARGETS_MAX = 100_000
 POLLS_PARKED_MAX = 20_000
 CONTROL_CALLS_IN_FLIGHT_MAX = 128
+# Of them without a key: people who sign in, pages.
+CONTROL_OPEN_CALLS_MAX = 32
 CONTROL_STREAMS_MAX = 512
 # An answer of the control plane up to this size is taken over before the client reads it.
 CONTROL_ANSWER_BYTES_MAX = 4 * MIB

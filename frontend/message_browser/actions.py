@@ -25,7 +25,7 @@ from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEU
 from frontend.message_browser.audit import entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
-from frontend.messages.admission import admit
+from frontend.messages.admission import admit, also
 from frontend.messages.drafts import Draft, draft_message
 from frontend.messages.outgoing import OutgoingMessage
 from frontend.messages.partition_batches import Sent
@@ -99,14 +99,14 @@ async def resend_one(
     request: BrowserRequest, token_text: str, edit: Callable[[BrowsedView], OutgoingMessage], destination: str | None
 ) -> tuple[BrowsedView, Sent]:
     """`edit` makes the message with its changes of what it is now. Raises RequestError."""
-    held = await _find(request, "SendMessage", token_text)
+    held = await _find(request, "ReceiveMessage", token_text)
+    await also(request.services, request.caller, "DeleteMessage", request.address)
     if held.seen.content is None:
         raise RequestError("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
-    target = held.queue
-    if destination is not None:
-        if len(destination) > QUEUE_NAME_CHARS_MAX:
-            raise queue_does_not_exist()
-        target = await request.services.queues.find(Address(request.caller.account_id, destination))
+    if destination is not None and len(destination) > QUEUE_NAME_CHARS_MAX:
+        raise queue_does_not_exist()
+    address = request.address if destination is None else Address(request.caller.account_id, destination)
+    target = await also(request.services, request.caller, "SendMessage", address)
     draft, change = _draft_again(request.services, held, target, edit)
     await _note(request, "message.resend", held, target=target.record.name)
     # The id is made of the change: who asks for the same again hears of the same message.
@@ -199,7 +199,7 @@ async def _dead_letter_queue(request: BrowserRequest, queue: ResolvedQueue) -> R
     if not policy:
         raise RequestError("UnsupportedOperation", "The queue has no dead-letter queue.")
     name = str(json.loads(policy)["deadLetterTargetArn"]).rpartition(":")[2]
-    return await request.services.queues.find(Address(queue.record.account_id, name))
+    return await also(request.services, request.caller, "SendMessage", Address(queue.record.account_id, name))
 
 
 # --- a message sent again ---

@@ -2,7 +2,7 @@
 
     queue of the caller's account    allowed, but for what the policy of the queue denies
     queue of another account         allowed where the policy of that queue allows it; a caller that is not hears the
-                                     same, in the same time, of a queue that does not exist
+                                     same of a queue that does not exist
 
 A key acts as its account (policies of keys and people do not exist yet).
 """
@@ -13,7 +13,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from frontend.authn.principal import Principal
-from frontend.authz import NO_POLICY, Caller, CompiledPolicy, RequestContext, evaluate, refusal_text
+from frontend.authz import (
+    NO_POLICY,
+    Caller,
+    CompiledPolicy,
+    Decision,
+    Reason,
+    RequestContext,
+    evaluate,
+    refusal_text,
+)
 from frontend.authz.actions import SQS, Target, resource_arn
 from frontend.authz.request_context import root_caller
 from frontend.errors import RequestError
@@ -68,6 +77,13 @@ async def find_authorised(
     return queue
 
 
+async def also(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue:
+    """For a request that does more than one thing: the queue, if this is allowed with it, too. Nothing more is paid.
+    Raises RequestError."""
+    queue = authorise(services, caller, action, address)
+    return await find_authorised(services, caller, action, address) if queue is None else queue
+
+
 def require_own(services: FrontendServices, caller: Principal, action: str, address: Address) -> None:
     """For what only the owner's account may do, whatever a policy says. Raises RequestError."""
     if caller.account_id != address.account_id:
@@ -110,6 +126,9 @@ def _require_allowed(
     )
     decision = evaluate(request, NO_POLICY, policy)
     if not decision.allowed:
+        if caller.account_id != address.account_id:
+            # A denial that a policy states would tell that there is a queue.
+            decision = Decision(False, Reason.NOT_ALLOWED_BY_RESOURCE)
         services.meters.count("requests_denied")
         raise RequestError("AccessDeniedException", refusal_text(request, decision, arn))
 

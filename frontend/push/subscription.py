@@ -34,7 +34,7 @@ from frontend.limits import (
     SOCKET_WAIT_MS,
     VISIBILITY_S_MAX,
 )
-from frontend.messages.admission import authorise, find_authorised, throttle
+from frontend.messages.admission import also, throttle
 from frontend.messages.receive import open_leases
 from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -222,7 +222,7 @@ class Subscription:
     ) -> set[str]:
         """Delete (None) or change visibility; tells the client what was refused, and returns it."""
         try:
-            queue = await self._queue()
+            queue = await self._queue("DeleteMessage" if visibility_ms is None else "ChangeMessageVisibility")
             found: list[Receipt | RequestError] = [read_receipt(self._services, queue, receipt) for receipt in receipts]
             changes = None if visibility_ms is None else [visibility_ms] * len(found)
             outcomes = await apply_receipts(self._services, queue, found, changes, mode)
@@ -288,10 +288,9 @@ class Subscription:
             return CLOSE_TRY_LATER, error.message  # nobody can tell: the client may come back when somebody can
         return CLOSE_UNAUTHENTICATED, "The key is not valid any more."
 
-    async def _queue(self) -> ResolvedQueue:
-        queue = authorise(self._services, self._caller, "ReceiveMessage", self._address)
+    async def _queue(self, action: str = "ReceiveMessage") -> ResolvedQueue:
         try:
-            return queue or await find_authorised(self._services, self._caller, "ReceiveMessage", self._address)
+            return await also(self._services, self._caller, action, self._address)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None
 

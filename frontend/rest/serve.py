@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import time
 from contextlib import suppress
@@ -47,6 +48,7 @@ _OPEN = frozenset((b"/v1/openapi.json",))
 # Who calls these shows a session, or has none yet.
 _PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
 _QUEUES = b"/v1/queues"
+IPV6_NETWORK_BITS = 64
 _QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
 
 
@@ -145,7 +147,7 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
     principal: Principal | None = None
     if _PEOPLE.match(path):
         # The session is the control plane's to look at; until then the address is all that is known.
-        _throttle(services, (f"address {request.client_host}",))
+        _throttle(services, (f"address {_network_of(request.client_host)}",))
     elif managed and path not in _OPEN:
         principal = await services.authenticator.authenticate(request)
         _throttle(services, (principal.account_id, principal.access_key_id))
@@ -158,6 +160,16 @@ def _throttle(services: FrontendServices, holder: tuple[str, ...]) -> None:
     wait_s = services.rates.admit(holder, services.now_s())
     if wait_s:
         raise throttled(wait_s)
+
+
+def _network_of(address: str) -> str:
+    """Of IPv6 the /64, which one holder has whole."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
+    except ValueError:
+        return address
 
 
 def changed_queue(request: Request, account_id: str) -> Address | None:

@@ -85,7 +85,13 @@ async def create_queue(call: SqsCall, request: requests.CreateQueue) -> bytes:
 async def delete_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     require_own(call.services, call.caller, "DeleteQueue", address)
-    throttle_account(call.services, call.caller)
+    try:
+        await find_queue(call, "DeleteQueue", address)
+    except RequestError as error:
+        # The control plane says what becomes of one that is not there yet, or not any more.
+        if error.code != "QueueDoesNotExist":
+            raise
+        throttle_account(call.services, call.caller)
     await ask_control(call, "DeleteQueue", {"QueueName": address.name})
     await call.services.metadata.refresh_queue(address.account_id, address.name)
     return EMPTY

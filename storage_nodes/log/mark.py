@@ -13,7 +13,7 @@ torn write spoils no mark but an older one. Which slot that is does not follow f
 whose mark was torn, the next one is two further on than the newest mark. Big-endian.
 
     offset  size  field
-         0     4  magic "PSM" + format version (1)
+         0     4  magic "PSM" + format version (2)
          4     8  sequence number of the last synced group   unsigned
         12     8  its WAL file number                        unsigned
         20     8  incarnation of the process that wrote it   unsigned
@@ -34,7 +34,7 @@ from storage_nodes.log.disk import Disk, File
 from storage_nodes.log.errors import CorruptionError
 
 MARK_NAME = "synced"
-MAGIC = b"PSM\x01"
+MAGIC = b"PSM\x02"
 SLOT_BYTES = 512
 _SLOT = struct.Struct(">4sQQQ")
 

@@ -276,5 +276,9 @@ def test_application_role_is_made_with_a_password_and_may_not_change_the_audit_t
                     [list(names), role, table],
                 )
                 assert tuple(name for (name,) in cursor.fetchall()) == expected
+            cursor.execute("GRANT UPDATE ON audit_entry TO PUBLIC")
+            with pytest.raises(CommandError, match="may still change audit_entry"):
+                call_command("grant_application", role)
         finally:
+            cursor.execute("REVOKE UPDATE ON audit_entry FROM PUBLIC")
             cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")

@@ -42,7 +42,7 @@ def test_embedded_servers_run_as_a_user_of_their_own_who_reads_nothing_else(inst
     user = pwd.getpwnam(SERVERS_USER).pw_uid
     uids = {row["role"]: os.stat(f"/proc/{row['pid']}").st_uid for row in installation.status()["processes"]}
     assert {role for role, uid in uids.items() if uid == user} == {"postgres", "valkey"}
-    for folder in ("secrets", "nodes", "run"):
+    for folder in ("secrets", "admin", "nodes", "run"):
         assert (Path(installation.data) / folder).stat().st_mode & 0o077 == 0, folder
 
 

@@ -118,3 +118,33 @@ async def test_look_ups_of_others_queues_are_paid_for() -> None:
     asked = [f"http://{HOST}/{OTHER_ACCOUNT}/guess-{number}" for number in range(3)]
     errors = [(await front.sqs("ReceiveMessage", {"QueueUrl": url})).error for url in asked]
     assert errors == ["AccessDeniedException", "AccessDeniedException", "RequestThrottled"]
+
+
+async def test_denial_tells_another_account_nothing_of_the_queue(front: Installation) -> None:
+    """Word for word what a queue that is not there answers."""
+    absent = await front.sqs("SendMessage", {"QueueUrl": SECRET_URL.replace("secret", "absent"), "MessageBody": "x"})
+    for text in ("{", json.dumps({"Version": "2012-10-17", "Statement": statement("Deny", "sqs:*", SECRET_ARN)})):
+        store(front, OTHER_ACCOUNT, "secret", text)
+        refused = await front.sqs("SendMessage", {"QueueUrl": SECRET_URL, "MessageBody": "x"})
+        assert refused.status == absent.status == 403
+        assert refused.body == absent.body.replace(b"absent", b"secret")
+
+
+async def test_denied_queue_is_not_deleted(front: Installation) -> None:
+    set_policy(front, ACCOUNT, "orders", statement("Deny", "sqs:DeleteQueue", ORDERS_ARN, principal="*"))
+    refused = await front.sqs("DeleteQueue", {"QueueUrl": QUEUE_URL})
+    assert (refused.status, refused.error) == (403, "AccessDeniedException") and not front.control_calls
+
+
+@pytest.mark.parametrize("denied", ["sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:SendMessage"])
+async def test_message_sent_again_asks_for_all_that_it_does(front: Installation, denied: str) -> None:
+    assert (await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})).status == 200
+    bearer = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST, "content-type": "application/json"}
+    shown = await front.call("POST", "/v1/queues/orders/messages/peek", bearer, b"{}")
+    token = shown.json["messages"][0]["message"]
+    set_policy(front, ACCOUNT, "orders", statement("Deny", denied, ORDERS_ARN, principal="*"))
+    asked = json.dumps({"message": token}).encode()
+    refused = await front.call("POST", "/v1/queues/orders/messages/resend", bearer, asked)
+    assert refused.status == 403, refused.body
+    set_policy(front, ACCOUNT, "orders")
+    assert (await front.call("POST", "/v1/queues/orders/messages/resend", bearer, asked)).status == 200

@@ -46,6 +46,19 @@ class Command(BaseCommand):
                 )
             for statement in statements():
                 cursor.execute(sql.SQL(statement).format(role=role))
+            check_append_only(cursor, options["role"])
+
+
+def check_append_only(cursor: Any, role: str) -> None:
+    """Rights that come from elsewhere (a role that it is a member of, PUBLIC) are not taken back by REVOKE."""
+    for model in APPEND_ONLY:
+        table = model._meta.db_table
+        cursor.execute("SELECT has_table_privilege(%s, %s, 'UPDATE, DELETE, TRUNCATE')", [role, table])
+        if cursor.fetchone()[0]:
+            raise CommandError(
+                f"role {role!r} may still change {table}: by a role that it is a member of, or because everybody may. "
+                "Take that right away, or let the application connect as another role"
+            )
 
 
 def make_role(cursor: Any, role: str, variable: str) -> None:
