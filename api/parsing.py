@@ -11,14 +11,22 @@ from rest_framework.parsers import JSONParser
 
 
 class StrictJSONParser(JSONParser):
-    """JSON in UTF-8 whose objects name each member once. NaN and Infinity are no JSON."""
+    """JSON in UTF-8 whose objects name each member once, and whose texts are whole characters. NaN and Infinity are no
+    JSON."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
         """Raises ParseError, which is answered as a problem."""
         try:
-            return json.loads(stream.read(), object_pairs_hook=_object, parse_constant=_refuse_constant)
+            text = stream.read()
+            found = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+            if b"\\u" in text:
+                # Half of a surrogate pair can be written as an escape, and in no answer.
+                json.dumps(found, ensure_ascii=False).encode()
+            return found
+        except UnicodeEncodeError:
+            raise ParseError("The body holds half of a surrogate pair.") from None
         except RecursionError:
             raise ParseError("The body is nested too deeply.") from None
         except ValueError as error:  # also bytes that are no UTF-8, and numbers of too many digits

@@ -282,3 +282,17 @@ def test_application_role_is_made_with_a_password_and_may_not_change_the_audit_t
         finally:
             cursor.execute("REVOKE UPDATE ON audit_entry FROM PUBLIC")
             cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@pytest.mark.parametrize(
+    "body", [{"\ud800": 1}, {"name": "\udc00"}, {"name": "orders", "tags": {"a": "\ud83d"}}]
+)  # fmt: skip
+def test_half_of_a_surrogate_pair_is_refused_wherever_it_stands(caller: Caller, body: dict[str, Any]) -> None:
+    answer = caller.request("POST", "/v1/queues", body)
+    assert code(answer) == (400, "parse-error")
+
+
+def test_whole_surrogate_pair_is_one_character(caller: Caller) -> None:
+    """It is written as two escapes."""
+    answer = caller.request("POST", "/v1/queues", {"name": "orders", "tags": {"a": "\U0001f600"}})
+    assert (answer.status_code, answer.json()["tags"]) == (201, {"a": "\U0001f600"})
