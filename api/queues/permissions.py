@@ -13,25 +13,11 @@ from typing import Any, NamedTuple
 
 from api import limits
 from api.queues.attributes import QueueArn, QueueProblem, format_arn
-from frontend.authz import PolicyError, PolicyKind, compile_policy
+from frontend.authz import GRANTABLE_NAMES, PolicyError, PolicyKind, compile_policy
 from frontend.authz.policy_limits import QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX, QUEUE_POLICY_PRINCIPALS_MAX
 
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.PERMISSION_LABEL_CHARACTERS_MAX}}}", re.ASCII)
 _ACCOUNT_ID = re.compile(rf"[0-9]{{{limits.ACCOUNT_ID_DIGITS}}}", re.ASCII)
-# What an owner may let others do. Of the actions with a batch form the plain name stands for both.
-ACTIONS = frozenset(
-    (
-        "*",
-        "ChangeMessageVisibility",
-        "DeleteMessage",
-        "GetQueueAttributes",
-        "GetQueueUrl",
-        "ListDeadLetterSourceQueues",
-        "PurgeQueue",
-        "ReceiveMessage",
-        "SendMessage",
-    )
-)
 
 
 class Permission(NamedTuple):
@@ -49,7 +35,7 @@ def check_permission(label: object, account_ids: object, actions: object) -> Per
             f"{len(names)} Actions were found, maximum allowed is {QUEUE_POLICY_ACTIONS_PER_STATEMENT_MAX}.",
         )
     for name in names:
-        if name not in ACTIONS:
+        if name not in GRANTABLE_NAMES:
             reason = "Only the queue owner is allowed to invoke this action."
             raise _bad_value(f"SQS:{name}", "ActionName", reason)
     accounts = _texts(account_ids, "AWSAccountIds")

@@ -23,7 +23,7 @@ class Environment(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PENSTOCK_", extra="ignore", frozen=True, hide_input_in_errors=True)
 
     database_url: str = Field(validation_alias="DATABASE_URL")
-    # Without it workers find their rows by themselves. No default: whoever listens there could not be trusted.
+    # Without it workers find their rows by themselves. No default: what listens there could not be trusted.
     celery_broker_url: str = Field(default="", validation_alias="CELERY_BROKER_URL")
     secrets_dir: str
     cluster_id: str = ""

@@ -14,6 +14,7 @@ Which actions an operation asks for, and on what, is the table in `actions.py`.
 
 from __future__ import annotations
 
+from frontend.authz.actions import GRANTABLE_NAMES
 from frontend.authz.compiled_policy import (
     NO_POLICY,
     CompiledPolicy,
@@ -30,6 +31,7 @@ from frontend.authz.request_context import Caller, CallerKind, RequestContext
 from frontend.authz.review import Remark, review
 
 __all__ = [
+    "GRANTABLE_NAMES",
     "NO_POLICY",
     "Caller",
     "CallerKind",

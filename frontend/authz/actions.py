@@ -103,6 +103,8 @@ ACTIONS: tuple[Action, ...] = (
     *(Action(f"{OWN}:{name}") for name in _PENSTOCK),
 )
 ACTION_NAMES = frozenset(action.name for action in ACTIONS)
+# What the owner of a queue can let others do, as AddPermission names it. The plain action stands for its batch, too.
+GRANTABLE_NAMES = frozenset(("*", *_GRANTABLE))
 CROSS_ACCOUNT_ACTIONS = frozenset(action.name for action in ACTIONS if action.cross_account)
 HISTORIC_NAMES = frozenset(f"{SQS}:{name}".lower() for name in _BATCH_NAMES)
 

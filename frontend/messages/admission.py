@@ -63,7 +63,7 @@ async def find_authorised(
     """A queue of any account. Raises RequestError."""
     is_own = caller.account_id == address.account_id
     if not is_own:
-        # Paid before it is looked for: whoever asks for queues of others asks the metadata service.
+        # Paid before it is looked for: the metadata service is asked for each.
         throttle_account(services, caller)
     try:
         queue = await services.queues.find(address)

@@ -162,10 +162,7 @@ class ProducerTable:
         producers[batch.producer_id] = producer
         producer.add(first, first + batch.record_count, batch.base_offset, time_ms)
         producer.last_ms, producer.stamp_ms = time_ms, self._stamp_ms
-        rows = producer.rows
-        # The lowest row goes before the lowest quarter does.
-        if rows[_MS] < time_ms - PRODUCER_MEMORY_MS or rows[_END] <= producer.high - PRODUCER_WINDOW_RECORDS:
-            producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
+        producer.drop_old(time_ms - PRODUCER_MEMORY_MS)
         while len(producers) > 1:
             oldest, its = next(iter(producers.items()))
             if len(producers) <= PRODUCERS_PER_PARTITION_MAX and its.last_ms >= time_ms - PRODUCER_FORGET_MS:

@@ -327,6 +327,19 @@ async def test_removal_that_fails_is_noted_too(front: Installation, monkeypatch:
 # --- dead-letter ---
 
 
+async def test_dead_letter_queue_that_denies_sends_takes_none(front: Installation) -> None:
+    with_dead_letter_queue(front)
+    record = front.metadata.queues[(ACCOUNT, "dead")]
+    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": "sqs:SendMessage", "Resource": arn}
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
+    front.metadata.queues[(ACCOUNT, "dead")] = msgspec.structs.replace(record, attributes={"Policy": policy})
+    await send(front, "bad")
+    (message,) = await peek(front)
+    assert (await act(front, "dead-letter", message, reason="r")).status == 403
+    assert len(await peek(front)) == 1 and await peek(front, "dead") == []
+
+
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
 async def test_dead_letter_moves_one_with_its_reason(front: Installation, suffix: str) -> None:
     with_dead_letter_queue(front, suffix)

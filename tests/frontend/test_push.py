@@ -14,7 +14,7 @@ from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reaso
 from frontend.push.consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
-from tests.support.frontend_plane import HOST, QUEUE_URL, Installation
+from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation
 
 
 class Socket:
@@ -186,6 +186,23 @@ async def test_ack_deletes_and_nack_gives_back(front: Installation, sockets: Any
     socket.say({"type": "credit", "n": 1})
     await settle(lambda: len(socket.of("message")) == 3)
     assert socket.of("message")[2]["delivery_count"] == 2 and not socket.of("error")
+
+
+@pytest.mark.parametrize(("denied", "frame"), [("DeleteMessage", "ack"), ("ChangeMessageVisibility", "extend")])
+async def test_frame_asks_the_policy_of_the_queue_for_what_it_does(
+    front: Installation, sockets: Any, denied: str, frame: str
+) -> None:
+    arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
+    statement = {"Effect": "Deny", "Principal": "*", "Action": f"sqs:{denied}", "Resource": arn}
+    front.add_queue("orders", attributes={"Policy": json.dumps({"Version": "2012-10-17", "Statement": statement})})
+    await send(front)
+    socket = sockets()
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: bool(socket.of("message")))
+    more = {"seconds": 60} if frame == "extend" else {}
+    socket.say({"type": frame, "ids": [socket.of("message")[0]["receipt"]], **more})
+    await settle(lambda: bool(socket.of("error")))
+    assert socket.of("error")[0]["code"] == "access-denied" and front.storage.count() == 1
 
 
 async def test_nack_with_delay_holds_the_message_back(front: Installation, sockets: Any) -> None:

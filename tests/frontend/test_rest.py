@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from frontend.limits import CONTROL_OPEN_CALLS_MAX
 from frontend.limits.gcra import RateLimits, RateTree
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
@@ -390,7 +391,21 @@ async def test_all_else_below_v1_asks_for_a_key(front: Installation, path: str) 
 async def test_calls_of_people_have_a_rate_by_their_address() -> None:
     front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
     front.control_answer = lambda request: httpx2.Response(200, json={})
-    for address, expected in (("203.0.113.9", [200, 200, 429]), ("203.0.113.10", [200, 200, 429])):
+    for address, expected in (
+        ("203.0.113.9", [200, 200, 429]),
+        ("203.0.113.10", [200, 200, 429]),
+        ("2001:db8:1:1::1", [200, 200, 429]),
+        ("2001:db8:1:1:2::2", [429, 429, 429]),  # the same /64
+        ("2001:db8:1:2::1", [200, 200, 429]),
+    ):
         front.client_host = address
         statuses = [(await front.call("GET", "/v1/session", {"host": HOST})).status for _ in range(3)]
         assert statuses == expected
+
+
+async def test_calls_without_a_key_leave_places_to_those_with_one(front: Installation) -> None:
+    front.control_answer = lambda request: httpx2.Response(200, json={})
+    front.plane.control._open_calls.calls = CONTROL_OPEN_CALLS_MAX
+    assert (await front.call("GET", "/v1/session", {"host": HOST})).status == 503
+    headers = {"authorization": f"Bearer {front.key.bearer_token}", "host": HOST}
+    assert (await front.call("GET", "/v1/queues", headers)).status == 200

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.core import mail
+from django.db import connection
 
 from api import clock
 from api.people import limits, passwords
@@ -39,6 +41,23 @@ def test_password_rules(password: str, accepted: bool) -> None:
         with pytest.raises(PeopleError) as caught:
             passwords.check_rules(password, "somebody@example.com")
         assert caught.value.code == "weak-password"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_hash_is_waited_for_and_computed_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who sign in must not hold what all other requests need."""
+    held: list[bool] = []
+
+    def look(password: str, encoded: str) -> bool:
+        held.append(connection.connection is not None)
+        return False
+
+    passwords.verify_password("the first call makes a stand-in", "")
+    monkeypatch.setattr(passwords, "_hasher", SimpleNamespace(verify=look))
+    Person.objects.count()
+    assert connection.connection is not None
+    passwords.verify_password("x", "")
+    assert held == [False]
 
 
 def test_password_written_in_another_form_is_the_same() -> None:

@@ -12,6 +12,7 @@ from frontend.authz.actions import (
     ACTION_NAMES,
     ACTIONS,
     CROSS_ACCOUNT_ACTIONS,
+    GRANTABLE_NAMES,
     MANAGEMENT_OPERATIONS,
     ROUTE_OPERATIONS,
     SQS_OPERATIONS,
@@ -96,9 +97,13 @@ def test_tags_ask_for_tagging() -> None:
 
 
 def test_actions_that_queue_policies_open_are_those_that_can_be_granted() -> None:
-    from api.queues.permissions import ACTIONS as GRANTABLE
-
-    assert {name.removeprefix("sqs:") for name in CROSS_ACCOUNT_ACTIONS} == GRANTABLE - {"*"}
+    """As AWS lists them for AddPermission."""
+    granted = {
+        "ChangeMessageVisibility", "DeleteMessage", "GetQueueAttributes", "GetQueueUrl", "ListDeadLetterSourceQueues",
+        "PurgeQueue", "ReceiveMessage", "SendMessage",
+    }  # fmt: skip
+    assert granted | {"*"} == GRANTABLE_NAMES
+    assert {name.removeprefix("sqs:") for name in CROSS_ACCOUNT_ACTIONS} == granted
 
 
 # --- resources ---
