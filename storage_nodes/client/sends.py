@@ -10,9 +10,11 @@ tried again once it may have arrived.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
+from storage_nodes.client.deadlines import Deadlines
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.send_window import SendWindow
@@ -41,13 +43,14 @@ class Sends:
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
+        self._deadlines = Deadlines()
         self._gathering: dict[Key, list[_Send]] = {}
         # By partition, sends for all voters apart: they wait for as long as one is away. When there are many, those
         # through which nothing goes are dropped.
         self._windows: dict[tuple[int, bool], SendWindow] = {}
 
     async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
-        loop = asyncio.get_running_loop()
+        loop = self._links.loop or asyncio.get_running_loop()
         send = _Send(bodies, loop.create_future())
         key = (opcode, partition, plain, acks)
         gathering = self._gathering.get(key)
@@ -62,9 +65,11 @@ class Sends:
         sends = self._gathering.pop(key)
         while sends:
             share, sends = _take_share(sends) if len(sends) > 1 else (sends, [])
-            pauses = Pauses(self._chance, self._attempts_max)
-            frame = _Frame(loop, self._links, pauses, self._window(key), key, share)
-            frame.begin(self._sequences, self._timeout_s)
+            frame = _Frame(loop, self._links, self._window(key), key, share, self._pauses)
+            frame.begin(self._sequences, self._deadlines, self._timeout_s)
+
+    def _pauses(self) -> Pauses:
+        return Pauses(self._chance, self._attempts_max)
 
     def _window(self, key: Key) -> SendWindow:
         name = (key[1], key[3] == Acks.ALL)
@@ -95,14 +100,12 @@ class _Frame:
         "_asked",
         "_call",
         "_count",
-        "_deadline",
-        "_deadline_s",
-        "_is_over",
         "_is_stored",
         "_key",
         "_line",
         "_links",
         "_loop",
+        "_make_pauses",
         "_pauses",
         "_payload",
         "_retry",
@@ -111,20 +114,24 @@ class _Frame:
         "_turn",
         "_unsure",
         "_window",
+        "deadline_s",
+        "is_over",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         links: NodeLinks,
-        pauses: Pauses,
         window: SendWindow,
         key: Key,
         sends: list[_Send],
+        make_pauses: Callable[[], Pauses],
     ) -> None:
         self._loop = loop
         self._links = links
-        self._pauses = pauses
+        self._make_pauses = make_pauses
+        # From the first attempt on that failed.
+        self._pauses: Pauses | None = None
         self._window = window
         # Bytes of the frame that the window holds for it.
         self._admitted_bytes = 0
@@ -139,16 +146,15 @@ class _Frame:
         self._asked = 0
         self._call: Call | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._deadline_s = 0.0
+        self.deadline_s = 0.0
         # Did an attempt end of which nobody knows whether it took effect?
         self._unsure = False
         self._is_stored = False
-        self._is_over = False
+        self.is_over = False
 
-    def begin(self, sequences: Sequences, timeout_s: float) -> None:
-        self._deadline_s = self._loop.time() + timeout_s
-        self._deadline = self._loop.call_at(self._deadline_s, self._give_up)
+    def begin(self, sequences: Sequences, deadlines: Deadlines, timeout_s: float) -> None:
+        self.deadline_s = self._loop.time() + timeout_s
+        deadlines.add(self._loop, self)
         _, partition, _, acks = self._key
         if acks == Acks.NONE:
             self._numbered(-1)
@@ -161,8 +167,14 @@ class _Frame:
 
     def _leave(self, _: asyncio.Future[SendReply]) -> None:
         """A caller has gone away: nobody may be left who waits for a number."""
-        if self._sequence < 0 and not self._is_over and all(send.reply.done() for send in self._sends):
+        if self._sequence < 0 and not self.is_over and self._is_unwanted():
             self._end()
+
+    def _is_unwanted(self) -> bool:
+        for send in self._sends:
+            if not send.reply.done():
+                return False
+        return True
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
@@ -180,7 +192,7 @@ class _Frame:
 
     def _admitted(self) -> bool:
         """There is room for it now. False: nobody wants to know any more."""
-        if self._is_over:
+        if self.is_over:
             return False
         self._admitted_bytes = len(self._payload)
         self._ask()
@@ -188,19 +200,19 @@ class _Frame:
 
     def _ask(self) -> None:
         self._retry = None
-        if all(send.reply.done() for send in self._sends):
+        if self._is_unwanted():
             self._end()  # nobody is left who wants to know
             return
         self._asked = self._links.guess(self._key[1])
         self._call = None
-        call = self._links.ask_node(self._asked, self._key[0], self._payload, self)
-        if not self._is_over and self._retry is None:
+        call = self._links.ask_node(self._asked, self._key[0], self._payload, self, at_once=True)
+        if not self.is_over and self._retry is None:
             self._call = call
 
     def __call__(self, result: bytes | StorageError) -> None:
         """The outcome of an attempt."""
         self._call = None
-        if self._is_over:
+        if self.is_over:
             return
         if not isinstance(result, StorageError):
             self._answered(_send_reply.decode(result))
@@ -210,15 +222,17 @@ class _Frame:
         self._unsure |= traits.outcome_unknown
         if traits.retriable:
             self._links.forget_leader(self._key[1], result)
+        if self._pauses is None:
+            self._pauses = self._make_pauses()
         pause_s = self._pauses.after(result)
         is_last = not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown)
-        if is_last or self._loop.time() + pause_s > self._deadline_s:
+        if is_last or self._loop.time() + pause_s > self.deadline_s:
             self._fail(result)
             return
         self._retry = self._loop.call_later(pause_s, self._ask)
 
-    def _give_up(self) -> None:
-        self._deadline = None
+    def give_up(self) -> None:
+        """Its time is over."""
         error = StorageError(ErrorCode.UNREACHABLE, "no answer in time")
         error.asked = self._asked or NOBODY_ASKED
         if self._call is not None:
@@ -249,10 +263,7 @@ class _Frame:
 
     def _end(self) -> None:
         """Callers are answered before: here the frames behind get their turn."""
-        self._is_over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self.is_over = True
         if self._retry is not None:
             self._retry.cancel()
         self._payload = b""
