@@ -117,7 +117,7 @@ class Appends:
         earlier: Repeated | None = None
         is_numbered = request.producer_id >= 0
         if is_numbered:
-            line = self._repeats.line(request)
+            line = self._repeats.line(request, producers)
             if line is None or request.sequence > PRODUCER_SEQUENCE_MAX + 1 - len(bodies):
                 found = self._repeats.find(request, producers)
                 if type(found) is Waiting:
@@ -135,12 +135,17 @@ class Appends:
             raise self._room.refusal("too many sends of this partition wait for a majority")
         self._room.require_room(self._gathered_bytes)
         for_all = self._room_for_all(token) if request.acks == Acks.ALL else None
-        if is_numbered and line is None:
-            line = self._repeats.begin(request, producers)
+        if is_numbered:
+            if line is None:
+                line = self._repeats.begin(request, producers)
+            else:
+                self._repeats.go_on(line)
         waiting = Waiting(token, request, _kind_of(request, batch_bytes_max), line)
         if line is not None:
             line.requests[request.sequence] = waiting
-            line.high = max(line.high, request.sequence + len(bodies))
+            end = request.sequence + len(bodies)
+            if end > line.high:
+                line.high = end
         if earlier is not None:
             waiting.earlier = earlier
             waiting.bodies = bodies[earlier.known :]

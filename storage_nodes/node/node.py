@@ -116,6 +116,7 @@ class StorageNode:
         self.clocks = self.links.clocks
         self.has_room = self.links.has_room
         self.when_room = self.links.when_room
+        self.committer.flush_peers = self.links.flush_now
         self.links.on_beat = self._look
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
@@ -447,7 +448,8 @@ class StorageNode:
         self.links.beat_all()
 
     def _after_group(self) -> None:
-        self.room.takes_appends()
+        if self.room.crowded:
+            self.room.takes_appends()
         self.feed.pace.look(self.clock.mono_ms())
         self._flushing.look()
 
