@@ -54,10 +54,11 @@ class Inbox:
         """A frame came in; its sender is, or was until just now, that incarnation."""
         waiting = self._waiting
         handled = self._handled + len(messages)
-        if handled > UNTURNED_MESSAGES_MAX and not self._turning:
+        has_to_wait = waiting or handled > INBOX_SLICE_MESSAGES
+        if (has_to_wait or handled > UNTURNED_MESSAGES_MAX) and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
-        if waiting or handled > INBOX_SLICE_MESSAGES:
+        if has_to_wait:
             waiting.extend((sender, incarnation, message) for message in messages)
             self._budget.take(Kind.INBOX, sum(map(size_of, messages)))
             while len(waiting) > INBOX_MESSAGES_MAX:
