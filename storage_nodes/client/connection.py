@@ -1,8 +1,9 @@
 """One pipelined connection from a client to a storage node.
 
 Requests are written as they come and answered in any order; frames that are asked for within one turn of the event
-loop leave in one write, but for those that were gathered before: they leave at once. What the operating system does not take yet waits here, in order (CLIENT_WRITE_BUFFER_BYTES): a
-burst of any size is slow at worst, and never a reason to close the connection.
+loop leave in one write, but for those that were gathered before: they leave at once. What the operating system does not
+take yet waits here, in order (CLIENT_WRITE_BUFFER_BYTES): a burst of any size is slow at worst, and never a reason to
+close the connection.
 
 While calls are outstanding and nothing is heard for PING_AFTER_MS, the node is asked whether it is there; it answers at
 once, whatever else waits at it. Without any sign of it for PING_ANSWER_MS more, the connection is given up. A node that

@@ -49,7 +49,10 @@ class Sends:
         # through which nothing goes are dropped.
         self._windows: dict[tuple[int, bool], SendWindow] = {}
 
-    async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
+    def send(
+        self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int
+    ) -> asyncio.Future[SendReply]:
+        """To be called on the event loop."""
         loop = self._links.loop or asyncio.get_running_loop()
         send = _Send(bodies, loop.create_future())
         key = (opcode, partition, plain, acks)
@@ -59,7 +62,7 @@ class Sends:
             loop.call_soon(self._dispatch, loop, key)
         else:
             gathering.append(send)
-        return await send.reply
+        return send.reply
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop, key: Key) -> None:
         sends = self._gathering.pop(key)
@@ -171,10 +174,8 @@ class _Frame:
             self._end()
 
     def _is_unwanted(self) -> bool:
-        for send in self._sends:
-            if not send.reply.done():
-                return False
-        return True
+        # Nearly always the first one says it.
+        return self._sends[0].reply.done() and all(send.reply.done() for send in self._sends)
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
@@ -247,12 +248,21 @@ class _Frame:
             if not send.reply.done():
                 send.reply.set_result(reply)
         else:
-            first = 0
-            for send in self._sends:
-                if not send.reply.done():
-                    send.reply.set_result(_share_of(reply, first, first + send.count))
-                first += send.count
+            self._share(reply)
         self._end()
+
+    def _share(self, reply: SendReply) -> None:
+        is_simple = not (reply.duplicates or reply.stretches)  # nearly always
+        first, offset, timestamp_ms = 0, reply.first_offset, reply.timestamp_ms
+        for send in self._sends:
+            if not send.reply.done():
+                share = (
+                    SendReply(offset + first, timestamp_ms)
+                    if is_simple
+                    else _share_of(reply, first, first + send.count)
+                )
+                send.reply.set_result(share)
+            first += send.count
 
     def _fail(self, error: StorageError) -> None:
         error = outcome_of(error, self._unsure)
@@ -291,15 +301,13 @@ def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
     records = size = 0
     for index, send in enumerate(sends):
         records += send.count
-        size += sum(map(len, send.bodies))
+        size += len(send.bodies[0]) if send.count == 1 else sum(map(len, send.bodies))
         if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
             return sends[:index], sends[index:]
     return sends, []
 
 
 def _share_of(reply: SendReply, first: int, end: int) -> SendReply:
-    if not (reply.duplicates or reply.stretches):  # nearly always
-        return SendReply(reply.first_offset + first, reply.timestamp_ms)
     duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
     stretches = [(at - first, offset) for at, offset in reply.stretches if first < at < end]
     return SendReply(reply.offset_of(first), reply.timestamp_ms, duplicates, stretches)

@@ -41,7 +41,8 @@ class Inbox:
         self._loop = loop
         self._handle = handle
         self._incarnation_of = incarnation_of
-        # Messages handled in this turn of the loop, with a few of earlier ones, and what waits for the next ones: (sender, incarnation, message).
+        # Messages handled in this turn of the loop, with a few of earlier ones, and what waits for the next ones:
+        # (sender, incarnation, message).
         self._handled = 0
         self._waiting: deque[tuple[int, int, RaftMessage]] = deque()
         self._turning = False

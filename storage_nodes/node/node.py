@@ -139,6 +139,7 @@ class StorageNode:
         self.care = NodeCare(self, config.node_disk_reserve_bytes)
         self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
+        self.request = self._table.dispatch
 
     async def start(self) -> None:
         self.committer.start()
@@ -261,9 +262,6 @@ class StorageNode:
         self.timers.look()
         for replica in list(self.replicas.values()):
             replica.stood_still()
-
-    def request(self, token: Token, payload: bytes) -> None:
-        self._table.dispatch(token, payload)
 
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]:
         """Those whose disks are nearly full, where no more messages may be taken for that: this node, or a majority."""

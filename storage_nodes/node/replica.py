@@ -573,12 +573,13 @@ class Replica:
             self.applied = commit
         for batch in batches:
             header = read_header(batch)
-            if header.end_offset > commit:
+            end_offset = header.last_offset + 1
+            if end_offset > commit:
                 if header.base_offset >= commit:
                     self.applied = commit
                 break
             # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
-            self.applied = header.end_offset
+            self.applied = end_offset
             self.fold(header, batch)
 
     def _maybe_trust(self) -> None:
