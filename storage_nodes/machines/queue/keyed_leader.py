@@ -234,6 +234,12 @@ class KeyedLeader(Leader):
             self._in_flight.remove(offset)
         self._window.came_ready(offsets)
 
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        hidden = super()._hide(changes)
+        for offset in hidden:
+            self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
+        return hidden
+
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         if noted is None:
             self._window.arrived(first, last, timestamp_ms, before, (), ())

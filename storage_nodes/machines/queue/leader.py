@@ -82,6 +82,7 @@ class Leader:
     __slots__ = (
         "_fetch_again_ms",
         "_fetching",
+        "_is_turn_of_again",
         "_leases",
         "_move_again_ms",
         "_move_pause_ms",
@@ -117,6 +118,7 @@ class Leader:
         self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
+        self._is_turn_of_again = False
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -165,6 +167,8 @@ class Leader:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
+        if self._leases.ready_count:
+            self._hide(changes)
         for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
             self._leases.hold(offset)
         self._staging.changed(changes, token)
@@ -446,30 +450,42 @@ class Leader:
             effects.append(Deliver(waiter.token, picks))
 
     def _pick(self, messages_max: int, visibility_ms: int, time_ms: int) -> list[Pick]:
-        """Take messages out, those to be delivered again first; empty when there is nothing or a limit is reached."""
+        """Take messages out; empty when there is nothing or a limit is reached.
+
+        Half of them are fresh ones and half were delivered before, while there are both: a consumer that gives
+        everything back sees the others all the same, and what came back does not wait for all that is fresh.
+        """
         state, staging, window = self._state, self._staging, self._window
         room = min(messages_max, state.config.in_flight_max - self.in_flight_count, staging.picks_room)
         picks: list[Pick] = []
         if room <= 0 or state.config.paused or self._pauses_staged:
             return picks
         deadline_ms = time_ms + visibility_ms
-        if self._leases.ready_count:
-            again = self._leases.take(room)
-            staging.acquired_again(time_ms, deadline_ms, again)
-            for offset in again:
-                _, delivery, first_received_ms, sent_ms = state.live[offset]
-                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        fresh_room = room - self._again_share(room) if self._leases.ready_count else room
         oldest_ms = self._outlived_ms(time_ms)
-        while len(picks) < room and window.ranges:
+        while len(picks) < fresh_room and window.ranges:
             if window.ranges[0].timestamp_ms <= oldest_ms:
                 if not self._expire_fresh(time_ms):
                     break
                 continue
-            taken = window.take(room - len(picks))
+            taken = window.take(fresh_room - len(picks))
             staging.acquired_fresh(time_ms, deadline_ms, taken)
             first, last, sent_ms = taken
             picks += map(Pick, range(first, last + 1), repeat(1), repeat(time_ms), repeat(sent_ms))
+        if self._leases.ready_count and len(picks) < room:
+            again = self._leases.take(room - len(picks))
+            staging.acquired_again(time_ms, deadline_ms, again)
+            for offset in again:
+                _, delivery, first_received_ms, sent_ms = state.live[offset]
+                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
         return picks
+
+    def _again_share(self, room: int) -> int:
+        """How many of so many are to be messages that were delivered before. Of one, each kind has its turn."""
+        share = (room + self._is_turn_of_again) // 2
+        if room % 2:
+            self._is_turn_of_again = not self._is_turn_of_again
+        return min(share, self._leases.ready_count)
 
     def _expire_head(self, time_ms: int) -> None:
         ranges = self._window.ranges
@@ -562,6 +578,11 @@ class Leader:
 
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
+
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Receipts of leases that ran out put messages off too; those that were ready."""
+        hide = self._leases.hide
+        return [offset for offset, delivery, wanted_ms in changes if delivery > 0 and wanted_ms >= 0 and hide(offset)]
 
     def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
         self._window.cut(offsets)
