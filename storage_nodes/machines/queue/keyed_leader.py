@@ -133,6 +133,8 @@ class KeyedLeader(Leader):
                 if not (in_order or shelf.is_noisy) and (group := shelf.fresh_group):
                     most = min(most, self._in_flight.until_noisy(group, in_flight))
                 self._take_fresh(shelf, most, time_ms, deadline_ms, picks)
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _take_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:

@@ -80,6 +80,7 @@ class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
+        "_coming_back",
         "_fetch_again_ms",
         "_fetching",
         "_is_turn_of_again",
@@ -119,6 +120,7 @@ class Leader:
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
         self._is_turn_of_again = False
+        self._coming_back = 0  # messages handed out without a visibility that is not folded yet: ready then
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -236,8 +238,7 @@ class Leader:
         if from_offset == self._window.end or from_offset < self._window.end < end:
             self._window_fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
-        if not self._fetch_may_help:
-            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+        self._answer_hasty(effects)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -368,6 +369,7 @@ class Leader:
         elif window.end >= before:
             window.end = state.log_end
         self._settle(effects, self._advance(now_ms))
+        self._answer_hasty(effects)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -478,6 +480,8 @@ class Leader:
             for offset in again:
                 _, delivery, first_received_ms, sent_ms = state.live[offset]
                 picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _again_share(self, room: int) -> int:
@@ -535,13 +539,18 @@ class Leader:
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_patient = wait_until_ms > now_ms
-        if not is_patient and not (self._tags_may_come if tags else self._fetch_may_help):
+        if not is_patient and not (self._coming_back or (self._tags_may_come if tags else self._fetch_may_help)):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
         until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
         self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
         return []
+
+    def _answer_hasty(self, effects: list[Effect]) -> None:
+        """Short polls waited for what is known now."""
+        if self._waiters and not (self._coming_back or self._fetch_may_help):
+            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
         if self._move_again_ms and time_ms >= self._move_again_ms:
@@ -604,11 +613,13 @@ class Leader:
 
     def _follow_acquired(self, command: Command) -> None:
         leases = self._leases
-        for _, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+        for time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
             for at in range(0, len(fresh), 3):
                 leases.set_timer(deadline_ms, fresh[at], fresh[at + 1])
             for offset in again:
                 leases.release(offset)
+            if deadline_ms == time_ms:
+                self._coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
 
     def _follow_visibility(
         self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]

@@ -99,6 +99,27 @@ def test_consumer_that_gives_everything_back_sees_every_message(partition: Parti
     assert min(seen.count(offset) for offset in sent) >= 3, "those that come back have their turn each"
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_message_received_without_visibility_is_given_to_the_very_next_short_poll(
+    partition: Partition, keyed: bool
+) -> None:
+    (offset,) = partition.send_tagged((b"g", b"t")) if keyed else partition.send()
+    partition.acquire("a", visibility_ms=0)
+    assert partition.acquire("b") is None, "the commit of the first receive is on its way"
+    partition.commit()
+    assert partition.delivered["b"] == [Pick(offset, 2, NOW_MS, NOW_MS)]
+    assert partition.acquire("c") == []
+
+
+def test_short_poll_that_waited_for_a_commit_is_answered_though_nothing_came_of_it() -> None:
+    partition = Partition(QueueConfig(max_receives=1, dead_letter_partition=7))
+    partition.send()
+    partition.acquire("a", visibility_ms=0)
+    partition.acquire("b")
+    partition.commit()
+    assert partition.delivered["b"] == [] and len(partition.moves) == 1
+
+
 def test_lease_with_different_visibilities_in_one_command_runs_out_separately(partition: Partition) -> None:
     first, second = partition.send(2)
     partition.acquire("a", 1, visibility_ms=9_000)
