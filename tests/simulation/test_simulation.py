@@ -66,6 +66,7 @@ REGRESSIONS = [
 # Those that needed more steps.
 LONG_REGRESSIONS = [
     900168, 1000224, 1000227, 1000239, 1000356, 1000810, 1000982, 1001047, 2000628, 40006523, 40006843, 60003702,
+    700001766,
 ]  # fmt: skip
 # The same under harsh draws (`Faults.harden`).
 HARSH_REGRESSIONS = [7000868, 7001076, 7002379]

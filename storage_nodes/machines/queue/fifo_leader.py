@@ -1,10 +1,10 @@
 """The leader's side of a FIFO queue: the same desk, but messages are handed out by group and only after commit.
 
-    acquire  ->  pick whole runs of free groups, lock them, stage a lease  ->  log  ->  fold  ->  Deliver
+    acquire  ->  pick runs off the front of groups, lock those, stage a lease  ->  log  ->  fold  ->  Deliver
 
 A lease is committed before anybody sees its messages (R26): a leader that is deposed in between delivered nothing, and
-its successor finds the group locked, by the fold, or free. While a lease is under way its groups are locked here; from
-the fold on their messages in flight lock them. Deletes and changes are decided by the fold too: a receipt whose lease
+its successor finds them leased, by the fold, or free. While a lease is under way its groups are locked here; from the
+fold on each message in flight holds back what follows it in its group, and nothing that stands before it. Deletes and changes are decided by the fold too: a receipt whose lease
 ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not taken as done.
 """
 
@@ -111,7 +111,7 @@ class FifoLeader(Leader):
             self._waiters.remove_first()
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
-        """Stage a lease on as many messages of as few groups as there are free; False if there is nothing."""
+        """Stage a lease on as many messages of as few groups as may be; False if there is nothing."""
         if self._is_paused:
             return False
         window, staging = self._window, self._staging
@@ -261,6 +261,9 @@ class FifoLeader(Leader):
 
     def _became_ready(self, offsets: list[int]) -> None:
         self._window.became_ready(offsets)
+
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        return []  # a lease that ran out is not changed
 
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         if noted is None:

@@ -133,6 +133,8 @@ class KeyedLeader(Leader):
                 if not (in_order or shelf.is_noisy) and (group := shelf.fresh_group):
                     most = min(most, self._in_flight.until_noisy(group, in_flight))
                 self._take_fresh(shelf, most, time_ms, deadline_ms, picks)
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _take_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:
@@ -233,6 +235,12 @@ class KeyedLeader(Leader):
         for offset in offsets:
             self._in_flight.remove(offset)
         self._window.came_ready(offsets)
+
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        hidden = super()._hide(changes)
+        for offset in hidden:
+            self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
+        return hidden
 
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         if noted is None:

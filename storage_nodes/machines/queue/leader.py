@@ -80,8 +80,10 @@ class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
+        "_coming_back",
         "_fetch_again_ms",
         "_fetching",
+        "_is_turn_of_again",
         "_leases",
         "_move_again_ms",
         "_move_pause_ms",
@@ -117,6 +119,8 @@ class Leader:
         self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
+        self._is_turn_of_again = False
+        self._coming_back = 0  # messages handed out without a visibility that is not folded yet: ready then
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -165,6 +169,8 @@ class Leader:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
+        if self._leases.ready_count:
+            self._hide(changes)
         for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
             self._leases.hold(offset)
         self._staging.changed(changes, token)
@@ -232,8 +238,7 @@ class Leader:
         if from_offset == self._window.end or from_offset < self._window.end < end:
             self._window_fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
-        if not self._fetch_may_help:
-            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+        self._answer_hasty(effects)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -364,6 +369,7 @@ class Leader:
         elif window.end >= before:
             window.end = state.log_end
         self._settle(effects, self._advance(now_ms))
+        self._answer_hasty(effects)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -446,30 +452,44 @@ class Leader:
             effects.append(Deliver(waiter.token, picks))
 
     def _pick(self, messages_max: int, visibility_ms: int, time_ms: int) -> list[Pick]:
-        """Take messages out, those to be delivered again first; empty when there is nothing or a limit is reached."""
+        """Take messages out; empty when there is nothing or a limit is reached.
+
+        Half of them are fresh ones and half were delivered before, while there are both: a consumer that gives
+        everything back sees the others all the same, and what came back does not wait for all that is fresh.
+        """
         state, staging, window = self._state, self._staging, self._window
         room = min(messages_max, state.config.in_flight_max - self.in_flight_count, staging.picks_room)
         picks: list[Pick] = []
         if room <= 0 or state.config.paused or self._pauses_staged:
             return picks
         deadline_ms = time_ms + visibility_ms
-        if self._leases.ready_count:
-            again = self._leases.take(room)
-            staging.acquired_again(time_ms, deadline_ms, again)
-            for offset in again:
-                _, delivery, first_received_ms, sent_ms = state.live[offset]
-                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        fresh_room = room - self._again_share(room) if self._leases.ready_count else room
         oldest_ms = self._outlived_ms(time_ms)
-        while len(picks) < room and window.ranges:
+        while len(picks) < fresh_room and window.ranges:
             if window.ranges[0].timestamp_ms <= oldest_ms:
                 if not self._expire_fresh(time_ms):
                     break
                 continue
-            taken = window.take(room - len(picks))
+            taken = window.take(fresh_room - len(picks))
             staging.acquired_fresh(time_ms, deadline_ms, taken)
             first, last, sent_ms = taken
             picks += map(Pick, range(first, last + 1), repeat(1), repeat(time_ms), repeat(sent_ms))
+        if self._leases.ready_count and len(picks) < room:
+            again = self._leases.take(room - len(picks))
+            staging.acquired_again(time_ms, deadline_ms, again)
+            for offset in again:
+                _, delivery, first_received_ms, sent_ms = state.live[offset]
+                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
+
+    def _again_share(self, room: int) -> int:
+        """How many of so many are to be messages that were delivered before. Of one, each kind has its turn."""
+        share = (room + self._is_turn_of_again) // 2
+        if room % 2:
+            self._is_turn_of_again = not self._is_turn_of_again
+        return min(share, self._leases.ready_count)
 
     def _expire_head(self, time_ms: int) -> None:
         ranges = self._window.ranges
@@ -519,13 +539,18 @@ class Leader:
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
         is_patient = wait_until_ms > now_ms
-        if not is_patient and not (self._tags_may_come if tags else self._fetch_may_help):
+        if not is_patient and not (self._coming_back or (self._tags_may_come if tags else self._fetch_may_help)):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
         until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
         self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
         return []
+
+    def _answer_hasty(self, effects: list[Effect]) -> None:
+        """Short polls waited for what is known now."""
+        if self._waiters and not (self._coming_back or self._fetch_may_help):
+            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
 
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
         if self._move_again_ms and time_ms >= self._move_again_ms:
@@ -563,6 +588,11 @@ class Leader:
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
 
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Receipts of leases that ran out put messages off too; those that were ready."""
+        hide = self._leases.hide
+        return [offset for offset, delivery, wanted_ms in changes if delivery > 0 and wanted_ms >= 0 and hide(offset)]
+
     def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
         self._window.cut(offsets)
 
@@ -583,11 +613,13 @@ class Leader:
 
     def _follow_acquired(self, command: Command) -> None:
         leases = self._leases
-        for _, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+        for time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
             for at in range(0, len(fresh), 3):
                 leases.set_timer(deadline_ms, fresh[at], fresh[at + 1])
             for offset in again:
                 leases.release(offset)
+            if deadline_ms == time_ms:
+                self._coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
 
     def _follow_visibility(
         self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]

@@ -120,7 +120,7 @@ class Leases:
         self._retry = retry
         self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
-        self._order: list[int] = []  # heap over _ready, may hold offsets that left it
+        self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
         self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
@@ -177,7 +177,7 @@ class Leases:
                     continue
                 due.append(offset)
                 ready.add(offset)
-                heapq.heappush(self._order, offset)
+                self._order.append(offset)
                 if entry[1] == 0:
                     self.delayed -= 1
         return due
@@ -187,8 +187,7 @@ class Leases:
         revived = [offset for offset in offsets if offset in self.dead]
         self.dead.difference_update(revived)
         self._ready.update(revived)
-        for offset in revived:
-            heapq.heappush(self._order, offset)
+        self._order.extend(revived)
         return revived
 
     def configure(self, receives_max: int, retry: RetryPolicy | None) -> list[int]:
@@ -218,15 +217,22 @@ class Leases:
         """Take a ready message, whatever stands before it; now held."""
         self._ready.remove(offset)
         self.hold(offset)
-        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
-            self._order = sorted(self._ready)
+        self._tidy_order()
+
+    def hide(self, offset: int) -> bool:
+        """A change on its way may put off a message that is ready: until it is folded nobody gets that."""
+        if offset not in self._ready or self._live[offset][1] == 0:
+            return False
+        self._ready.remove(offset)
+        self._tidy_order()
+        return True
 
     def take(self, count_max: int) -> list[int]:
-        """The first ready offsets, in order, now held."""
+        """The offsets that have been ready longest, now held."""
         ready, order = self._ready, self._order
         taken: list[int] = []
         while ready and len(taken) < count_max:
-            offset = heapq.heappop(order)
+            offset = order.popleft()
             if offset in ready:
                 ready.remove(offset)
                 taken.append(offset)
@@ -234,9 +240,8 @@ class Leases:
         return taken
 
     def first_ready(self) -> int | None:
-        while self._order and self._order[0] not in self._ready:
-            heapq.heappop(self._order)
-        return self._order[0] if self._order else None
+        """That with the lowest offset. O(ready)."""
+        return min(self._ready, default=None)
 
     def hold(self, offset: int) -> None:
         self._held[offset] = self._held.get(offset, 0) + 1
@@ -269,8 +274,7 @@ class Leases:
         if not self._ready:
             return
         self._ready.difference_update(offset for offset in offsets if offset not in self._live)
-        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
-            self._order = sorted(self._ready)
+        self._tidy_order()
 
     def clear(self) -> None:
         """`live` was emptied."""
@@ -279,6 +283,10 @@ class Leases:
         self._order.clear()
         self._timers.clear()
         self.delayed = 0
+
+    def _tidy_order(self) -> None:
+        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
+            self._order = deque(offset for offset in dict.fromkeys(self._order) if offset in self._ready)
 
     def _is_due(self, offset: int) -> bool:
         return offset in self._ready or offset in self.dead
