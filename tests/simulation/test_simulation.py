@@ -62,6 +62,7 @@ REGRESSIONS = [
     7100050,
     12001646,
     20100053,
+    600011018,
 ]
 # Those that needed more steps.
 LONG_REGRESSIONS = [

@@ -140,15 +140,15 @@ class Backlog:
     def came_ready(self, offsets: Sequence[int]) -> None:
         """These may be received again, or are due."""
         keys = self._state.keys
-        place = self._place_behind(len(offsets))
-        for place, offset in enumerate(offsets, place):
+        first = self._place_behind(len(offsets))
+        for place, offset in enumerate(offsets, first):
             tag = keys.get(offset, NO_KEY)[1]
             shelf = self._common(tag)
             shelf.add_again(place, offset)
             self._offer(shelf)
             if tag in self.watched:
                 self.woken.add(tag)
-        self._again_place = place + 1
+        self._again_place = first + len(offsets)
         self._again_count += len(offsets)
         if self._again_count > 2 * self._leases.ready_count + _GARBAGE_MAX:
             self._forget_gone()

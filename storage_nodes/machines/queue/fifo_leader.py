@@ -4,8 +4,9 @@
 
 A lease is committed before anybody sees its messages (R26): a leader that is deposed in between delivered nothing, and
 its successor finds them leased, by the fold, or free. While a lease is under way its groups are locked here; from the
-fold on each message in flight holds back what follows it in its group, and nothing that stands before it. Deletes and changes are decided by the fold too: a receipt whose lease
-ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not taken as done.
+fold on each message in flight holds back what follows it in its group, and nothing that stands before it. Deletes and
+changes are decided by the fold too: a receipt whose lease ran out, or whose message was handed out again, is refused
+(RECEIPT_STALE), not taken as done.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.staging import StagedLease, Taken
-from storage_nodes.machines.queue.state import Noted
 from storage_nodes.protocol.errors import ErrorCode
 
 
@@ -205,7 +206,7 @@ class FifoLeader(Leader):
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
         state = self._state
         if state.config.park_groups and len(state.parked) >= PARKED_GROUPS_MAX:
-            self._move_again_ms = 0  # looked at again when groups are unparked
+            self._letters.again_ms = 0  # looked at again when groups are unparked
             return
         super()._move_dead(effects, time_ms)
 

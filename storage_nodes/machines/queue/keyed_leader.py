@@ -23,9 +23,10 @@ from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.shelves import Shelf
 from storage_nodes.machines.queue.staging import Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.machines.queue.tag_waiters import TagWaiters
 from storage_nodes.machines.queue.waiters import Waiter
 from storage_nodes.protocol.errors import ErrorCode

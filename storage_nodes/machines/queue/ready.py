@@ -112,7 +112,9 @@ class Window:
 class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
-    __slots__ = ("_held", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max")
+    __slots__ = (
+        "_held", "_is_our_turn", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max",
+    )  # fmt: skip
 
     def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
         self._live = live
@@ -123,6 +125,7 @@ class Leases:
         self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
+        self._is_our_turn = False
         self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
         self._rebuild()
 
@@ -219,13 +222,26 @@ class Leases:
         self.hold(offset)
         self._tidy_order()
 
-    def hide(self, offset: int) -> bool:
-        """A change on its way may put off a message that is ready: until it is folded nobody gets that."""
-        if offset not in self._ready or self._live[offset][1] == 0:
-            return False
-        self._ready.remove(offset)
+    def hide(self, offsets: Sequence[int]) -> list[int]:
+        """A change on its way may put off messages that are ready: nobody gets them until it is folded. Which they are.
+
+        None that was delayed: no lease of it is known, so it is not put off.
+        """
+        live, ready = self._live, self._ready
+        hidden = [offset for offset in offsets if offset in ready and live[offset][1]] if ready else []
+        ready.difference_update(hidden)
         self._tidy_order()
-        return True
+        return hidden
+
+    def share_of(self, room: int) -> int:
+        """How many of so many are to be messages that are ready here, and not fresh ones: half of them. Of an odd
+        number each kind gets the larger share in turn."""
+        if not self._ready:
+            return 0
+        share = (room + self._is_our_turn) // 2
+        if room % 2:
+            self._is_our_turn = not self._is_our_turn
+        return min(share, len(self._ready))
 
     def take(self, count_max: int) -> list[int]:
         """The offsets that have been ready longest, now held."""

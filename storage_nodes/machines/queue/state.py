@@ -56,6 +56,7 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
@@ -67,23 +68,6 @@ from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 _NEVER_PURGED = -PURGE_INTERVAL_MS
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-
-
-class Noted:
-    """What the fold read in the headers of one data batch, by offset."""
-
-    __slots__ = ("delayed", "duplicates", "groups", "keys", "released", "set_aside")
-
-    def __init__(self) -> None:
-        self.delayed: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
-        self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
-        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
-        self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
-        self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
-
-    def not_fresh(self) -> list[int]:
-        return sorted([*self.delayed, *self.set_aside, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:

@@ -133,7 +133,7 @@ def test_groups_that_come_back_go_behind_those_that_were_not_served_yet(partitio
 def test_consumer_that_gives_everything_back_sees_every_group(partition: Partition) -> None:
     sent = send(partition, "abcdefghijklmnopqrstuvwxyz")
     seen = [offsets_of(take(partition, f"t{turn}", 3, visibility_ms=0)) for turn in range(18)]
-    assert sorted(sum(seen[:8], [])) == sent[:24]
+    assert sorted(offset for turn in seen[:8] for offset in turn) == sent[:24]
     assert sorted({offset for turn in seen[8:] for offset in turn}) == sent, "and once more, in turn"
 
 

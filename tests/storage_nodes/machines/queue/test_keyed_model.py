@@ -115,9 +115,9 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
             chosen = next((offset for offset in waiting if self._key(offset)[0] not in noisy), waiting[0])
             # Neighbours that were sent together go together, whatever came back to stand between them.
             beside = picks[-1] + 1 if picks else -1
-            if beside in waiting and picks[-1] in fresh and beside in fresh and self._is_alike(beside - 1, beside):
-                if was_noisy or self._key(beside)[0] not in noisy:
-                    chosen = beside
+            is_run = {beside - 1, beside} <= {*fresh} and self._is_alike(beside - 1, beside)
+            if is_run and beside in waiting and (was_noisy or self._key(beside)[0] not in noisy):
+                chosen = beside
             waiting.remove(chosen)
             was_noisy = self._key(chosen)[0] in noisy
             picks.append(chosen)
