@@ -139,7 +139,7 @@ class StorageNode:
         self.care = NodeCare(self, config.node_disk_reserve_bytes)
         self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
-        self.request = self._table.dispatch
+        self.request: Callable[[Token, bytes], None] = self._table.dispatch
 
     async def start(self) -> None:
         self.committer.start()
