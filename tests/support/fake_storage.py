@@ -194,8 +194,8 @@ class FakeStorage:
         self._arrived.set()
         return codes
 
-    def _is_held(self, stored: Any, delivery: int) -> bool:
-        return bool(stored.delivery == delivery and stored.visible_ms > self._now_ms())
+    def _is_held(self, stored: _Stored, delivery: int) -> bool:
+        return stored.delivery == delivery and stored.visible_ms > self._now_ms()
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = 7

@@ -152,6 +152,8 @@ CASES: tuple[Case, ...] = (
         entries({"Id": "a", "ReceiptHandle": HANDLE}, {"Id": "b", "ReceiptHandle": "x"}),
         entry_code="ReceiptHandleIsInvalid",
     ),
+    Case("DeleteMessageBatch", "receipt of an older delivery", entries({"Id": "a", "ReceiptHandle": HANDLE}),
+         before=receive_again, check=lambda r: [one["Id"] for one in r["Successful"]] == ["a"]),
     Case(
         "DeleteMessageBatch",
         "FIFO, visibility ran out",
@@ -180,6 +182,9 @@ CASES: tuple[Case, ...] = (
          check=lambda r: [one["Id"] for one in r["Successful"]] == ["a"] and not r.get("Failed")),
     Case("ChangeMessageVisibilityBatch", "one was deleted already",
          entries({"Id": "a", "ReceiptHandle": HANDLE, "VisibilityTimeout": 5}), entry_code=INVALID, before=remove_all),
+    Case("ChangeMessageVisibilityBatch", "FIFO, visibility ran out",
+         fifo_entries({"Id": "a", "ReceiptHandle": HANDLE, "VisibilityTimeout": 5}),
+         entry_code=SIMPLE + "MessageNotInflight", before=expire),
     Case(
         "ChangeMessageVisibilityBatch",
         "one entry fails",

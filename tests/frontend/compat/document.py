@@ -55,7 +55,8 @@ _NOTES = """## What differs
 - The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
   `ReceiveRequestAttemptId` cannot say when, because the same attempt gives the same handles: they may be extended on.
 - A queue of another account is open where its policy says so (send, receive, delete, change of visibility, purge,
-  attributes, URL, sources of a dead-letter queue). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says that it does not exist.
+  attributes, URL, sources of a dead-letter queue). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says
+  that it does not exist.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.
 """
 
