@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 async def delete_messages(
     services: FrontendServices, caller: Principal, address: Address, handles: Sequence[str | None]
 ) -> list[RequestError | None]:
-    """One outcome per handle. Deleting what is gone or was delivered again since is a success without effect."""
+    """One outcome per handle. Deleting what is gone is a success without effect."""
     queue = await admit(services, caller, "DeleteMessage", address)
     receipts = [read_receipt(services, queue, handle) for handle in handles]
     outcomes = await apply_receipts(services, queue, receipts, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -252,13 +252,23 @@ class Subscription:
         await self._close_socket(CLOSE_GOING_AWAY, STOPPING)
 
     async def _renew_held(self, now_s: float) -> None:
+        # A lease that ran out would be taken from who received the message since: it is not renewed.
+        lost = [receipt for receipt, held in self._held.items() if held.until_s <= now_s]
+        for receipt in lost:
+            del self._held[receipt]
         due = {
             receipt: held
             for receipt, held in self._held.items()
             if held.until_s - now_s < SOCKET_VISIBILITY_S - SOCKET_RENEW_S / 2
         }
-        if not due:
-            return
+        if due:
+            lost += await self._renew_all(due, now_s)
+        if lost:
+            self._wake.set()
+            await self._send(lost_frame(lost))
+
+    async def _renew_all(self, due: Mapping[str, _Held], now_s: float) -> list[str]:
+        """Those that cannot be held any more."""
         queue = await self._queue()
         receipts = list(due)
         found = [read_receipt(self._services, queue, receipt) for receipt in receipts]
@@ -269,9 +279,7 @@ class Subscription:
                 due[receipt].until_s = now_s + SOCKET_VISIBILITY_S
             elif outcome.kind.status < 500 and self._held.pop(receipt, None) is not None:
                 lost.append(receipt)
-        if lost:
-            self._wake.set()
-            await self._send(lost_frame(lost))
+        return lost
 
     async def _stopping_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from frontend.limits.gcra import RateLimits, RateTree
+from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
 SECRET_URL = f"http://{HOST}/{OTHER_ACCOUNT}/secret"
@@ -62,7 +63,6 @@ async def test_policy_opens_what_it_names_to_another_account_and_nothing_else(fr
         ("SetQueueAttributes", {"Attributes": {"DelaySeconds": "1"}}),
         ("TagQueue", {"Tags": {"a": "b"}}),
         ("ListQueueTags", {}),
-        ("ListDeadLetterSourceQueues", {}),
         ("AddPermission", {"Label": "l", "AWSAccountIds": [ACCOUNT], "Actions": ["SendMessage"]}),
     ],
 )
@@ -74,6 +74,18 @@ async def test_no_policy_opens_what_the_control_plane_does(
     set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
     reply = await front.sqs(action, {"QueueUrl": SECRET_URL, **members})
     assert (reply.status, reply.error) == (403, "AccessDeniedException") and not front.control_calls
+
+
+async def test_policy_opens_the_sources_of_a_dead_letter_queue(front: Installation) -> None:
+    ControlPlaneInMemory(front)
+    redrive = json.dumps({"deadLetterTargetArn": SECRET_ARN, "maxReceiveCount": 3})
+    front.add_queue("source", (91,), account_id=OTHER_ACCOUNT, attributes={"RedrivePolicy": redrive})
+    asked = {"QueueUrl": SECRET_URL}
+    refused = await front.sqs("ListDeadLetterSourceQueues", asked)
+    assert (refused.status, refused.error) == (403, "AccessDeniedException")
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:ListDeadLetterSourceQueues", SECRET_ARN))
+    told = await front.sqs("ListDeadLetterSourceQueues", asked)
+    assert told.json == {"queueUrls": [f"http://{HOST}/{OTHER_ACCOUNT}/source"]}
 
 
 async def test_deny_counts_for_the_own_account_too_but_leaves_a_way_back(front: Installation) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -426,14 +428,17 @@ def test_storage_that_fails_in_the_middle_of_a_batch_ends_in_no_early_completion
     assert scene.receive("dead") == []
 
 
-@pytest.mark.parametrize("gone", ["dead", "elsewhere"])
-def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str) -> None:
+@pytest.mark.parametrize(
+    ("gone", "reason"),
+    [("dead", "The source queue does not exist any more."), ("elsewhere", "AWS.SimpleQueueService.NonExistentQueue")],
+)
+def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str, reason: str) -> None:
     dead_letters(scene)
     scene.create("elsewhere")
     task = start(scene, DestinationArn=scene.arn("elsewhere"))
     scene.caller.sqs("DeleteQueue", QueueName=gone)
     assert run(scene, task).status == "FAILED"
-    assert "does not exist any more" in task.failure_reason
+    assert task.failure_reason == reason
 
 
 @pytest.mark.parametrize(("over_s", "status"), [(-1, "COMPLETED"), (0, "COMPLETED"), (1, "FAILED")])
@@ -505,6 +510,18 @@ def test_tasks_of_another_account_are_not_there(scene: Scene) -> None:
 @pytest.mark.parametrize("handle", ["x", "", "e30=", "W10=", "bnVsbA==", "A" * 600, 7, None])
 def test_handle_that_is_none_is_refused(scene: Scene, handle: object) -> None:
     assert refused(scene, "CancelMessageMoveTask", TaskHandle=handle) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("nowhere", "The resource that you specified for the SourceArn parameter doesn't exist."),
+     ("dead", "Task does not exist.")],
+)  # fmt: skip
+def test_handle_of_no_task_names_what_is_not_there(scene: Scene, source: str, said: str) -> None:
+    dead_letters(scene)
+    content = json.dumps({"taskId": str(uuid.uuid4()), "sourceArn": scene.arn(source)})
+    answer = scene.caller.sqs("CancelMessageMoveTask", TaskHandle=base64.b64encode(content.encode()).decode())
+    assert (answer.status_code, answer.json()) == (404, {"code": "ResourceNotFoundException", "message": said})
 
 
 @covers("StartMessageMoveTask", limit="active tasks of an account")
