@@ -161,6 +161,9 @@ class MetadataClient:
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
         return self._queues.get((account_id, name), _now_ms())
 
+    def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
+        return self._accounts.get(account_id, _now_ms())
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         # Whose key it is, if anybody's, is not known yet: all key look-ups have one share together.
         return await self._get(RecordKind.KEY, self._keys, access_key_id, "", lambda: self._ask_key(access_key_id))
