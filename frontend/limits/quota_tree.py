@@ -206,11 +206,12 @@ class QuotaTree:
     def standing(self, account_id: str, now_s: float) -> Standing | None:
         """None for an account that has asked for nothing."""
         bucket = self._accounts.get(account_id)
-        if bucket is None or not bucket.requests_cost_s:
+        if bucket is None or bucket.rates.requests_per_s is None:
             return None
         used_s = max(0.0, bucket.requests_at_s - (now_s - (self._epoch_s or 0.0)))
-        limit = max(1, int(self._burst_s / bucket.requests_cost_s))
-        return Standing(limit, max(0, int((self._burst_s - used_s) / bucket.requests_cost_s)), used_s)
+        limit = max(1, round(self._burst_s * bucket.rates.requests_per_s))
+        left_s = self._burst_s + 2 * _ROUNDING_S - used_s
+        return Standing(limit, max(0, int(left_s / bucket.requests_cost_s)), used_s)
 
     def take_asked(self) -> dict[str, AskedFor]:
         """What each account asked for since the last call."""

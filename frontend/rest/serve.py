@@ -22,7 +22,7 @@ from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
-from frontend.rest.problems import send_problem
+from frontend.rest.problems import rate_headers, send_problem
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.strict_json import RepeatedMember, check_members
 
@@ -111,6 +111,7 @@ async def _serve_messages(services: FrontendServices, request: Request, route: R
         (b"content-type", b"application/json"),
         (b"x-request-id", request.request_id.encode()),
         (b"cache-control", b"no-store"),
+        *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
     await answer(send, 200, headers, body)
 
