@@ -45,9 +45,14 @@ KEYS_PER_ACCOUNT_MAX = 1_000
 # `last_used_at` is written at most this often per key.
 KEY_USE_RECORDED_EVERY_S = 60
 
+# --- quotas -------------------------------------------------------------------------------------------------
+STOP_REASON_CHARACTERS_MAX = 200
+QUOTA_REASON_CHARACTERS_MAX = 500
+# That an account came near a quota is written into the audit trail once within this time, for each quota and level.
+QUOTA_NOTICE_HOURS = 1
+
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80
-QUEUES_PER_ACCOUNT_MAX = 100_000
 # Of them made by a send, where the account allows that.
 AUTO_CREATED_PER_HOUR_MAX = 100
 QUEUE_TAGS_MAX = 50
