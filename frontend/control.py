@@ -21,7 +21,7 @@ import msgspec
 from frontend.authn.principal import Principal
 from frontend.control_watch import ControlWatch
 from frontend.errors import KINDS, MethodNotAllowed, RequestError, invalid, unavailable
-from frontend.http import Request, Send, network_of
+from frontend.http import Request, Send, network_of, new_request_id
 from frontend.limits import (
     CONTROL_ANSWER_BYTES_MAX,
     CONTROL_CALLS_IN_FLIGHT_MAX,
@@ -37,6 +37,8 @@ from frontend.routing.bulkhead import Bulkhead, Place
 SOURCE_HEADER, SOURCE_MAC_HEADER = b"x-penstock-source", b"x-penstock-source-mac"
 PRINCIPAL_HEADER = b"x-penstock-principal"
 MAC_HEADER = b"x-penstock-principal-mac"
+# Who acts where no key does.
+FRONT_END = "front-end"
 
 _HOP_BY_HOP = frozenset(
     (
@@ -121,6 +123,11 @@ class ControlPlane:
     async def note_action(self, principal: Principal, request_id: str, entry: dict[str, object]) -> None:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
+
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
+        """Tells that an account came near a quota, or over it. Raises RequestError."""
+        told = msgspec.json.encode({"name": name, "level": level, "percent": percent})
+        await self._ask("/internal/quotas", Principal(account_id, FRONT_END), new_request_id(), told)
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from frontend.crypto.keyring import Keyring
 from frontend.crypto.message_ids import MessageIds
 from frontend.crypto.message_tokens import MessageTokens
 from frontend.crypto.receipts import ReceiptMaker
+from frontend.errors import RequestError
 from frontend.limits import (
     ADDRESS_REQUESTS_PER_S,
     BROWSER_CALLS_MAX,
@@ -68,6 +70,7 @@ class FrontendServices:
         self.message_ids = MessageIds(receipt_key)
         self.message_tokens = MessageTokens(receipt_key)
         known = AccountQuotas(metadata)
+        self.account_limits = known.limits_of
         self.quotas = quotas if quotas is not None else QuotaTree(known.limits_of, known.installation)
         self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
         control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
@@ -97,6 +100,11 @@ class FrontendServices:
         """What this front end needs and does not have."""
         stopping = [Trouble("front end", "It is about to stop.", int(self.now_s() * 1000))]
         return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
+
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
+        """Into the audit trail, if that can be reached: what was not written is told again."""
+        with contextlib.suppress(RequestError):
+            await self.control.note_quota(account_id, name, level, percent)
 
     def drain(self) -> None:
         """The process is about to stop: parked polls answer empty, sockets close, new ones are refused."""

@@ -153,7 +153,7 @@ QUOTA_RECHECK_S = 1.0
 # What accounts asked for is told so often; the shares that come back hold for as long.
 QUOTA_REPORT_S = 1.0
 # Only of accounts that asked for more than this part of a quota: the others get along with an equal share.
-QUOTA_REPORTED_FROM = 0.1
+QUOTA_REPORTED_FROM = 0.05
 QUOTA_REPORTED_ACCOUNTS_MAX = 1_000
 # A warning or refusal of one quota of one account is written into the audit trail so often.
 QUOTA_NOTED_EVERY_S = 3_600.0

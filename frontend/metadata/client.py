@@ -51,6 +51,8 @@ from frontend.metadata.messages import (
     MetadataOpcode,
     QueueReply,
     Subscribe,
+    UseReport,
+    UseShares,
 )
 from frontend.metadata.records import (
     AccountRecord,
@@ -181,6 +183,12 @@ class MetadataClient:
         """As the database says now, past every cache; use after a change that was just answered."""
         key = (account_id, name)
         return await self._fill(self._queues, key, account_id, partial(self._ask_queue, key, fresh=True))
+
+    async def report_use(self, report: UseReport) -> UseShares:
+        """Raises MetadataUnavailable."""
+        reply = await self._live().ask(MetadataOpcode.REPORT_USE, report)
+        assert isinstance(reply, UseShares)
+        return reply
 
     async def _get(
         self,
