@@ -6,27 +6,26 @@ Only front ends that report to the same service share; an installation runs one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 from api import limits
 from frontend.limits.sharing import divide
 from frontend.metadata.messages import AccountUse, UseReport, UseShares
-
-_KINDS = 3
 
 
 class DemandTable:
     """The latest report of each front end."""
 
     def __init__(self) -> None:
-        self._reports: dict[Hashable, tuple[float, dict[str, Sequence[float]]]] = {}
+        self._reports: dict[Hashable, tuple[float, dict[str, tuple[float, float, float]]]] = {}
 
     def __len__(self) -> int:
         return len(self._reports)
 
     def report(self, reporter: Hashable, use: UseReport, now_s: float) -> UseShares:
         """The shares of this reporter, of the accounts that it names."""
-        self._reports[reporter] = (now_s, {one.account_id: (one.requests, one.messages, one.bytes) for one in use.accounts})
+        asked = {one.account_id: (one.requests, one.messages, one.bytes) for one in use.accounts}
+        self._reports[reporter] = (now_s, asked)
         stale_s = now_s - limits.QUOTA_REPORT_STALE_S
         for other in [other for other, (at_s, _) in self._reports.items() if at_s < stale_s]:
             del self._reports[other]
@@ -36,8 +35,9 @@ class DemandTable:
         self._reports.pop(reporter, None)
 
     def _shares(self, reporter: Hashable, account_id: str) -> AccountUse:
-        nothing = (0.0,) * _KINDS
+        nothing = (0.0, 0.0, 0.0)
         place = list(self._reports).index(reporter)
         asked = [report.get(account_id, nothing) for _, report in self._reports.values()]
-        shares = [divide([one[kind] for one in asked])[place] for kind in range(_KINDS)]
-        return AccountUse(account_id, *shares, max(sum(one[kind] for one in asked) for kind in range(_KINDS)))
+        requests, messages, size = (divide([one[kind] for one in asked])[place] for kind in range(3))
+        total = max(sum(one[kind] for one in asked) for kind in range(3))
+        return AccountUse(account_id, requests, messages, size, total)

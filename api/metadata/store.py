@@ -74,8 +74,8 @@ def _key_row(row: Sequence[Any]) -> Row:
 
 
 def _account_row(row: Sequence[Any]) -> Row:
-    quotas = {} if row[5] is None else _quotas(row[5])
-    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*row[:5], quotas, row[6] or ""))))
+    fields: list[Any] = [*row[:5], {} if row[5] is None else _quotas(row[5]), row[6] or ""]
+    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 
 def _queue_row(row: Sequence[Any]) -> Row:

@@ -177,7 +177,7 @@ def due_moves(age_ms: int) -> tuple[list[int], datetime | None]:
     found, coming = due_rows(MessageMoveTask.objects.filter(_WORKABLE), age_ms)
     account_of = dict(MessageMoveTask.objects.filter(pk__in=found).values_list("pk", "account_id"))
     turns: dict[str, int] = {}
-    order = []
+    order: list[tuple[int, int, int]] = []
     for task_id in found:
         account_id = account_of.get(task_id, "")
         turns[account_id] = turns.get(account_id, 0) + 1

@@ -29,7 +29,8 @@ WARNING, EXCEEDED = "warning", "exceeded"
 def set_quotas(operator: Actor, holder: str, change: Mapping[str, int | None]) -> QuotaHolder:
     """None: the default again. `holder`: an account id, or INSTALLATION. Raises QuotaProblem."""
     for name, value in change.items():
-        _check(holder, name, value)
+        if value is not None or name not in quotas_of(holder):
+            _check(holder, name, value)
     row = _locked(holder)
     before = dict(row.given)
     row.given = {**before, **{name: value for name, value in change.items() if value is not None}}
@@ -163,8 +164,7 @@ def _save(actor: Actor, row: QuotaHolder, action: str, **details: object) -> Non
 
 def _check(holder: str, name: object, value: object) -> None:
     try:
-        # Whether there is such a quota, also where the default comes back.
-        check_quota(holder, name, quotas_of(holder)[name].least if value is None and name in quotas_of(holder) else value)
+        check_quota(holder, name, value)
     except QuotaError as error:
         raise _invalid(str(error)) from None
 

@@ -24,7 +24,8 @@ def holder_of(holder: str) -> QuotaHolder | None:
 def quota_value(account_id: str, name: str) -> int:
     """Of a quota that has a default."""
     row = holder_of(account_id)
-    value = quotas_of(account_id)[name].default if row is None else row.given.get(name, quotas_of(account_id)[name].default)
+    given = {} if row is None else row.given
+    value = given.get(name, quotas_of(account_id)[name].default)
     assert isinstance(value, int)
     return value
 

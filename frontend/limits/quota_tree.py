@@ -136,7 +136,8 @@ class QuotaTree:
         self.front_ends = 1
 
     def __len__(self) -> int:
-        return max(map(len, (self._paths, self._accounts, self._keys, self._queues, self._asked)))
+        buckets = max(len(self._accounts), len(self._keys), len(self._queues))
+        return max(len(self._paths), len(self._asked), buckets)
 
     def pay(
         self,

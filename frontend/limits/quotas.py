@@ -149,7 +149,7 @@ def account_limits(given: Mapping[str, int], stopped: str = "") -> AccountLimits
     account, key, queue = (
         Rates(*(values[kind.name] for kind in kinds)) for kinds in (ACCOUNT_RATES, KEY_RATES, QUEUE_RATES)
     )
-    counts = {name: values[name] for name in AccountLimits._fields if name in values}
+    counts = {name: int(values[name] or 0) for name in AccountLimits._fields if name in values}
     return AccountLimits(account, lower_only(key, account), lower_only(queue, account), stopped=stopped, **counts)
 
 

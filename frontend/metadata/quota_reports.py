@@ -95,5 +95,7 @@ class QuotaReporter:
 def use_of(account_id: str, asked: AskedFor, rates: Rates, elapsed_s: float) -> AccountUse:
     """What was asked for, in parts of the account's rates."""
     counts = (asked.requests, asked.messages, asked.bytes)
-    parts = [0.0 if rate is None else count / elapsed_s / rate for count, rate in zip(counts, rates, strict=True)]
-    return AccountUse(account_id, *parts, max(parts))
+    requests, messages, size = (
+        0.0 if rate is None else count / elapsed_s / rate for count, rate in zip(counts, rates, strict=True)
+    )
+    return AccountUse(account_id, requests, messages, size, max(requests, messages, size))

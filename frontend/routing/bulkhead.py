@@ -40,9 +40,8 @@ class Bulkhead:
         # Full is full for everybody, also where the holder has its share: another place may be free next time.
         self._refuse_when_full()
         if held >= min(held_max, self._calls_max - self.calls):
-            raise RequestError(
-                "RequestThrottled", f"Too many calls of the kind {self._what} of one holder are under way.", RETRY_AFTER_S
-            )
+            text = f"Too many calls of the kind {self._what} of one holder are under way."
+            raise RequestError("RequestThrottled", text, RETRY_AFTER_S)
         self._held[holder] = held + 1
         self.calls += 1
 

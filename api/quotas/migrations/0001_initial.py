@@ -2,6 +2,12 @@
 
 import django.db.models.deletion
 from django.db import migrations, models
+from django.utils.timezone import now
+
+
+def make_installation(apps, schema_editor):
+    """Its record is there from the beginning: front ends ask for it, and an absence would be looked into every time."""
+    apps.get_model("quotas", "QuotaHolder").objects.get_or_create(holder="installation", defaults={"changed_at": now()})
 
 
 class Migration(migrations.Migration):
@@ -58,4 +64,5 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'open')), fields=('account', 'name'), name='quota_request_open')],
             },
         ),
+        migrations.RunPython(make_installation, migrations.RunPython.noop),
     ]
