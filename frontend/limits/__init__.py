@@ -238,6 +238,7 @@ assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX,
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
+assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
 assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S

@@ -91,15 +91,22 @@ class AskedFor:
     def __init__(self) -> None:
         self.requests = self.messages = self.bytes = 0
 
+    def take(self) -> AskedFor:
+        """What was counted; the count begins again."""
+        taken = AskedFor()
+        taken.requests, taken.messages, taken.bytes = self.requests, self.messages, self.bytes
+        self.requests = self.messages = self.bytes = 0
+        return taken
+
 
 class QuotaPath:
     """The buckets that one key pays into; looked at again every QUOTA_RECHECK_S."""
 
     __slots__ = ("account_id", "asked", "buckets", "by_queue", "limits", "recheck_s", "stopped")
 
-    def __init__(self, account_id: str, asked: AskedFor) -> None:
+    def __init__(self, account_id: str) -> None:
         self.account_id = account_id
-        self.asked = asked
+        self.asked = AskedFor()
         self.buckets: tuple[QuotaBucket, ...] = ()
         # With that of a queue, by its name; None where queues have no limit of their own.
         self.by_queue: dict[str, tuple[QuotaBucket, ...]] | None = None
@@ -215,17 +222,18 @@ class QuotaTree:
         return Standing(limit, max(0, int(left_s / bucket.requests_cost_s)), used_s)
 
     def take_asked(self) -> dict[str, AskedFor]:
-        """What each account asked for since the last call."""
-        asked, self._asked = self._asked, {}
-        for path in self._paths.values():
-            path.asked = self._asked_of(path.account_id)
-        return {account_id: one for account_id, one in asked.items() if one.requests}
+        """What each account asked for since the last call, QUOTA_RECHECK_S ago or longer. Whoever asked for nothing is
+        forgotten: its paths look again before they count."""
+        taken = {account_id: one.take() for account_id, one in self._asked.items()}
+        for account_id, one in taken.items():
+            if not one.requests:
+                del self._asked[account_id]
+        return {account_id: one for account_id, one in taken.items() if one.requests}
 
     def share_out(self, front_ends: int, shares: dict[str, AccountShare]) -> None:
-        """So many front ends are there, and these are the shares of the accounts that ask for more than others."""
+        """So many front ends are there, and these are the shares of the accounts that ask for more than others. Paths
+        see them when they look again."""
         self.front_ends, self.shares = max(1, front_ends), shares
-        for path in self._paths.values():
-            path.recheck_s = 0.0
 
     # --- paths ---
 
@@ -238,7 +246,8 @@ class QuotaTree:
         if path is None or path.account_id != account_id:
             if len(self) >= self._buckets_max:
                 self._forget(now_s)
-            path = self._paths[access_key_id] = QuotaPath(account_id, self._asked_of(account_id))
+            path = self._paths[access_key_id] = QuotaPath(account_id)
+        path.asked = self._asked_of(account_id)
         path.limits = limits = self._limits_of(account_id)
         path.stopped = limits.stopped
         path.recheck_s = now_s + QUOTA_RECHECK_S

@@ -144,9 +144,10 @@ def test_asked_for_counts_what_was_refused_too() -> None:
         pay(quotas, messages=2, size_bytes=3)
     asked = quotas.take_asked()["a"]
     assert (asked.requests, asked.messages, asked.bytes) == (10, 20, 30)
-    assert not quotas.take_asked()
-    pay(quotas)
-    assert quotas.take_asked()["a"].requests == 1
+    assert not quotas.take_asked(), "and forgets it"
+    pay(quotas, 1.0)
+    pay(quotas, 1.5)
+    assert quotas.take_asked()["a"].requests == 2
 
 
 def test_buckets_are_bounded_and_the_busy_account_is_kept() -> None:
