@@ -1,7 +1,7 @@
 """The bounds of the storage plane, with the relations between them asserted.
 
 Names end in their unit. Nothing in this plane may grow without a bound. A few pauses and time-outs that one file alone
-uses stand in that file (node/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
+uses stand in that file (node/transport/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ TRASH_BYTES_MAX = 2 * 1024 * MIB
 # A few segments are looked at this often, whether they should be merged or written anew; oftener while room is short.
 REWRITE_INTERVAL_MS = 5_000
 REWRITE_LOOKS_MAX = 8
-# When a disk counts as slow (F18): see node/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
+# When a disk counts as slow (F18): see node/disk/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
 SLOW_SYNC_US_MIN = 50_000
 SLOW_SYNC_US_MAX = 1_000_000
 SLOW_SYNC_FACTOR = 10
@@ -247,10 +247,10 @@ NOISY_SHARE_PERCENT = 10
 # in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
 # second number, and up to so many different tags (about a kilobyte each).
 SIGHT_RUNS_NEAR = 10_000
-SIGHT_RUNS_MAX = 100_000
-SIGHT_SHELVES_MAX = 10_000
+LOOKAHEAD_RUNS_MAX = 100_000
+LOOKAHEAD_TAG_QUEUES_MAX = 10_000
 # Runs of noisy groups that one acquire steps over in search of a quiet one.
-SIGHT_STEPS_MAX = 5_000
+LOOKAHEAD_STEPS_MAX = 5_000
 # Stretches of messages taken out from among waiting ones, 16 bytes each on every replica and some four in a checkpoint.
 # At the bound messages are handed out in order again, whatever their groups, and filtered receives are refused.
 TAKEN_AHEAD_RANGES_MAX = 100_000
@@ -372,7 +372,7 @@ assert max(RELEASES_AT_ONCE_BYTES_MAX, RECORD_BYTES_MAX) + 64 * RELEASES_AT_ONCE
 assert BROWSE_BYTES_MAX + RECORD_BYTES_MAX + 32 * SCHEDULE_PAGE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page fits a frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
-assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
+assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < LOOKAHEAD_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.limits import NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN, SIGHT_RUNS_MAX
+from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN
 from storage_nodes.machines.queue import keyed_leader
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.protocol.messages import QueueConfig
@@ -149,7 +149,7 @@ def test_everything_comes_once_with_a_cursor_held_back(partition: Partition) -> 
     partition.pass_ms(31_000)
     assert len(drained) == len(set(drained)) == 600 and min(drained) > start
     state = partition.leader.state
-    assert (state.fresh_count, len(state.live), len(state.deleted_ahead)) == (0, 0, 0)
+    assert (state.fresh_count, len(state.live), len(state.removed_above_cursor)) == (0, 0, 0)
     assert state.cursor == state.log_end and state.deleted == 900
     partition.check()
 
@@ -162,7 +162,7 @@ def test_stretches_taken_out_grow_together_over_control_records(partition: Parti
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
     assert partition.leader.state.cursor <= 32, "the flood waits"
-    assert len(partition.leader.state.deleted_ahead) <= 2
+    assert len(partition.leader.state.removed_above_cursor) <= 2
     partition.check()
 
 
@@ -176,31 +176,31 @@ def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
     for number in range(3):
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
-    assert len(partition.leader.state.deleted_ahead) == 3
+    assert len(partition.leader.state.removed_above_cursor) == 3
     assert offsets_of(partition.acquire("in order", 4)) == [mixed[0], mixed[2], mixed[4], mixed[6]]
     partition.commit()
-    assert not partition.leader.state.deleted_ahead
+    assert not partition.leader.state.removed_above_cursor
     assert offsets_of(partition.acquire("fair", 2)) == [mixed[7], mixed[9]]
 
 
 def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = Partition(fetch_batches_max=1)
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX", 50)
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 50)
     monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR", 10)
     for number in range(40):
         partition.send_tagged(*[FLOOD, (b"", b"")] * 3)
         partition.now_ms += number % 2
     partition.acquire("flood", 31, visibility_ms=1_000_000)
     partition.commit()
-    desk = partition.leader._leader
-    assert isinstance(desk, KeyedLeader)
-    assert desk._window._runs < 50 + 6
+    leader = partition.leader._leader
+    assert isinstance(leader, KeyedLeader)
+    assert leader._window._runs < 50 + 6
     assert len(drain(partition)) == 240 - 31
     partition.check()
 
 
 def test_batches_that_are_used_up_do_not_blind_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX", 20)
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 20)
     partition = Partition()
     keeps_the_desk = partition.acquire("first", visibility_ms=1_000_000, wait_ms=1_000)
     assert keeps_the_desk is None
@@ -276,4 +276,4 @@ def test_delete_of_a_lease_that_is_not_committed_counts_at_once(partition: Parti
 
 
 def test_sight_bound_is_above_what_plain_queues_read_ahead() -> None:
-    assert SIGHT_RUNS_MAX >= 100_000
+    assert LOOKAHEAD_RUNS_MAX >= 100_000
