@@ -40,7 +40,7 @@ CALLERS_KEPT_MAX = 4_096
 
 
 async def admit(
-    services: FrontendServices, caller: Principal, action: str, address: Address, messages: int = 0
+    services: FrontendServices, caller: Principal, action: str, address: Address, *, messages: int = 0
 ) -> ResolvedQueue:
     """The queue, which the caller may use for this `action` (its SQS name), the request and its messages paid for.
 

@@ -93,7 +93,7 @@ async def change_scheduled(
 ) -> list[RequestError | None]:
     """Give messages the time due_ms; 0 cancels them. One outcome per id."""
     action = "SendMessage" if due_ms else "DeleteMessage"
-    queue = await admit(services, caller, action, address, len(ids))
+    queue = await admit(services, caller, action, address, messages=len(ids))
     outcomes: list[RequestError | None] = [None] * len(ids)
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for index, one in enumerate(ids):
