@@ -17,7 +17,7 @@ from deploy.commands import quotas
         (["list"], ["list"]),
         (["list", "--account", "shop"], ["list", "--account=shop"]),
         (["set", "--account", "-x", "queues=5"], None),
-        (["set", "--account=-x", "queues=5", "polls=default"], ["set", "--account=-x", "--", "queues=5", "polls=default"]),
+        (["set", "--account=-x", "queues=5", "polls=1"], ["set", "--account=-x", "--", "queues=5", "polls=1"]),
         (["stop", "--account", "shop", "--reason", "late"], ["stop", "--account=shop", "--reason=late"]),
         (["stop", "--reason", "late"], None),
         (["resume", "--account", "shop"], ["resume", "--account=shop"]),
