@@ -93,7 +93,6 @@ async def delete_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
         # The control plane says what becomes of one that is not there yet, or not any more.
         if error.code != "QueueDoesNotExist":
             raise
-        throttle_account(call.services, call.caller)
     await ask_control(call, "DeleteQueue", {"QueueName": address.name})
     await call.services.metadata.refresh_queue(address.account_id, address.name)
     return EMPTY

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates
 from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
@@ -126,7 +127,7 @@ async def test_policy_that_cannot_be_understood_opens_nothing_and_denies(front: 
 
 
 async def test_look_ups_of_others_queues_are_paid_for() -> None:
-    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(1))))
     asked = [f"http://{HOST}/{OTHER_ACCOUNT}/guess-{number}" for number in range(3)]
     errors = [(await front.sqs("ReceiveMessage", {"QueueUrl": url})).error for url in asked]
     assert errors == ["AccessDeniedException", "AccessDeniedException", "RequestThrottled"]

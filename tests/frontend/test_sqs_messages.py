@@ -444,9 +444,10 @@ async def test_queue_path_stands_in_for_a_missing_queue_url(front: Installation)
 
 
 async def test_throttled_account_is_told_when_to_come_back() -> None:
-    from frontend.limits.gcra import RateLimits, RateTree
+    from frontend.limits.quota_tree import QuotaTree
+    from frontend.limits.quotas import AccountLimits, Rates
 
-    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(1))))
     assert [(await send(front)).status for _ in range(2)] == [200, 200]
     reply = await send(front)
     assert (reply.status, reply.error) == (400, "RequestThrottled") and int(reply.headers["retry-after"]) >= 1

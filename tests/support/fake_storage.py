@@ -385,6 +385,9 @@ class FakeMetadata:
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Missing | None:
         return MISS if self.cold or self.down else self.queues.get((account_id, name))
 
+    def cached_account(self, account_id: str) -> AccountRecord | Missing | None:
+        return MISS if self.cold or self.down else self.accounts.get(account_id)
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         self._look("key", access_key_id)
         return self.keys.get(access_key_id)

@@ -464,6 +464,26 @@ def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytes
     assert (reconcile(), sent) == (1, [task.pk])
 
 
+def test_accounts_take_turns_with_their_moves(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with many tasks that have waited longer does not stand before one with a single task."""
+    dead_letters(scene)
+    first = start(scene)
+    copies = copy_queue("dead", [f"dead-{number}" for number in range(20)])
+    other = Scene(new_caller("other"), scene.storage, scene.clock)
+    dead_letters(other)
+    single = start(other)
+    long_ago = timezone.now() - timedelta(hours=1)
+    MessageMoveTask.objects.filter(pk=first.pk).update(next_attempt_at=long_ago)
+    greedy = [first.pk]
+    for _ in range(20):
+        first.pk, first.uuid, first.next_attempt_at = None, uuid.uuid4(), long_ago
+        first.source = copies.pop()
+        first.save(force_insert=True)
+        greedy.append(first.pk)
+    due, _ = moving.due_moves(0)
+    assert sorted(due) == sorted([*greedy, single.pk]) and due.index(single.pk) == 1
+
+
 # --- what is refused ---
 
 
