@@ -14,8 +14,11 @@ class UsageMeter(enum.StrEnum):
     MESSAGES_MOVED = "messages_moved"
     MESSAGES_DEAD_LETTERED = "messages_dead_lettered"
     MESSAGES_SCHEDULED = "messages_scheduled"
-    BILLED_BYTES = "billed_bytes"
-    BILLED_UNITS = "billed_units"  # of 64 KiB, begun ones count as whole
+    # Of the customer's plaintext; a unit is 64 KiB begun of one message.
+    SENT_BYTES = "sent_bytes"
+    DELIVERED_BYTES = "delivered_bytes"
+    SENT_UNITS = "sent_units"
+    DELIVERED_UNITS = "delivered_units"
     STORED_BYTE_MS = "stored_byte_ms"
     REQUESTS = "requests"
     EMPTY_RECEIVES = "empty_receives"
@@ -27,7 +30,7 @@ PRICED_METERS = tuple(meter for meter in UsageMeter if meter not in SHOWN_ONLY)
 
 
 class UsageOrigin(enum.StrEnum):
-    """Who caused the operation. Front ends' own counts are of `client` and `push`."""
+    """Who caused the operation."""
 
     CLIENT = "client"
     PUSH = "push"
@@ -45,8 +48,10 @@ SHOWN: dict[UsageMeter, tuple[str, int, str]] = {
     UsageMeter.MESSAGES_MOVED: ("Messages moved", 1, "messages"),
     UsageMeter.MESSAGES_DEAD_LETTERED: ("Messages dead-lettered", 1, "messages"),
     UsageMeter.MESSAGES_SCHEDULED: ("Messages scheduled", 1, "messages"),
-    UsageMeter.BILLED_BYTES: ("Payload", 1, "bytes"),
-    UsageMeter.BILLED_UNITS: ("Payload units of 64 KiB", 1, "units"),
+    UsageMeter.SENT_BYTES: ("Payload sent", 1, "bytes"),
+    UsageMeter.DELIVERED_BYTES: ("Payload delivered", 1, "bytes"),
+    UsageMeter.SENT_UNITS: ("Sent, in units of 64 KiB", 1, "units"),
+    UsageMeter.DELIVERED_UNITS: ("Delivered, in units of 64 KiB", 1, "units"),
     UsageMeter.STORED_BYTE_MS: ("Storage", BYTE_MS_PER_GIB_HOUR, "GiB-hours"),
     UsageMeter.REQUESTS: ("Requests", 1, "requests"),
     UsageMeter.EMPTY_RECEIVES: ("Empty receives", 1, "receives"),

@@ -1,7 +1,7 @@
 """The terms of a price plan's version, and their JSON, read strictly. Pure.
 
     {"currency": "USD", "base_fee_minor": 0, "minimum_minor": 0,
-     "prices": {"billed_units": {"free": 1000000, "tiers": [{"up_to": 100000000000, "price_nanos": 400, "per": 1},
+     "prices": {"sent_units": {"free": 1000000, "tiers": [{"up_to": 100000000000, "price_nanos": 400, "per": 1},
                                                             {"up_to": null, "price_nanos": 300, "per": 1}]},
                 "messages_sent": {"included": true}, ...}}
 

@@ -29,7 +29,7 @@ from api.billing.pricing.priced_month import (
 from api.billing.pricing.terms import INCLUDED, MeterPrice, PlanTerms, PriceTier
 
 QUEUES = [UUID(int=number) for number in range(1, 6)]
-UNITS, STORED = UsageMeter.BILLED_UNITS, UsageMeter.STORED_BYTE_MS
+UNITS, STORED = UsageMeter.SENT_UNITS, UsageMeter.STORED_BYTE_MS
 HOURS = 720
 
 

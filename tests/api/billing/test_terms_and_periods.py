@@ -31,13 +31,13 @@ GOOD: dict[str, Any] = {
     "minimum_minor": 0,
     "prices": {
         **{meter.value: {"included": True} for meter in PRICED_METERS},
-        "billed_units": {"free": 10, "tiers": [{**TIER, "up_to": 5}, TIER]},
+        "sent_units": {"free": 10, "tiers": [{**TIER, "up_to": 5}, TIER]},
     },
 }
 
 
 def with_price(price: object) -> dict[str, Any]:
-    return {**GOOD, "prices": {"billed_units": price}}
+    return {**GOOD, "prices": {"sent_units": price}}
 
 
 def test_terms_come_back_from_their_document() -> None:
@@ -60,7 +60,7 @@ def test_terms_come_back_from_their_document() -> None:
         ({**GOOD, "prices": []}, "prices"),
         ({**GOOD, "prices": {"requests": {"included": True}}}, "never priced"),
         ({**GOOD, "prices": {"stars": {"included": True}}}, "no meter"),
-        (with_price({"included": False}), "billed_units"),
+        (with_price({"included": False}), "sent_units"),
         (with_price({"free": 0, "tiers": []}), "tiers"),
         (with_price({"free": 0, "tiers": [TIER] * 21}), "tiers"),
         (with_price({"free": "0", "tiers": [TIER]}), "free"),
