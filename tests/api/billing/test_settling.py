@@ -14,7 +14,7 @@ from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
 from api.billing.settling import SettledRun, SettlingError, begin_run, settle
-from tests.api.billing.usage import QUEUE, hours, month_hour, row, settle_rows
+from tests.api.billing.usage import QUEUE, hours, make_queue, month_hour, row, settle_rows
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -119,13 +119,10 @@ def test_account_id_with_a_nul_is_unknown(caller: Caller) -> None:
 
 
 def test_queue_of_another_account_is_refused(caller: Caller) -> None:
-    from api.queues.models import Queue
-
-    caller.request("POST", "/v1/queues", {"name": "orders"})
     from tests.support.control_plane import new_caller
 
     other = new_caller("another")
-    queue_uuid = Queue.objects.get().uuid
+    queue_uuid = make_queue(caller.account_id, "orders")
     assert settle_rows([row(other.account_id, queue_uuid=queue_uuid), row(caller.account_id, queue_uuid=queue_uuid)]) == (
         SettledRun(1, 0, 1)
     )
