@@ -34,7 +34,7 @@ def _set(content: dict[str, Any], form: str, ppi: float | None = None) -> Any:
     import typst  # its library takes 34 MB: only a process that sets a document loads it
 
     text = json.dumps({**content, "queue_sums": queue_sums(content["queues"], content["currency"])})
-    made = datetime.fromisoformat(content["made_at"]).astimezone(UTC)
+    made = datetime.fromisoformat(content["made_at"]).astimezone(UTC).replace(microsecond=0)
     compiler = typst.Compiler(TEMPLATE, root=TEMPLATE.parent, ignore_system_fonts=True, sys_inputs={"content": text})
     return compiler.compile(format=form, ppi=ppi, timestamp=made)
 
