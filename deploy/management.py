@@ -1,4 +1,4 @@
-"""Calls of `manage.py`: migrations, keys, reports. Each runs as a process of its own, so no command here imports Django."""
+"""Calls of `manage.py`: migrations, keys, reports. Each runs as a process of its own: none here imports Django."""
 
 from __future__ import annotations
 

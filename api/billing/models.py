@@ -382,5 +382,3 @@ class SpendingStop(models.Model):
 
     def __str__(self) -> str:
         return self.account_id
-
-

@@ -1,5 +1,5 @@
-"""What the control plane asks of the usage pipeline. Closing open metering windows is not possible yet: an honest answer
-says so, and from which hour on usage is missing."""
+"""What the control plane asks of the usage pipeline. Closing open metering windows is not possible yet: the answer says
+so, and from which hour on usage is missing."""
 
 from __future__ import annotations
 

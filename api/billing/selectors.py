@@ -27,7 +27,7 @@ from api.billing.models import (
     SpendingStop,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval, PlanChange
+from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue

@@ -72,8 +72,7 @@ class UsageView(BillingView):
             "period": period.name,
             "settled_up_to": settled,
             "usage": [
-                {**line._asdict(), "queue": line.queue_name}
-                for line in selectors.usage_of(account_id, interval, shown)
+                {**line._asdict(), "queue": line.queue_name} for line in selectors.usage_of(account_id, interval, shown)
             ],
             "quarantined": [count._asdict() for count in selectors.quarantine_of(account_id, interval)],
             "next_page_token": make_page_token(str(shown[-1])) if len(found) > page.size else None,
@@ -139,7 +138,9 @@ class BudgetsView(BillingView):
 
 class BudgetView(BillingView):
     @extend_schema(
-        operation_id="budgets.put", request=BudgetRequestSerializer, responses={200: BudgetSerializer, 201: BudgetSerializer}
+        operation_id="budgets.put",
+        request=BudgetRequestSerializer,
+        responses={200: BudgetSerializer, 201: BudgetSerializer},
     )
     def put(self, request: Request, name: str) -> Response:
         """Makes or replaces a budget of each month's charges. Its alerts come again after a change."""

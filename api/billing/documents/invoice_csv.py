@@ -1,4 +1,4 @@
-"""An invoice as CSV: its lines, then each queue's share; one header. Text that a spreadsheet would compute is quoted."""
+"""An invoice as CSV: its lines, then each queue's share; one header. Text that a spreadsheet computes is marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An invoice as PDF, set by Typst from `invoice.typ`. Fonts are those that Typst carries: every host sets the same page.
+"""An invoice as PDF, set by Typst from `invoice.typ`. Fonts are Typst's own: every host sets the same page.
 
 The template gets the content as one JSON text, so no name of a customer is ever read as markup.
 """
@@ -40,8 +40,8 @@ def _set(content: dict[str, Any], form: str, ppi: float | None = None) -> Any:
 
 
 def queue_sums(lines: list[dict[str, Any]], currency: str) -> dict[str, Any]:
-    """What each queue costs over all meters, the dearest first; the rest of a long list as one sum. In minor units, which
-    sum to the usage lines."""
+    """What each queue costs over all meters, the dearest first; the rest of a long list as one sum. In minor units,
+    which sum to the usage lines."""
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for line in lines:
         sums[line["queue"], line["queue_uuid"]] += line["amount_nanos"]

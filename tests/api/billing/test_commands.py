@@ -11,10 +11,20 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from api.billing.actions.invoices import BILLING, issue_invoice
-from api.billing.models import AccountPlan, BillingCredit, Invoice
+from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice
 from api.billing.pipeline import settle_now
 from tests.api.billing.test_invoices import document, plan
-from tests.api.billing.usage import MONTH_HOURS, PERIOD, hours, make_queue, month_hour, row, settle_month, settle_rows
+from tests.api.billing.usage import (
+    MONTH_HOURS,
+    PERIOD,
+    QUEUE,
+    hours,
+    make_queue,
+    month_hour,
+    row,
+    settle_month,
+    settle_rows,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +44,10 @@ def admin(*arguments: str) -> str:
 
 def test_usage_report_has_quantities_per_queue_and_kind(account: str) -> None:
     orders = make_queue(account, "orders")
-    rows = [row(account, queue_uuid=orders, messages_sent=3), row(account, queue_uuid=orders, origin="push", messages_sent=4)]
+    rows = [
+        row(account, queue_uuid=orders, messages_sent=3),
+        row(account, queue_uuid=orders, origin="push", messages_sent=4),
+    ]
     settle_rows([*rows, row(account, messages_sent=-1)], 0, 9)
     found = report("usage", "--account", "tests", "--now")
     assert (found["account_id"], found["period"]) == (account, PERIOD.name)
@@ -90,7 +103,18 @@ def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: 
     assert "house@1" in admin("plan", "--code", "house", "--name", "House", "--terms", str(terms))
     assert "house from" in admin("assign", "--account", "tests", "--code", "house", "--tax", "VAT=190000")
     assert AccountPlan.objects.get().taxes == [{"name": "VAT", "rate_ppm": 190_000}]
-    given = ("--account", "tests", "--name", "Welcome", "--currency", "USD", "--amount-minor", "5", "--ends", "2030-01-01")
+    given = (
+        "--account",
+        "tests",
+        "--name",
+        "Welcome",
+        "--currency",
+        "USD",
+        "--amount-minor",
+        "5",
+        "--ends",
+        "2030-01-01",
+    )
     assert "USD 5" in admin("credit", *given)
     assert BillingCredit.objects.get().ends_at is not None
     settle_month([row(account, sent_units=10_100)])
@@ -117,3 +141,36 @@ def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: 
 def test_operator_is_told_what_is_wrong(account: str, line: str) -> None:
     with pytest.raises(CommandError):
         admin(*line.split())
+
+
+# --- usage from a file ---
+
+HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent"
+
+
+def settle_file(text: str) -> dict[str, Any]:
+    out = io.StringIO()
+    interval = hours(0, 1)
+    times = ("--from", interval.start.isoformat(), "--to", interval.end.isoformat())
+    call_command("settle_usage", *times, rows=io.StringIO(text), stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def test_usage_of_a_file_is_settled_once(account: str) -> None:
+    text = f"{HEADER}\n{account},{month_hour(0).isoformat()},{QUEUE},3,client,5\n"
+    assert settle_file(text)["merged"] == 1 and settle_file(text)["merged"] == 0
+    assert report("usage", "--account", "tests")["totals"]["messages_sent"] == 5
+
+
+@pytest.mark.parametrize(
+    "line", ["x,y,z,1,client,5", "{a},{h},{q},1,client,many", "{a},{h},{q}", "{a},{h},{q},1,client,5,6"]
+)
+def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str) -> None:
+    good = f"{account},{month_hour(0).isoformat()},{QUEUE},3,client,5"
+    bad = line.format(a=account, h=month_hour(0).isoformat(), q=QUEUE)
+    with pytest.raises(CommandError, match="line 3 is no row"):
+        settle_file(f"{HEADER}\n{good}\n{bad}\n")
+    with pytest.raises(CommandError, match="header"):
+        settle_file(f"{HEADER},more\n")
+    assert HourlyUsage.objects.count() == 0

@@ -20,7 +20,17 @@ from api.billing.models import Invoice
 from api.billing.settling import OF_FRONT_ENDS
 from tests.api.billing.test_budgets import spend
 from tests.api.billing.test_invoices import plan
-from tests.api.billing.usage import MONTH_HOURS, NOW, PERIOD, QUEUE, make_queue, month_hour, row, settle_month, settle_rows
+from tests.api.billing.usage import (
+    MONTH_HOURS,
+    NOW,
+    PERIOD,
+    QUEUE,
+    make_queue,
+    month_hour,
+    row,
+    settle_month,
+    settle_rows,
+)
 from tests.support.control_plane import Caller, new_caller
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +43,8 @@ def invoice(account: str) -> Invoice:
     plan(account, taxes=[{"name": "VAT", "rate_ppm": 190_000}], base_fee_minor=500)
     grant_credit(OPERATOR, account, "Welcome", "USD", 300, None)
     orders, letters = make_queue(account, "orders", team="shop"), make_queue(account, "letters", team="post")
-    rows = [row(account, queue_uuid=one, sent_units=units) for one, units in ((orders, 7_100), (letters, 2_000), (QUEUE, 1_000))]
+    units = {orders: 7_100, letters: 2_000, QUEUE: 1_000}
+    rows = [row(account, queue_uuid=queue, sent_units=count) for queue, count in units.items()]
     settle_month(rows)
     made = issue_invoice(BILLING, account, PERIOD)
     assert made is not None
@@ -96,9 +107,7 @@ def test_invoices_are_listed_by_month_in_pages(caller: Caller, account: str) -> 
     draft_invoice(account, NOW)
     issue_invoice(BILLING, account, PERIOD)
     first = caller.request("GET", "/v1/billing/invoices?page_size=1").json()
-    second = caller.request(
-        "GET", f"/v1/billing/invoices?page_size=1&page_token={first['next_page_token']}"
-    ).json()
+    second = caller.request("GET", f"/v1/billing/invoices?page_size=1&page_token={first['next_page_token']}").json()
     listed = [(one["period"], one["state"]) for one in first["invoices"] + second["invoices"]]
     assert listed == [(NOW.name, "draft"), (PERIOD.name, "issued")] and second["next_page_token"] is None
     assert refused(caller.request("GET", "/v1/billing/invoices?page_token=AAAA"))[0] == 400
@@ -138,7 +147,8 @@ def test_correction_is_shown_beside_the_invoice(caller: Caller, account: str, in
 
 def test_csv_has_every_line_and_every_queue(caller: Caller, invoice: Invoice) -> None:
     answer = caller.request("GET", f"/v1/billing/invoices/{invoice.pk}.csv")
-    assert answer["Content-Type"].startswith("text/csv") and f'"invoice-{invoice.number}.csv"' in answer["Content-Disposition"]
+    assert answer["Content-Type"].startswith("text/csv")
+    assert f'"invoice-{invoice.number}.csv"' in answer["Content-Disposition"]
     rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
     lines = [one for one in rows if one["row"] == "line"]
     assert sum(int(one["amount_minor"]) for one in lines) == invoice.total_minor

@@ -1,9 +1,9 @@
-"""`manage.py billing_admin plan|assign|credit|correct ...`: operators' work on plans and accounts. Prints what was done.
+"""`manage.py billing_admin plan|assign|credit|correct ...`: operators' work. Prints what was done.
 
-    plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
-    assign --account NAME --code C [--from HOUR] [--tax NAME=PPM ...]
-    credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
-    correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
+plan --code C --name N --terms FILE [--from HOUR]           a plan's first or next version; FILE as docs/billing.md
+assign --account NAME --code C [--from HOUR] [--tax NAME=PPM ...]
+credit --account NAME --name N --currency USD --amount-minor N [--ends HOUR]
+correct --account NAME --period 2026-11 --reason TEXT        a note, where the settled usage says something else
 """
 
 from __future__ import annotations
