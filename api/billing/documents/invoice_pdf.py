@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from api.billing.limits import PDF_QUEUES_MAX
 from api.billing.pricing.money import format_minor, nanos_per_minor, split_exactly
@@ -30,7 +30,7 @@ def invoice_pages(content: dict[str, Any], ppi: float) -> list[bytes]:
     return [pages] if isinstance(pages, bytes) else pages
 
 
-def _set(content: dict[str, Any], form: str, ppi: float | None = None) -> Any:
+def _set(content: dict[str, Any], form: Literal["pdf", "png"], ppi: float | None = None) -> Any:
     import typst  # its library takes 34 MB: only a process that sets a document loads it
 
     text = json.dumps({**content, "queue_sums": queue_sums(content["queues"], content["currency"])})
