@@ -25,6 +25,8 @@ _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
 class Command(BaseCommand):
     help = "Settle hourly usage from CSV on standard input."
+    # Callers within the process give their lines as `rows`.
+    stealth_options = ("rows",)
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--from", dest="start", required=True, type=_hour)
