@@ -54,6 +54,8 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
     counters = [name for name in names if name in set(UsageMeter)]
     try:
         for row in table:
+            if len(row) != len(names):
+                raise ValueError("it has more cells than the header")
             yield UsageRow(
                 row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
                 row["origin"], **{name: int(row[name]) for name in counters},
