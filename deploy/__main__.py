@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add_lifecycle(commands)
     add_keys(commands)
     add_quotas(commands)
+    add_report(commands)
     add_transfer(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
@@ -132,6 +133,22 @@ def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         command = add_command(verbs, verb, "quotas", f"{verb} a request")
         command.add_argument("id", type=int, metavar="ID")
         command.add_argument("--answer", default="", help="told to the account")
+        command.add_argument("--json", action="store_true")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="settled usage, invoices, what is not billed")
+    verbs = report.add_subparsers(dest="verb", required=True)
+    texts = {
+        "usage": "what an account used in a month, per queue and kind",
+        "invoice": "an account's invoice of a month, or its draft",
+        "quarantine": "records of a month that are not billed, and why",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "report", text)
+        command.add_argument("--account", metavar="NAME")
+        command.add_argument("--period", required=True, metavar="YYYY-MM")
+        command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
         command.add_argument("--json", action="store_true")
 
 

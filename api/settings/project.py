@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "api.queues",
     "api.schedules",
     "api.audit",
+    "api.billing",
     "api.people",
     "api.quotas",
     "console",
@@ -94,7 +95,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys, the account, people. Errors are RFC 9457 problems.",
+    "DESCRIPTION": "Queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
