@@ -7,6 +7,7 @@ import); its machines need Python with the packages of requirements/reports.txt.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -30,6 +31,7 @@ MASTER, HOST, MEMORY, SCRATCH = "SPARK_MASTER", "PENSTOCK_SPARK_HOST", "PENSTOCK
 @contextmanager
 def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
     """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = as many as cores."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     master = os.environ.get(MASTER) or LOCAL_MASTER
     # Before the JVM starts: its heap cannot grow afterwards. Python workers are this very Python.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

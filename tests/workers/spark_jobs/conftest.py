@@ -18,5 +18,14 @@ def spark() -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_MASTER", "local[2]")
         patch.setenv("PENSTOCK_SPARK_MEMORY_MIB", "768")
-        with spark_session("tests", partitions=2) as session:
+        with spark_session("tests", partitions=1) as session:
+            # Small frames: compiling costs more than it brings.
+            session.conf.set("spark.sql.codegen.wholeStage", "false")
+            session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+            session.conf.set("spark.sql.adaptive.enabled", "false")
             yield session
+
+
+@pytest.fixture(scope="session", autouse=True)
+def threads_end_before_the_database() -> None:
+    """In the place of the fixture of the folder above, which starts a database."""

@@ -18,16 +18,16 @@ class Period(enum.Enum):
     MONTH = "month"
 
 
-class Interval(NamedTuple):
+class HourSpan(NamedTuple):
     """From `from_ms` on, before `to_ms`; both at the beginning of an hour."""
 
     from_ms: int
     to_ms: int
 
-    def checked(self) -> Interval:
+    def checked(self) -> HourSpan:
         """Raises ValueError."""
         if self.from_ms < 0 or self.to_ms < self.from_ms or self.from_ms % HOUR_MS or self.to_ms % HOUR_MS:
-            raise ValueError(f"{self.from_ms}..{self.to_ms} is not an interval of whole hours")
+            raise ValueError(f"{self.from_ms}..{self.to_ms} is no span of whole hours")
         return self
 
 
@@ -56,8 +56,8 @@ def ends(begin_ms: Column, period: Period) -> Column:
     return begin_ms + (HOUR_MS if period is Period.HOUR else DAY_MS)
 
 
-def month_interval(text: str) -> Interval:
-    """`2026-11` to its interval. Raises ValueError."""
+def month_interval(text: str) -> HourSpan:
+    """`2026-11` to its span. Raises ValueError."""
     begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
     end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
-    return Interval(int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000)
+    return HourSpan(int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000)

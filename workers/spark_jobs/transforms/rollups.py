@@ -11,20 +11,20 @@ from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, PERIODS, SETTLED, WINDOWS
 from workers.spark_jobs.schemas.usage_record import Origin
 from workers.spark_jobs.transforms.exact_sums import HIGH, LOW, joined, pair_of, pair_of_product
-from workers.spark_jobs.transforms.periods import Interval, Period, begins, begins_of, ends
+from workers.spark_jobs.transforms.periods import HourSpan, Period, begins, begins_of, ends
 from workers.spark_jobs.transforms.windows import latest_windows, stored_gaps
 
 _KEY = ("account_id", "queue_uuid", "cluster", "period_ms", "origin")
 _ADDENDS = (*_KEY, *COUNTERS, HIGH, LOW)
 
 
-def usage_by_period(windows: DataFrame, interval: Interval, period: Period) -> DataFrame:
-    """PERIODS of an interval, from records in any order, repeated or not; those before the interval give what was
+def usage_by_period(windows: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+    """PERIODS of a span, from records in any order, repeated or not; those before the span give what was
     stored when it began. Rows without any figure are left out."""
     # All that follows groups by more than the queue: one exchange of rows serves every step.
     latest = latest_windows(conform(windows, WINDOWS, "windows").repartition("queue_uuid"))
-    active = _active(latest, interval, period)
-    rows = active.unionByName(_stored(stored_gaps(latest, interval), period))
+    active = _active(latest, span, period)
+    rows = active.unionByName(_stored(stored_gaps(latest, span), period))
     return _summed(rows)
 
 
@@ -48,8 +48,8 @@ def settled(usage: DataFrame) -> DataFrame:
     return conform(sums, SETTLED, "settled usage")
 
 
-def _active(latest: DataFrame, interval: Interval, period: Period) -> DataFrame:
-    within = latest.where((F.col("hour_ms") >= interval.from_ms) & (F.col("hour_ms") < interval.to_ms))
+def _active(latest: DataFrame, span: HourSpan, period: Period) -> DataFrame:
+    within = latest.where((F.col("hour_ms") >= span.from_ms) & (F.col("hour_ms") < span.to_ms))
     high, low = pair_of(F.col("stored_byte_ms"))
     figures = within.withColumns({"period_ms": begins(F.col("hour_ms"), period), HIGH: high, LOW: low})
     return figures.select(*_ADDENDS)

@@ -16,7 +16,7 @@ from workers.spark_jobs.limits import STORED_BYTES_BITS
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, WINDOWS
 from workers.spark_jobs.schemas.usage_record import Origin
-from workers.spark_jobs.transforms.periods import Interval
+from workers.spark_jobs.transforms.periods import HourSpan
 
 _PARTITION = ("account_id", "queue_uuid", "cluster", "partition")
 _LEVEL_RADIX = 1 << STORED_BYTES_BITS
@@ -58,7 +58,7 @@ def conflicting_windows(windows: DataFrame) -> DataFrame:
 def last_windows(windows: DataFrame, before_ms: int) -> DataFrame:
     """WINDOWS, of each partition the stored bytes of its last hour before `before_ms`; its counters are left at 0.
 
-    What an interval needs of the time before it: what was stored when it began.
+    What a span needs of the time before it: what was stored when it began.
     """
     rows = conform(windows, WINDOWS, "windows")
     client = rows.where((F.col("hour_ms") < before_ms) & (F.col("origin") == int(Origin.CLIENT)))
@@ -86,14 +86,14 @@ def last_windows(windows: DataFrame, before_ms: int) -> DataFrame:
     return conform(last, WINDOWS, "last windows")
 
 
-def stored_gaps(latest: DataFrame, interval: Interval) -> DataFrame:
-    """GAPS within the interval, of windows that hold one row per (partition, hour, origin), those before the interval
+def stored_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
+    """GAPS within the span, of windows that hold one row per (partition, hour, origin), those before the span
     included."""
     rows = conform(latest, WINDOWS, "latest windows").where(F.col("origin") == int(Origin.CLIENT))
     by_time = Window.partitionBy(*_PARTITION).orderBy("hour_ms")
-    next_ms = F.coalesce(F.lead("hour_ms").over(by_time), F.lit(interval.to_ms))
-    gaps = rows.withColumn("gap_to_ms", F.least(next_ms, F.lit(interval.to_ms))).withColumn(
-        "gap_from_ms", F.greatest("until_ms", F.lit(interval.from_ms))
+    next_ms = F.coalesce(F.lead("hour_ms").over(by_time), F.lit(span.to_ms))
+    gaps = rows.withColumn("gap_to_ms", F.least(next_ms, F.lit(span.to_ms))).withColumn(
+        "gap_from_ms", F.greatest("until_ms", F.lit(span.from_ms))
     )
     kept = gaps.where((F.col("gap_to_ms") > F.col("gap_from_ms")) & (F.col("stored_bytes") > 0) & ~F.col("final"))
     return conform(kept, GAPS, "gaps")
