@@ -9,11 +9,13 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
+from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
 LIFECYCLE_QUEUE = "lifecycle"
+BILLING_QUEUE = "billing"
 
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
@@ -29,7 +31,8 @@ app.conf.update(
         "socket_keepalive": True,
     },
     task_default_queue=LIFECYCLE_QUEUE,
-    task_queues=[Queue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)],
+    task_queues=[Queue(name, Exchange(name, type="direct"), name) for name in (LIFECYCLE_QUEUE, BILLING_QUEUE)],
+    task_routes={"workers.billing.*": {"queue": BILLING_QUEUE}},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,
@@ -42,7 +45,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks"],
+    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks", "workers.billing.tasks"],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -55,6 +58,18 @@ app.conf.update(
             "task": "workers.cron.hand_over_ticks",
             "schedule": float(CRON_INTERVAL_S),
             "options": {"expires": CRON_INTERVAL_S},
+        },
+        **{
+            f"billing_{name}": {
+                "task": f"workers.billing.{name}",
+                "schedule": float(interval_s),
+                "options": {"expires": interval_s},
+            }
+            for name, interval_s in (
+                ("refresh_drafts", DRAFT_INTERVAL_S),
+                ("issue_months", CLOSE_INTERVAL_S),
+                ("watch_budgets", BUDGET_INTERVAL_S),
+            )
         },
     },
     timezone="UTC",

@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "api.queues",
     "api.schedules",
     "api.audit",
+    "api.billing",
     "api.people",
     "console",
 ]
