@@ -15,6 +15,9 @@ from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
 LIFECYCLE_QUEUE = "lifecycle"
+# Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
+USAGE_QUEUE = "usage"
+USAGE_PROCESS = "usage-worker"
 BILLING_QUEUE = "billing"
 
 app = Celery("penstock", set_as_current=True, fixups=[])
@@ -32,7 +35,7 @@ app.conf.update(
     },
     task_default_queue=LIFECYCLE_QUEUE,
     task_queues=[Queue(name, Exchange(name, type="direct"), name) for name in (LIFECYCLE_QUEUE, BILLING_QUEUE)],
-    task_routes={"workers.billing.*": {"queue": BILLING_QUEUE}},
+    task_routes={"workers.billing.*": {"queue": BILLING_QUEUE}, "workers.usage.*": {"queue": USAGE_QUEUE}},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,
@@ -45,7 +48,13 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks", "workers.billing.tasks"],
+    include=[
+        "workers.lifecycle.tasks",
+        "workers.moves.tasks",
+        "workers.cron.tasks",
+        "workers.billing.tasks",
+        "workers.usage.tasks",
+    ],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -58,6 +67,11 @@ app.conf.update(
             "task": "workers.cron.hand_over_ticks",
             "schedule": float(CRON_INTERVAL_S),
             "options": {"expires": CRON_INTERVAL_S},
+        },
+        "usage": {
+            "task": "workers.usage.settle_usage",
+            "schedule": float(limits.USAGE_INTERVAL_S),
+            "options": {"expires": limits.USAGE_INTERVAL_S},
         },
         **{
             f"billing_{name}": {
@@ -93,6 +107,14 @@ def _start_worker(**_: object) -> None:
 
     django.setup()
     from api.settings.environment import environment
+
+    if os.environ["PENSTOCK_PROCESS"] != USAGE_PROCESS:
+        _start_watching()
+    _serve_operators_port(environment().metrics_listen)
+
+
+def _start_watching() -> None:
+    """What every worker does beside its tasks, but for the one of Spark's jobs."""
     from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
@@ -101,7 +123,6 @@ def _start_worker(**_: object) -> None:
 
     storage()
     start_watcher()
-    _serve_operators_port(environment().metrics_listen)
 
 
 @beat_init.connect

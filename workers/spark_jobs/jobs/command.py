@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from workers.spark_jobs.java import missing_parts
+from workers.spark_jobs.jobs.owned import end_with_owner
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.transforms.periods import HourSpan, month_interval
 
@@ -32,6 +33,7 @@ def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentP
 def run_job(parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace, Lake], Answer]) -> int:
     """Reads the arguments, does the work, writes its answer. The exit status says whether Spark is missing."""
     options = parser.parse_args()
+    end_with_owner()
     missing = missing_parts()
     if missing:
         sys.stdout.write(json.dumps({"missing": missing}) + "\n")

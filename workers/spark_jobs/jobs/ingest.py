@@ -17,9 +17,8 @@ from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job
 from workers.spark_jobs.lake.ingestion import ingest_records
 from workers.spark_jobs.lake.manifest import TABLES, Lake, LakeEntry
 from workers.spark_jobs.session import spark_session
+from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX
 from workers.spark_jobs.source.stream_source import FORMAT
-
-USAGE_TAG_PREFIX = "__usage:"
 
 
 def ingest_stream(spark: SparkSession, lake: Lake, cluster_id: str, nodes: str, **options: str) -> list[LakeEntry]:

@@ -110,6 +110,10 @@ class Lake:
         paths = sorted((self.root / "refused").glob("*.json"))
         return [msgspec.json.decode(path.read_bytes(), type=RefusedFile) for path in paths]
 
+    def note(self, path: Path, data: bytes) -> None:
+        """Write a small file of the lake, whole or not at all."""
+        _write_whole(path, data)
+
     def publish(self, period: str, name: str, directory: Path) -> None:
         """Make a rollup directory the one of its period; the one before it may still be read by others."""
         _write_whole(self.root / "rollups" / period / f"{name}.json", msgspec.json.encode(directory.name))

@@ -13,6 +13,8 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import decode_body
 from workers.spark_jobs.limits import READ_BYTES, READ_TIMEOUT_S
 
+# The partitions of the usage stream have tags that begin so.
+USAGE_TAG_PREFIX = "__usage:"
 _NO_GROUP = b"spark"
 # (offset, timestamp_ms, key, value)
 StreamRecord = tuple[int, int, bytes | None, bytes]
