@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.model import PartitionKind, format_node_list
 from tests.workers.spark_jobs.frames import java_or_skip
+from tests.workers.spark_jobs.streams import Streams
 
 
 @pytest.fixture(scope="session")
@@ -29,3 +33,20 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session", autouse=True)
 def threads_end_before_the_database() -> None:
     """In the place of the fixture of the folder above, which starts a database."""
+
+
+@pytest.fixture
+def streams() -> Iterator[Streams]:
+    cluster = StorageCluster(1)
+    cluster.start_all()
+
+    async def create() -> list[int]:
+        client = await cluster.client()
+        tags = [f"__usage:{number}" for number in range(2)]
+        made = [await cluster.create_partition(client, PartitionKind.STREAM, tag) for tag in tags]
+        await client.close()
+        return made
+
+    yield Streams(cluster, format_node_list(cluster.addresses), asyncio.run(create()))
+    cluster.stop()
+    cluster.remove()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks.storage_cluster import StorageCluster
-from storage_nodes.model import PartitionKind, format_node_list
-from storage_nodes.protocol.records import encode_body
 from tests.workers.spark_jobs.frames import figures, hour, window
+from tests.workers.spark_jobs.streams import Streams
 from workers.spark_jobs.jobs.ingest import ingest_stream
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.lake.tables import read_windows
@@ -28,44 +23,6 @@ from workers.spark_jobs.source.stream_source import (
     read_range,
 )
 from workers.spark_jobs.transforms.periods import HourSpan
-
-
-class Streams(NamedTuple):
-    """A storage node with the two partitions of a usage stream."""
-
-    cluster: StorageCluster
-    nodes: str
-    partitions: list[int]
-
-    def append(self, at: int, *values: bytes, key: bytes | None = None) -> None:
-        async def send() -> None:
-            client = await self.cluster.client()
-            await client.stream_append(self.partitions[at], [encode_body(value, key) for value in values])
-            await client.close()
-
-        asyncio.run(send())
-
-    @property
-    def options(self) -> dict[str, str]:
-        ids = ",".join(map(str, self.partitions))
-        return {"cluster_id": self.cluster.cluster_id, "nodes": self.nodes, "partitions": ids}
-
-
-@pytest.fixture
-def streams() -> Iterator[Streams]:
-    cluster = StorageCluster(1)
-    cluster.start_all()
-
-    async def create() -> list[int]:
-        client = await cluster.client()
-        tags = [f"__usage:{number}" for number in range(2)]
-        made = [await cluster.create_partition(client, PartitionKind.STREAM, tag) for tag in tags]
-        await client.close()
-        return made
-
-    yield Streams(cluster, format_node_list(cluster.addresses), asyncio.run(create()))
-    cluster.stop()
-    cluster.remove()
 
 
 def read(spark: SparkSession, streams: Streams) -> DataFrame:
