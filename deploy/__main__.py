@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add_lifecycle(commands)
     add_keys(commands)
     add_transfer(commands)
+    add_reports(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
     bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
@@ -102,6 +103,12 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
     create.add_argument("--json", action="store_true")
+
+
+def add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    reports = commands.add_parser("reports", help="Spark, which counts usage: what it needs")
+    verbs = reports.add_subparsers(dest="verb", required=True)
+    add_command(verbs, "install", "reports", "install Spark's packages, and Java where that is possible")
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -68,11 +68,6 @@ app.conf.update(
             "schedule": float(CRON_INTERVAL_S),
             "options": {"expires": CRON_INTERVAL_S},
         },
-        "usage": {
-            "task": "workers.usage.settle_usage",
-            "schedule": float(limits.USAGE_INTERVAL_S),
-            "options": {"expires": limits.USAGE_INTERVAL_S},
-        },
         **{
             f"billing_{name}": {
                 "task": f"workers.billing.{name}",
@@ -88,6 +83,13 @@ app.conf.update(
     },
     timezone="UTC",
 )
+# Without a lake no worker takes the queue, and its ticks would stay in the broker.
+if os.environ.get("PENSTOCK_USAGE_LAKE"):
+    app.conf.beat_schedule["usage"] = {
+        "task": "workers.usage.settle_usage",
+        "schedule": float(limits.USAGE_INTERVAL_S),
+        "options": {"expires": limits.USAGE_INTERVAL_S},
+    }
 
 
 @setup_logging.connect

@@ -185,7 +185,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """Python code in the place of a job."""
-    monkeypatch.setattr(jobs.sys, "executable", sys.executable)
+    monkeypatch.setattr(jobs, "find_java", lambda: None)  # it would start processes, too
     real = subprocess.Popen
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
