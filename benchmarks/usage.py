@@ -87,7 +87,7 @@ def measure(directory: Path, rows: int, report: Report) -> None:
 
 
 def run_spark(directory: Path) -> tuple[float, float]:
-    command = [sys.executable, "-m", "workers.spark_jobs.jobs.quantities", "--lake", str(directory / "lake")]
+    command = [sys.executable, "-m", "workers.spark_jobs", "quantities", "--lake", str(directory / "lake")]
     command += ["--month", "2026-11", "--files", str(directory / "files"), "--out", str(directory / "spark")]
     environment = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": str(SPARK_MEMORY_MIB)}
     return _measured(command, "", {"SPARK_LOCAL_DIRS": str(directory / "spill"), **environment})

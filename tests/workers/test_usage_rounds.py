@@ -189,7 +189,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     real = subprocess.Popen
 
     def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        return real([sys.executable, "-c", program, *command[4:]], **options)
+        return real([sys.executable, "-c", program, *command[5:]], **options)
 
     monkeypatch.setattr(jobs.subprocess, "Popen", start)
 

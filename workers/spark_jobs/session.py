@@ -67,12 +67,8 @@ def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> d
         "spark.sql.shuffle.partitions": str(partitions or 2 * cores),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS_MAX),
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.parquet.enableVectorizedReader": "true",
-        "spark.sql.sources.commitProtocolClass": (
-            "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
-        ),
-        # Classes loaded from an archive start the JVM in half the time; one thread collects a small heap well enough.
-        "spark.driver.extraJavaOptions": "-Xshare:auto -XX:+UseParallelGC -XX:TieredStopAtLevel=4",
+        # One heap of a fixed size, filled and emptied in bulk: what this collector is for.
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
     }
 
 

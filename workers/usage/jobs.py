@@ -38,7 +38,7 @@ class ClaimLost(Exception):
 
 def run_job(name: str, arguments: Sequence[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
     """The job's answer. `holds_claim` renews the claim, and is asked every few seconds. Raises JobFailed, ClaimLost."""
-    command = [sys.executable, "-P", "-m", f"workers.spark_jobs.jobs.{name}", *arguments]
+    command = [sys.executable, "-P", "-m", "workers.spark_jobs", name, *arguments]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=job_environment(), start_new_session=True

@@ -63,6 +63,8 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
     entries = work.lake.entries()
     span = span_to_settle(entries, noted_entries(work.lake), work.settled_up_to(), now_ms)
     spans = pieces(span) if span else []
+    # Of rounds that were cut off: this one holds the claim, so nothing reads them.
+    shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
     for piece in spans:
         settle_span(work, piece)
     note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])

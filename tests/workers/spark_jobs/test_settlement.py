@@ -129,7 +129,7 @@ def test_same_job_runs_on_a_standalone_cluster(master: str, streams: Streams, tm
     """Ingestion, the job with the most on the cluster's side: its Python workers read storage nodes and decode, with the
     code that the job brings along."""
     streams.append(0, encode_record(january(0)), encode_record(january(1)), b"rubbish")
-    command = [sys.executable, "-m", "workers.spark_jobs.jobs.ingest", "--lake", str(tmp_path / "lake")]
+    command = [sys.executable, "-m", "workers.spark_jobs", "ingest", "--lake", str(tmp_path / "lake")]
     command += ["--cluster-id", streams.cluster.cluster_id, "--nodes", streams.nodes]
     environment = {**os.environ, "SPARK_MASTER": master, "PENSTOCK_SPARK_MEMORY_MIB": "512"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S_MAX)

@@ -10,18 +10,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from workers.spark_jobs.java import missing_parts
 from workers.spark_jobs.jobs.owned import end_with_owner
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.transforms.periods import HourSpan, month_interval
 
-EXIT_FAILED = 1
-EXIT_MISSING = 3
 Answer = dict[str, Any]
 
 
 def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"python -m workers.spark_jobs.jobs.{name}", description=text)
+    parser = argparse.ArgumentParser(prog=f"python -m workers.spark_jobs {name}", description=text)
     parser.add_argument("--lake", required=True, metavar="DIR", help="the lake's folder; made where it is not there")
     if spanned:
         parser.add_argument("--month", metavar="YYYY-MM", help="a whole month; or else:")
@@ -30,15 +27,12 @@ def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentP
     return parser
 
 
-def run_job(parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace, Lake], Answer]) -> int:
-    """Reads the arguments, does the work, writes its answer. The exit status says whether Spark is missing."""
-    options = parser.parse_args()
+def run_job(
+    parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace, Lake], Answer], arguments: list[str]
+) -> int:
+    """Reads the arguments, does the work, writes its answer."""
+    options = parser.parse_args(arguments)
     end_with_owner()
-    missing = missing_parts()
-    if missing:
-        sys.stdout.write(json.dumps({"missing": missing}) + "\n")
-        sys.stderr.write("\n".join(missing) + "\n")
-        return EXIT_MISSING
     began = time.monotonic()
     answer = work(options, Lake(options.lake))
     answer["seconds"] = round(time.monotonic() - began, 3)

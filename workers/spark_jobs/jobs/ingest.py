@@ -1,6 +1,6 @@
 """The usage stream into the lake: everything that is there when the job begins, from where the last one ended.
 
-    python -m workers.spark_jobs.jobs.ingest --lake DIR --cluster-id ID --nodes 1=HOST:PORT@ZONE,...
+    python -m workers.spark_jobs ingest --lake DIR --cluster-id ID --nodes 1=HOST:PORT@ZONE,...
 
 The checkpoint is in the lake. A batch that was cut off is read again, with the same offsets, into the same entry.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -53,14 +52,10 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     }
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = job_parser("ingest", "The usage stream into the lake.", spanned=False)
     parser.add_argument("--cluster-id", required=True)
     parser.add_argument("--nodes", required=True)
     parser.add_argument("--partitions", default="", help="ids of stream partitions in the place of the usage stream's")
     parser.add_argument("--removed-records", choices=["fail", "skip"], default="fail")
-    return run_job(parser, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_job(parser, work, arguments)

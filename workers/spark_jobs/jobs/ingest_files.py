@@ -1,12 +1,11 @@
 """Parquet files of usage windows, from elsewhere, into the lake. A file that comes again is refused, and says so.
 
-    python -m workers.spark_jobs.jobs.ingest_files --lake DIR FILE-OR-FOLDER ...
+    python -m workers.spark_jobs ingest_files --lake DIR FILE-OR-FOLDER ...
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import uuid
 from pathlib import Path
 
@@ -35,11 +34,7 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     }
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = job_parser("ingest_files", "Parquet files of usage windows into the lake.", spanned=False)
     parser.add_argument("places", nargs="+", metavar="FILE-OR-FOLDER")
-    return run_job(parser, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_job(parser, work, arguments)

@@ -1,6 +1,6 @@
 """A month's quantities of each account and queue, straight from the lake or from files of windows, as Parquet.
 
-    python -m workers.spark_jobs.jobs.quantities --lake DIR --month 2026-11 --out DIR [--files DIR]
+    python -m workers.spark_jobs quantities --lake DIR --month 2026-11 --out DIR [--files DIR]
 
 The figures of `settle`, summed over the month; what recomputes a closed month, and what `./penstock bench usage`
 measures.
@@ -9,7 +9,6 @@ measures.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from pyspark.sql import DataFrame
@@ -42,13 +41,9 @@ def printable(settled_rows: DataFrame) -> DataFrame:
     return settled_rows.withColumns(columns)
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = job_parser("quantities", "A month's quantities of each account and queue.")
     parser.add_argument("--out", required=True, metavar="DIR")
     parser.add_argument("--files", metavar="DIR", help="Parquet files of windows, in the place of the lake's")
     parser.add_argument("--partitions", type=int, default=0, help="of shuffles; 0 = twice the cores")
-    return run_job(parser, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_job(parser, work, arguments)

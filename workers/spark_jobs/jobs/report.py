@@ -1,6 +1,6 @@
 """A report as JSON lines or CSV.
 
-    python -m workers.spark_jobs.jobs.report KIND --lake DIR --month 2026-11 --out FILE [--account ID] [--csv]
+    python -m workers.spark_jobs report KIND --lake DIR --month 2026-11 --out FILE [--account ID] [--csv]
 
 Kinds: account, queue, origin, tag (`--tag KEY --tags FILE`), key; for operators: top, growth (against the span of the
 same length before), clusters, anomalies, quarantine. All but key and quarantine read rollups: make them first.
@@ -9,7 +9,6 @@ same length before), clusters, anomalies, quarantine. All but key and quarantine
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -83,7 +82,7 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
     return {"rows": len(frame), "out": options.out}
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = job_parser("report", "A report as JSON lines or CSV.")
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--out", required=True, metavar="FILE")
@@ -91,8 +90,4 @@ def main() -> int:
     parser.add_argument("--tag", default="", metavar="KEY")
     parser.add_argument("--tags", default="", metavar="FILE", help="Parquet of the tags' history")
     parser.add_argument("--csv", action="store_true")
-    return run_job(parser, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_job(parser, work, arguments)

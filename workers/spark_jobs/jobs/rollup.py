@@ -1,12 +1,12 @@
 """Rollups of whole days in the lake: the hours of each day, and the day. Again at any time: it is replaced whole.
 
-    python -m workers.spark_jobs.jobs.rollup --lake DIR --month 2026-11
+    python -m workers.spark_jobs rollup --lake DIR --month 2026-11
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import shutil
 import uuid
 from datetime import UTC, datetime
 
@@ -62,8 +62,13 @@ def day_name(day_ms: int) -> str:
 
 def _publish(lake: Lake, period: Period, day_ms: int, run: str, rows: DataFrame) -> None:
     directory = lake.root / "rollups" / period.value / day_name(day_ms) / run
+    before = lake.published(period.value, day_name(day_ms))
     rows.coalesce(1).write.mode("overwrite").parquet(str(directory))
     lake.publish(period.value, day_name(day_ms), directory)
+    # The one before may still be read; those before it are not.
+    for older in directory.parent.iterdir():
+        if older not in (directory, before):
+            shutil.rmtree(older, ignore_errors=True)
 
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
@@ -71,9 +76,5 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
         return roll_up(spark, lake, span_of(options), now_ms())
 
 
-def main() -> int:
-    return run_job(job_parser("rollup", "Rollups of whole days in the lake."), work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(arguments: list[str]) -> int:
+    return run_job(job_parser("rollup", "Rollups of whole days in the lake."), work, arguments)

@@ -1,6 +1,6 @@
 """Hours of the lake as a settlement: CSV files that the control plane merges (`workers/usage`). No database here.
 
-    python -m workers.spark_jobs.jobs.settle --lake DIR --from HOUR --to HOUR --run UUID
+    python -m workers.spark_jobs settle --lake DIR --from HOUR --to HOUR --run UUID
 
 The answer names what was left out and why. The same hours of the same lake give the same rows, whichever run counts.
 """
@@ -8,7 +8,6 @@ The answer names what was left out and why. The same hours of the same lake give
 from __future__ import annotations
 
 import argparse
-import sys
 import uuid
 
 from pyspark import StorageLevel
@@ -61,11 +60,7 @@ def work(options: argparse.Namespace, lake: Lake) -> Answer:
         return settle_hours(spark, lake, span_of(options), run, now_ms())
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
     parser = job_parser("settle", "Hours of the lake as a settlement for the control plane.")
     parser.add_argument("--run", required=True, metavar="UUID")
-    return run_job(parser, work)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return run_job(parser, work, arguments)
