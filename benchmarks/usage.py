@@ -9,7 +9,6 @@ quantities of both are compared, row by row.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -36,6 +35,7 @@ _ZEROS = ", ".join(f"0 AS {name}" for name in COUNTERS)
 # The rules of docs/usage.md in SQL: the latest window of each hour, gaps between windows, sums.
 DUCKDB = f"""
 SET threads = 2; SET memory_limit = '3GB'; SET temp_directory = '{{spill}}'; SET preserve_insertion_order = false;
+SET enable_progress_bar = false;
 COPY (
   WITH latest AS (
     SELECT account_id, queue_uuid, cluster, partition, hour_ms, origin, max(until_ms) AS until_ms,
@@ -132,7 +132,7 @@ def _measured(command: list[str], given: str, settings: dict[str, str]) -> tuple
     if process.returncode != 0:
         raise RuntimeError(f"{command[:4]} ended with {process.returncode}")
     if answer.strip():
-        sys.stderr.write(f"  {json.loads(answer.splitlines()[-1])}\n")
+        sys.stderr.write(f"  {answer.splitlines()[-1]}\n")
     return seconds, peak_mib[0]
 
 

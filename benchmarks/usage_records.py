@@ -19,6 +19,7 @@ MONTH_HOURS = 720
 MONTH_MS = 1_793_491_200_000
 CLIENT = 1
 ROWS_OF_FILE = 1_000_000
+SCALING_STEPS = 10
 REPEATED_PART = 0.01
 EARLY_PART = 0.005
 UUID_BYTES = 16
@@ -36,9 +37,7 @@ def write_month(directory: Path, rows: int, seed: int = 1) -> tuple[int, int]:
     accounts = max(5, queues // 20)
     # Zipf over the accounts: the first one has some percent of all queues.
     owner = np.minimum(chance.zipf(1.3, queues) - 1, accounts - 1).astype(np.int64)
-    weight = 1.0 / (1 + np.arange(queues)) ** 0.6
-    share = np.minimum(1.0, weight / weight.mean() * rows / queues / MONTH_HOURS)
-    busy = np.maximum(1, (share * MONTH_HOURS).astype(np.int64))
+    busy = _busy_hours(queues, rows)
     directory.mkdir(parents=True, exist_ok=True)
     at, number = 0, 0
     while at < queues:
@@ -47,6 +46,14 @@ def write_month(directory: Path, rows: int, seed: int = 1) -> tuple[int, int]:
         pq.write_table(table, directory / f"part-{number:05d}.parquet", compression="zstd", row_group_size=250_000)
         at, number = upto, number + 1
     return accounts, queues
+
+
+def _busy_hours(queues: int, rows: int) -> np.ndarray:
+    """In how many hours each queue has traffic: a power law, cut at all of them; together about `rows`."""
+    share = 1.0 / (1 + np.arange(queues)) ** 0.6
+    for _ in range(SCALING_STEPS):
+        share *= rows / (np.minimum(1.0, share).sum() * MONTH_HOURS)
+    return np.maximum(1, (np.minimum(1.0, share) * MONTH_HOURS).astype(np.int64))
 
 
 def _windows(chance: np.random.Generator, owner: np.ndarray, busy: np.ndarray, at: int, upto: int) -> pa.Table:

@@ -59,6 +59,7 @@ def settings(bound_to: str, scratch: str, memory_mib: int, partitions: int) -> d
         "spark.driver.host": bound_to,
         "spark.driver.bindAddress": bound_to,
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": os.environ.get(SCRATCH) or scratch,
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.session.timeZone": "UTC",
