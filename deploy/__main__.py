@@ -35,8 +35,9 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
+    add_report(commands)
     add_transfer(commands)
-    add_reports(commands)
+    add_spark(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
     bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
@@ -105,10 +106,26 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create.add_argument("--json", action="store_true")
 
 
-def add_reports(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    reports = commands.add_parser("reports", help="Spark, which counts usage: what it needs")
-    verbs = reports.add_subparsers(dest="verb", required=True)
-    add_command(verbs, "install", "reports", "install Spark's packages, and Java where that is possible")
+def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    spark = commands.add_parser("spark", help="Spark, which counts usage: what it needs")
+    verbs = spark.add_subparsers(dest="verb", required=True)
+    add_command(verbs, "install", "spark", "install Spark's packages, and Java where that is possible")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="settled usage, invoices, what is not billed")
+    verbs = report.add_subparsers(dest="verb", required=True)
+    texts = {
+        "usage": "what an account used in a month, per queue and kind",
+        "invoice": "an account's invoice of a month, or its draft",
+        "quarantine": "records of a month that are not billed, and why",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "report", text)
+        command.add_argument("--account", metavar="NAME")
+        command.add_argument("--period", required=True, metavar="YYYY-MM")
+        command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
+        command.add_argument("--json", action="store_true")
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

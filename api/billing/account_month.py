@@ -1,7 +1,7 @@
 """An account's month from the rows: its plans, its usage, its credits and taxes, priced. Reads only.
 
-All that it reads stays as it was once the month is closed: versions in effect and assignments of the past do not change,
-credits count as they were when the invoice was issued. So a closed month is priced again to the same cents.
+All that it reads stays as it was once the month is closed: versions in effect and assignments of the past do not
+change, credits count as they were when the invoice was issued. So a closed month is priced again to the same cents.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from typing import NamedTuple
 from api.accounts.models import Account
 from api.billing.actions.plans import BEGINNING
 from api.billing.models import AccountPlan, Invoice, PricePlanVersion
-from api.billing.pricing.periods import BillingPeriod, Interval, PlanChange, PlanSpan, open_interval, period_of, plan_spans
+from api.billing.pricing.periods import (
+    BillingPeriod,
+    Interval,
+    PlanChange,
+    PlanSpan,
+    open_interval,
+    period_of,
+    plan_spans,
+)
 from api.billing.pricing.priced_month import CreditLeft, PricedMonth, SpanUsage, TaxRate, price_month
 from api.billing.pricing.standard_plan import STANDARD_CODE
 from api.billing.pricing.terms import parse_terms
@@ -50,9 +58,7 @@ def month_of(
     if not interval.hours:
         return None
     terms = terms_of(account.pk, interval)
-    spans = [
-        _span_usage(account.pk, span, terms, interval, period) for span in plan_spans(interval, terms.changes)
-    ]
+    spans = [_span_usage(account.pk, span, terms, interval, period) for span in plan_spans(interval, terms.changes)]
     if credits is None:
         credits = credits_left(account.pk, spans[0].terms.currency, period, made_by)
     is_closing = closed is not None and closed < period.end
@@ -82,9 +88,7 @@ def terms_of(account_id: str, interval: Interval) -> Terms:
     return Terms(changes, {version.pk: version for version in versions}, taxes)
 
 
-def _span_usage(
-    account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod
-) -> SpanUsage:
+def _span_usage(account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod) -> SpanUsage:
     version = terms.versions[span.version_id]
     return SpanUsage(
         str(version),

@@ -42,9 +42,7 @@ def months_to_issue(now: datetime, settled: datetime | None) -> list[tuple[str, 
     found: list[tuple[str, BillingPeriod]] = []
     safe = settled - timedelta(hours=limits.CLOSE_AFTER_HOURS)
     for period in _periods(now):
-        issued = Invoice.objects.filter(
-            account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED
-        )
+        issued = Invoice.objects.filter(account_id=OuterRef("pk"), period_start=period.start, state=InvoiceState.ISSUED)
         rows = _billed_in(period).exclude(Exists(issued)).order_by("pk").select_related("life")
         if period.end > safe:
             rows = rows.filter(life__state=AccountState.CLOSED)

@@ -18,7 +18,7 @@ from api.limits import ACCOUNT_ID_DIGITS, QUEUE_NAME_CHARACTERS_MAX
 _CODE_CHARACTERS = 24
 
 
-def _quantity() -> models.DecimalField:  # type: ignore[type-arg]
+def _quantity() -> models.DecimalField:
     return models.DecimalField(max_digits=limits.QUANTITY_DIGITS, decimal_places=0, default=0)
 
 
@@ -382,5 +382,3 @@ class SpendingStop(models.Model):
 
     def __str__(self) -> str:
         return self.account_id
-
-

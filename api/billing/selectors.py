@@ -24,9 +24,10 @@ from api.billing.models import (
     PricePlanVersion,
     QuarantinedUsage,
     SpendingBudget,
+    SpendingStop,
 )
 from api.billing.pricing.meters import UsageMeter
-from api.billing.pricing.periods import BillingPeriod, Interval, PlanChange
+from api.billing.pricing.periods import BillingPeriod, Interval
 from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
 from api.people.models import AccountState
 from api.queues.models import Queue
@@ -65,9 +66,20 @@ class UsageLine(NamedTuple):
     quantities: dict[UsageMeter, int]
 
 
-def usage_of(account_id: str, interval: Interval) -> list[UsageLine]:
-    """Per queue and origin, by name."""
-    rows = list(_usage_of(account_id, interval).values("queue_uuid", "origin").annotate(**_SUMS))
+def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: int) -> list[UUID]:
+    """Queues with usage, by their UUIDs, from the first one behind `after` on."""
+    rows = _usage_of(account_id, interval)
+    if after is not None:
+        rows = rows.filter(queue_uuid__gt=after)
+    return list(rows.values_list("queue_uuid", flat=True).distinct().order_by("queue_uuid")[:limit])
+
+
+def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None = None) -> list[UsageLine]:
+    """Per queue and origin, by name; of all queues, or of these."""
+    usage = _usage_of(account_id, interval)
+    if queues is not None:
+        usage = usage.filter(queue_uuid__in=queues)
+    rows = list(usage.values("queue_uuid", "origin").annotate(**_SUMS))
     names = {queue.uuid: queue.name for queue in queues_named(account_id, [row["queue_uuid"] for row in rows])}
     lines = [
         UsageLine(row["queue_uuid"], names.get(row["queue_uuid"], ""), row["origin"], _quantities(row)) for row in rows
@@ -128,6 +140,13 @@ def versions_of(plan_codes: Sequence[str]) -> list[PricePlanVersion]:
 # --- credits ---
 
 
+def credits_of(account_id: str) -> list[tuple[BillingCredit, int]]:
+    """With what issued invoices left of each, the latest first."""
+    rows = BillingCredit.objects.filter(account_id=account_id)
+    used = Sum("uses__amount_minor", filter=Q(uses__invoice__state=InvoiceState.ISSUED))
+    return [(row, row.amount_minor + (row.used or 0)) for row in rows.annotate(used=used).order_by("-pk")]
+
+
 def credits_left(account_id: str, currency: str, period: BillingPeriod, made_by: datetime | None) -> list[CreditLeft]:
     """What is left for the period: less what invoices of other periods used, those issued by `made_by` if given. A
     credit that was granted later is not there."""
@@ -185,8 +204,8 @@ def budgets_of(account_id: str) -> list[SpendingBudget]:
     return list(SpendingBudget.objects.filter(account_id=account_id).order_by("name"))
 
 
-def budget_of(account_id: str, name: str) -> SpendingBudget | None:
-    return SpendingBudget.objects.filter(account_id=account_id, name=name).first()
+def is_sending_stopped(account_id: str) -> bool:
+    return SpendingStop.objects.filter(account_id=account_id).exists()
 
 
 def budget_events_of(account_id: str, period: BillingPeriod) -> list[BudgetEvent]:

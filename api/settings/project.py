@@ -94,7 +94,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys, the account, people. Errors are RFC 9457 problems.",
+    "DESCRIPTION": "Queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

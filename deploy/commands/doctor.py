@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         check("public port", lambda: public_port(installation)),
         check("open files", open_files),
         check("clock", clock),
-        check("reports", reports),
+        check("spark", spark),
         check("processes", lambda: processes(installation)),
     ]
     if options.json:
@@ -82,7 +82,7 @@ def processes(installation: Installation) -> str:
     return f"{len(rows)} are up"
 
 
-def reports() -> str:
+def spark() -> str:
     """Never a problem: everything but the counting of usage works without it."""
     found = look_for_spark()
     return f"Spark is ready, with Java {found.java}" if found.ready else f"not ready; {'; '.join(found.missing)}"

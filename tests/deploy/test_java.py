@@ -9,7 +9,7 @@ import pytest
 
 from deploy import java
 from deploy.__main__ import main
-from deploy.commands import doctor, reports
+from deploy.commands import doctor, spark
 from deploy.errors import CommandError
 from deploy.java import SparkFound
 from workers.spark_jobs import java as search
@@ -48,17 +48,17 @@ def test_java_that_is_too_old_is_passed_over(monkeypatch: pytest.MonkeyPatch, tm
 
 def test_doctor_says_what_is_missing_and_is_content(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "look_for_spark", lambda: MISSING)
-    assert doctor.check("reports", doctor.reports) == ("reports", True, "not ready; Java is missing: install it")
+    assert doctor.check("spark", doctor.spark) == ("spark", True, "not ready; Java is missing: install it")
 
 
 def test_install_asks_the_package_manager_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([MISSING, READY])
     asked: list[list[str]] = []
-    monkeypatch.setattr(reports, "look_for_spark", lambda: next(looks))
+    monkeypatch.setattr(spark, "look_for_spark", lambda: next(looks))
     monkeypatch.setattr(java.os, "geteuid", lambda: 0)
     monkeypatch.setattr(java.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(java.subprocess, "run", lambda command, **_: asked.append(command))
-    assert main(["reports", "install"]) == 0
+    assert main(["spark", "install"]) == 0
     assert [command[1] for command in asked] == ["update", "install"] and asked[1][-1] == java.JAVA_PACKAGE
 
 
@@ -68,11 +68,11 @@ def test_install_that_is_not_possible_says_why_and_what_to_do(
     def refuse(command: list[str], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
-    monkeypatch.setattr(reports, "look_for_spark", lambda: MISSING)
+    monkeypatch.setattr(spark, "look_for_spark", lambda: MISSING)
     monkeypatch.setattr(java.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(java.shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(java.subprocess, "run", refuse)
-    assert main(["reports", "install"]) != 0
+    assert main(["spark", "install"]) != 0
     told = capfd.readouterr().err
     assert "apt-get update failed" in told and "Java is missing: install it" in told
 

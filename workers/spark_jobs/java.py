@@ -27,7 +27,7 @@ INSTALL_JAVA = (
     f"Java {JAVA_VERSION_MIN} or newer is missing: sudo apt-get install -y default-jre-headless "
     "(or name its place in JAVA_HOME)"
 )
-INSTALL_PACKAGES = "the packages of Spark are missing: ./penstock reports install"
+INSTALL_PACKAGES = "the packages of Spark are missing: ./penstock spark install"
 
 
 class JavaFound(NamedTuple):

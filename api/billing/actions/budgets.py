@@ -1,8 +1,8 @@
 """Budgets: made by customers, judged whenever the month's draft was made, with an event for each level reached.
 
-A stop is the state of the account: it stands while a budget that stops is used up in the current month. Each change of it
-takes a new version of the account and is announced on the change feed; the account's record says it to front ends as
-`sending_stopped`.
+A stop is the state of the account: it stands while a budget that stops is used up in the current month. Each change
+of it takes a new version of the account and is announced on the change feed; the account's record says it to front ends
+as `sending_stopped`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Invoices: drafts while the month runs, issued when it is settled, corrected by notes.
 
-    (none) -> draft     as often as usage is settled
-    draft  -> issued    once, when all hours of the month are settled; the database refuses every change from then on
-    issued -> issued    a correction is a note of its own
+(none) -> draft     as often as usage is settled
+draft  -> issued    once, when all hours of the month are settled; the database refuses every change from then on
+issued -> issued    a correction is a note of its own
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a month costs: quantities and terms in, lines out. Pure.
 
-    usage     one line for the free part of a meter, one for each tier that was reached; summed over the account's queues
+    usage     one line for the free part of a meter, one for each tier that was reached; summed over all queues
     fee       the base fee of each plan, by its share of the month
     minimum   what the charges of a plan lack to its minimum, by its share of the month
     credit    takes off what was charged, the credit that ends first first
@@ -199,9 +199,7 @@ def usage_lines(plan: str, currency: str, meter: UsageMeter, price: MeterPrice, 
     return lines
 
 
-def _usage_line(
-    plan: str, currency: str, meter: UsageMeter, number: int, tier: PriceTier, quantity: int
-) -> PricedLine:
+def _usage_line(plan: str, currency: str, meter: UsageMeter, number: int, tier: PriceTier, quantity: int) -> PricedLine:
     amount = round_half_up(quantity * tier.price_nanos, tier.per * nanos_per_minor(currency))
     return PricedLine(LineKind.USAGE, plan, "", amount, meter, number, quantity, tier.price_nanos, tier.per)
 

@@ -5,8 +5,8 @@
                                                             {"up_to": null, "price_nanos": 300, "per": 1}]},
                 "messages_sent": {"included": true}, ...}}
 
-A price is nanos for `per` of the meter's units. `up_to` counts from the first unit behind the free ones; the last tier has
-none. Each meter of a plan has prices or is included; one that a plan leaves out has no price: its usage cannot be
+A price is nanos for `per` of the meter's units. `up_to` counts from the first unit behind the free ones; the last tier
+has none. Each meter of a plan has prices or is included; one that a plan leaves out has no price: its usage cannot be
 billed, and is reported.
 """
 

@@ -29,7 +29,17 @@ from api.billing.models import (
 from api.billing.pricing.meters import PRICED_METERS
 from api.billing.pricing.periods import HOUR, period_before, period_of
 from api.billing.settling import UsageRow
-from tests.api.billing.usage import MONTH, MONTH_HOURS, PERIOD, QUEUE, month_hour, open_since, row, settle_month, settle_rows
+from tests.api.billing.usage import (
+    MONTH,
+    MONTH_HOURS,
+    PERIOD,
+    QUEUE,
+    month_hour,
+    open_since,
+    row,
+    settle_month,
+    settle_rows,
+)
 
 pytestmark = pytest.mark.django_db
 OTHER = uuid.UUID(int=8)
@@ -118,8 +128,11 @@ def test_closed_month_is_priced_again_to_the_same_cents(account: str) -> None:
     grant_credit(OPERATOR, account, "late", "USD", 800, None)
     again = recomputed(invoice).priced
     assert money(again) == money(invoice)
-    stored = [(line.kind, line.meter, line.tier, int(line.quantity), line.amount_minor) for line in invoice.lines.order_by("position")]
-    assert stored == [(line.kind, line.meter or "", line.tier, line.quantity, line.amount_minor) for line in again.lines]
+    lines = invoice.lines.order_by("position")
+    stored = [(line.kind, line.meter, line.tier, int(line.quantity), line.amount_minor) for line in lines]
+    assert stored == [
+        (line.kind, line.meter or "", line.tier, line.quantity, line.amount_minor) for line in again.lines
+    ]
 
 
 def test_credit_is_used_once_over_the_months(account: str) -> None:
@@ -149,7 +162,8 @@ def test_plan_that_changes_within_the_month_prices_each_span_by_its_own_terms(ac
     rows = [row(account, 0, sent_units=1050), row(account, MONTH_HOURS // 2, sent_units=1050)]
     settle_month(rows)
     invoice = issued(account)
-    used = [(line.plan, line.tier, int(line.quantity), line.amount_minor) for line in invoice.lines.order_by("position")]
+    lines = invoice.lines.order_by("position")
+    used = [(line.plan, line.tier, int(line.quantity), line.amount_minor) for line in lines]
     assert used == [("test@1", 0, 50, 0), ("test@1", 1, 1000, 100), ("dear@1", 0, 50, 0), ("dear@1", 1, 1000, 200)]
 
 
@@ -228,9 +242,14 @@ def test_plan_without_a_price_is_refused_when_it_is_made() -> None:
 
 @pytest.mark.parametrize(
     "taxes",
-    [[{"name": "VAT"}], [{"name": "VAT", "rate_ppm": -1}], [{"name": "", "rate_ppm": 1}], [{"name": "VAT", "rate_ppm": True}],
-     [{"name": "VAT", "rate_ppm": 1}] * 6],
-)  # fmt: skip
+    [
+        [{"name": "VAT"}],
+        [{"name": "VAT", "rate_ppm": -1}],
+        [{"name": "", "rate_ppm": 1}],
+        [{"name": "VAT", "rate_ppm": True}],
+        [{"name": "VAT", "rate_ppm": 1}] * 6,
+    ],
+)
 def test_taxes_that_make_no_sense_are_refused(account: str, taxes: list[dict[str, Any]]) -> None:
     ensure_standard_plan()
     with pytest.raises(BillingError):

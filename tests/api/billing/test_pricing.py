@@ -59,10 +59,16 @@ usages = st.lists(
     max_size=12,
 )
 credit_lists = st.lists(
-    st.builds(CreditLeft, st.integers(1, 99), st.just("credit"), st.integers(0, 10**7), st.tuples(st.just(0), st.integers(0, 9))),
+    st.builds(
+        CreditLeft,
+        st.integers(1, 99),
+        st.just("credit"),
+        st.integers(0, 10**7),
+        st.tuples(st.just(0), st.integers(0, 9)),
+    ),
     max_size=3,
     unique_by=lambda credit: credit.credit_id,
-)  # fmt: skip
+)
 tax_lists = st.lists(st.builds(TaxRate, st.just("VAT"), st.integers(0, 500_000)), max_size=2)
 
 

@@ -14,7 +14,7 @@ from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
 from api.billing.settling import SettledRun, SettlingError, begin_run, settle
-from tests.api.billing.usage import QUEUE, hours, month_hour, row, settle_rows
+from tests.api.billing.usage import QUEUE, hours, make_queue, month_hour, row, settle_rows
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -75,7 +75,8 @@ def test_settled_ends_at_the_first_hour_that_is_not_done(caller: Caller) -> None
 
 def test_recount_removes_what_is_not_among_its_rows(caller: Caller) -> None:
     other = uuid.UUID(int=8)
-    settle_rows([row(caller.account_id), row(caller.account_id, queue_uuid=other), row(caller.account_id, hour=1)], 0, 2)
+    first, last = row(caller.account_id), row(caller.account_id, hour=1)
+    settle_rows([first, row(caller.account_id, queue_uuid=other), last], 0, 2)
     assert settle_rows([row(caller.account_id, queue_uuid=other)], recount=True) == SettledRun(0, 1, 0)
     assert set(HourlyUsage.objects.values_list("queue_uuid", "hour")) == {
         (other, month_hour(0)),
@@ -119,16 +120,12 @@ def test_account_id_with_a_nul_is_unknown(caller: Caller) -> None:
 
 
 def test_queue_of_another_account_is_refused(caller: Caller) -> None:
-    from api.queues.models import Queue
-
-    caller.request("POST", "/v1/queues", {"name": "orders"})
     from tests.support.control_plane import new_caller
 
     other = new_caller("another")
-    queue_uuid = Queue.objects.get().uuid
-    assert settle_rows([row(other.account_id, queue_uuid=queue_uuid), row(caller.account_id, queue_uuid=queue_uuid)]) == (
-        SettledRun(1, 0, 1)
-    )
+    queue_uuid = make_queue(caller.account_id, "orders")
+    rows = [row(one, queue_uuid=queue_uuid) for one in (other.account_id, caller.account_id)]
+    assert settle_rows(rows) == SettledRun(1, 0, 1)
     assert reasons() == {"queue_of_another_account": False}
 
 
@@ -166,12 +163,12 @@ def test_what_the_pipeline_could_not_read_is_noted_once(caller: Caller) -> None:
     found = Quarantined("unknown_schema_version", "file x", {"offset": 7})
     assert note_quarantined(uuid.uuid4(), [found, found]) == 1
     note_quarantined(uuid.uuid4(), [found._replace(detail="file y")])
-    assert [(one.reason, one.detail) for one in QuarantinedUsage.objects.all()] == [("unknown_schema_version", "file x")]
+    assert [(one.reason, one.detail) for one in QuarantinedUsage.objects.all()] == [
+        ("unknown_schema_version", "file x")
+    ]
 
 
 def test_many_rows_are_merged_in_one_run(caller: Caller) -> None:
     rows = [row(caller.account_id, queue_uuid=uuid.UUID(int=number), messages_sent=1) for number in range(1, 20_001)]
     assert settle_rows(rows).merged == 20_000
     assert settling.merge_run(uuid.uuid4(), hours(0, 1), rows, recount=True) == SettledRun(0, 0, 0)
-
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ def test_spans_cover_the_interval_once_and_neighbours_differ(changes: list[tuple
     interval = Interval(START + 10 * HOUR, START + 700 * HOUR)
     spans = plan_spans(interval, rows)
     assert (spans[0].interval.start, spans[-1].interval.end) == interval
-    for one, following in zip(spans, spans[1:], strict=False):
+    for one, following in pairwise(spans):
         assert one.interval.end == following.interval.start and one.version_id != following.version_id
     for span in spans:
         held = max(row for row in rows if row.since <= span.interval.start)

@@ -43,3 +43,17 @@ def open_since(account_id: str, at: datetime = MONTH - timedelta(days=40)) -> No
     from api.accounts.models import Account
 
     Account.objects.filter(pk=account_id).update(created_at=at)
+
+
+def make_queue(account_id: str, name: str, **tags: str) -> uuid.UUID:
+    """A row like that of a queue, which storage knows nothing of."""
+    from django.utils import timezone
+
+    from api.queues.models import Queue, QueueState
+
+    now = timezone.now()
+    made = Queue.objects.create(
+        account_id=account_id, name=name, uuid=uuid.uuid4(), attributes={}, tags=tags, state=QueueState.ACTIVE,
+        settled_generation=1, created_at=now, modified_at=now, next_attempt_at=now, version=1,
+    )  # fmt: skip
+    return made.uuid
