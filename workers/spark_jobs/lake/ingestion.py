@@ -87,21 +87,20 @@ def _entered(
 
 def _examine(lake: Lake, path: Path, known: set[str], now_ms: int) -> str | None:
     """The digest of a file that is to be taken; None for one that is noted as refused."""
-
-    def refuse(reason: str, detail: str) -> None:
-        lake.refuse(RefusedFile(str(path), reason, detail, now_ms))
-
     try:
         digest = sha256_of(path)
+        wrong = _wrong_columns(pq.read_schema(path)) if digest not in known else ""
         if digest in known:
-            return refuse(DUPLICATE_FILE, f"ingested before, as {digest}")
-        wrong = _wrong_columns(pq.read_schema(path))
-        if wrong:
-            return refuse(UNKNOWN_SCHEMA, wrong)
-        _read_through(path)
+            reason, detail = DUPLICATE_FILE, f"ingested before, as {digest}"
+        elif wrong:
+            reason, detail = UNKNOWN_SCHEMA, wrong
+        else:
+            _read_through(path)
+            return digest
     except (OSError, pa.ArrowException) as error:
-        return refuse(CORRUPT_FILE, str(error).splitlines()[0])
-    return digest
+        reason, detail = CORRUPT_FILE, str(error).splitlines()[0]
+    lake.refuse(RefusedFile(str(path), reason, detail, now_ms))
+    return None
 
 
 def _read_through(path: Path) -> None:
