@@ -108,13 +108,11 @@ def compare(directory: Path) -> int:
     names = ", ".join(("account_id", *COUNTERS, "stored_byte_ms"))
     spark = f"SELECT replace(queue_uuid, '-', '') AS queue, {names} FROM '{directory}/spark/*.parquet'"
     other = f"SELECT lower(hex(queue_uuid)) AS queue, {names} FROM '{directory}/duckdb.parquet'"
-    differing = duckdb.sql(
-        f"SELECT count(*) FROM (({spark} EXCEPT ALL {other}) UNION ALL ({other} EXCEPT ALL {spark}))"
-    ).fetchone()
-    assert differing == (0,), f"{differing} rows differ"
-    found = duckdb.sql(f"SELECT count(*) FROM ({spark})").fetchone()
-    assert found is not None
-    return int(found[0])
+    pairs = f"(({spark} EXCEPT ALL {other}) UNION ALL ({other} EXCEPT ALL {spark}))"
+    ((differing,),) = duckdb.sql(f"SELECT count(*) FROM {pairs}").fetchall()
+    assert differing == 0, f"{differing} rows differ"
+    ((found,),) = duckdb.sql(f"SELECT count(*) FROM ({spark})").fetchall()
+    return int(found)
 
 
 def _measured(command: list[str], given: str, settings: dict[str, str]) -> tuple[float, float]:
