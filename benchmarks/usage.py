@@ -9,6 +9,7 @@ quantities of both are compared, row by row.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pyarrow.parquet as pq
@@ -79,21 +81,22 @@ def measure(directory: Path, rows: int, report: Report) -> None:
     report.add(f"{what}: Parquet", sum(file.stat().st_size for file in files) / MIB, "MiB")
     report.add(f"{what}: made", written / (time.perf_counter() - began), "rows/s")
     for name, run in (("Spark", run_spark), ("DuckDB", run_duckdb)):
-        seconds, resident_mib = run(directory)
-        report.add(f"{what}, {name}: from start to end of the process", seconds, "s")
-        report.add(f"{what}, {name}", written / seconds, "rows/s")
-        report.add(f"{what}, {name}: greatest resident size", resident_mib, "MiB")
+        cost = run(directory)
+        report.add(f"{what}, {name}: from start to end of the process", cost.seconds, "s")
+        report.add(f"{what}, {name}: CPU", cost.cpu_s, "CPU s")
+        report.add(f"{what}, {name}", written / cost.seconds, "rows/s")
+        report.add(f"{what}, {name}: greatest resident size", cost.resident_mib, "MiB")
     report.add(f"{what}: rows of quantities, equal in both", compare(directory), "rows")
 
 
-def run_spark(directory: Path) -> tuple[float, float]:
+def run_spark(directory: Path) -> Cost:
     command = [sys.executable, "-m", "workers.spark_jobs", "quantities", "--lake", str(directory / "lake")]
     command += ["--month", "2026-11", "--files", str(directory / "files"), "--out", str(directory / "spark")]
     environment = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": str(SPARK_MEMORY_MIB)}
     return _measured(command, "", {"SPARK_LOCAL_DIRS": str(directory / "spill"), **environment})
 
 
-def run_duckdb(directory: Path) -> tuple[float, float]:
+def run_duckdb(directory: Path) -> Cost:
     from benchmarks.usage_records import HOUR_MS, MONTH_HOURS, MONTH_MS
 
     places = {"spill": directory / "spill", "files": directory / "files", "out": directory / "duckdb.parquet"}
@@ -115,14 +118,22 @@ def compare(directory: Path) -> int:
     return int(found)
 
 
-def _measured(command: list[str], given: str, settings: dict[str, str]) -> tuple[float, float]:
-    """(seconds, greatest resident size in MiB of the process with its children)."""
+class Cost(NamedTuple):
+    """Of a process with its children. CPU seconds say more than seconds where others use the machine."""
+
+    seconds: float
+    cpu_s: float
+    resident_mib: float
+
+
+def _measured(command: list[str], given: str, settings: dict[str, str]) -> Cost:
     began = time.perf_counter()
     process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **settings}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    cpu_s: dict[int, float] = {}
     peak_mib = [0.0]
-    sampler = threading.Thread(target=_sample, args=(process, peak_mib), daemon=True)
+    sampler = threading.Thread(target=_sample, args=(process, cpu_s, peak_mib), daemon=True)
     sampler.start()
     answer, _ = process.communicate(given)
     seconds = time.perf_counter() - began
@@ -131,18 +142,17 @@ def _measured(command: list[str], given: str, settings: dict[str, str]) -> tuple
         raise RuntimeError(f"{command[:4]} ended with {process.returncode}")
     if answer.strip():
         sys.stderr.write(f"  {answer.splitlines()[-1]}\n")
-    return seconds, peak_mib[0]
+    return Cost(seconds, sum(cpu_s.values()), peak_mib[0])
 
 
-def _sample(process: subprocess.Popen[str], peak_mib: list[float]) -> None:
+def _sample(process: subprocess.Popen[str], cpu_s: dict[int, float], peak_mib: list[float]) -> None:
     watched = psutil.Process(process.pid)
     while process.poll() is None:
         sizes = 0
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             for one in (watched, *watched.children(recursive=True)):
                 sizes += one.memory_info().rss
-        except psutil.NoSuchProcess:
-            pass
+                cpu_s[one.pid] = sum(one.cpu_times()[:2])
         peak_mib[0] = max(peak_mib[0], sizes / MIB)
         time.sleep(SAMPLE_S)
 
