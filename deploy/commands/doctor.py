@@ -17,7 +17,6 @@ from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
 from deploy.installation import LOOPBACK, Installation, is_free
 from deploy.java import look_for_spark
-from deploy.java import look_for_spark
 from deploy.limits import DEFAULT_PORT
 from deploy.postgres import major_of, postgres_directory
 from deploy.valkey import choose_valkey

@@ -21,7 +21,7 @@ READY = SparkFound(True, "17 (/usr/bin/java)", [])
 def fake_java(folder: Path, version: str) -> Path:
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\necho \'openjdk version "{version}" 2025\' >&2\n')
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025' >&2\n")
     program.chmod(0o755)
     return program
 

@@ -208,12 +208,15 @@ def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPa
 def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:
     """With all that it started: a JVM would otherwise go on."""
     child = "import time; time.sleep(60)"
-    stand_in(monkeypatch, f"""
+    stand_in(
+        monkeypatch,
+        f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}])
 open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
 time.sleep(60)
-""")
+""",
+    )
     place = tmp_path / "pid"
     with pytest.raises(ClaimLost):
         run_job("settle", [], lambda: not (place.exists() and place.read_text()), 60)

@@ -30,7 +30,7 @@ MASTER, HOST, MEMORY, SCRATCH = "SPARK_MASTER", "PENSTOCK_SPARK_HOST", "PENSTOCK
 
 @contextmanager
 def spark_session(job: str, partitions: int = 0) -> Iterator[SparkSession]:
-    """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = as many as cores."""
+    """A session with the data source registered; stopped at the end. `partitions`: of shuffles, 0 = twice the cores."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
     master = os.environ.get(MASTER) or LOCAL_MASTER
     # Before the JVM starts: its heap cannot grow afterwards. Python workers are this very Python.

@@ -57,11 +57,7 @@ def run_job(name: str, arguments: Sequence[str], holds_claim: Callable[[], bool]
 
 
 def job_environment() -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED or name.startswith(_PASSED_PREFIXES)
-    }
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
     java = find_java()
     if java is not None:
         kept["JAVA_HOME"] = java.home

@@ -1,9 +1,9 @@
 """One round: what the stream has since the last one goes into the lake, and the hours that it touches are settled.
 
-    ingest   the stream -> the lake                   a process of Spark; repeated after a crash, it makes the same entry
+    ingest   the stream -> the lake                   a process of Spark; after a crash it makes the same entry
     settle   hours of the lake -> a settlement        a process of Spark; only reads the lake
     merge    the settlement -> PostgreSQL             one transaction, with the fill ledger
-    note     the lake's entries that are settled      a file; without it the same hours are counted again, to the same rows
+    note     the lake's entries that are settled      a file; without it the hours are counted again, to the same rows
 
 Hours to settle: from the first one that is not settled, or that an entry speaks of which was not settled yet (records
 that came late), up to the last one that has been over for CLOSE_GRACE_MS.

@@ -1,7 +1,7 @@
 """A settlement's files as rows, and their merge into PostgreSQL: the one place where Spark's figures meet the billing.
 
-`api.billing.settling.settle` merges a run in one transaction, replacing what the hours had: a run that is repeated after
-a crash at any point leaves the same rows.
+`api.billing.settling.settle` merges a run in one transaction, replacing what the hours had: a run that is repeated
+after a crash at any point leaves the same rows.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def _row(line: list[str], path: Path) -> UsageRow:
     try:
         account_id, hour_ms, queue_uuid, partition_id, origin, *counters = line
         figures = [int(counter) for counter in counters]
-        return UsageRow(
-            account_id, time_of(int(hour_ms)), UUID(queue_uuid), int(partition_id), origin, *_all(figures)
-        )
+        return UsageRow(account_id, time_of(int(hour_ms)), UUID(queue_uuid), int(partition_id), origin, *_all(figures))
     except ValueError as error:
         raise SettlementError(f"{path}: {line!r}: {error}") from None
 

@@ -49,9 +49,7 @@ def settle_usage() -> None:
         with StreamReading(environment().cluster_id, nodes) as reading:
             if not reading.partitions_tagged(USAGE_TAG_PREFIX):
                 return  # nothing meters: Java is not started for nothing
-        work = UsageRound(
-            lake, environment().cluster_id, nodes, claim.hold, run_job, merge_settlement, settled_up_to
-        )
+        work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run_job, merge_settlement, settled_up_to)
         ingest_and_settle(work, int(clock.now().timestamp() * 1000))
     except (JobFailed, ClaimLost) as error:
         _log.warning("usage_not_settled", error=str(error))

@@ -1,4 +1,4 @@
-"""Into the lake: each bad thing is quarantined with its reason, the rest goes on; again after a crash (docs/usage.md)."""
+"""Into the lake (docs/usage.md): what is bad is quarantined with its reason, the rest goes on; again after a crash."""
 
 from __future__ import annotations
 
@@ -162,4 +162,4 @@ def test_records_of_unknown_accounts_are_quarantined(spark: SparkSession) -> Non
     row = unknown.collect()[0]
     assert (row.reason, json.loads(row.detail)["account_id"]) == ("unknown_account", OTHER_ACCOUNT)
     assert json.loads(row.detail)["queue_uuid"] == uuid.UUID(int=1).hex
-    assert Origin.CLIENT == json.loads(row.detail)["origin"]
+    assert json.loads(row.detail)["origin"] == Origin.CLIENT

@@ -1,4 +1,4 @@
-"""Reports (docs/usage.md): tags by their history, keys once, operators' views; sums agree with what they are made of."""
+"""Reports (docs/usage.md): tags by their history, keys once, operators' views; sums agree with their parts."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def test_repeated_report_of_a_front_end_counts_once(spark: SparkSession) -> None
 
 def day_rows(operations: dict[int, int], account: str = ACCOUNT) -> list[tuple[object, ...]]:
     """PERIODS of days with so many messages sent."""
-    return [
-        (account, QUEUE, "one", hour(24 * day), 1, sent, *[0] * 9, Decimal(0)) for day, sent in operations.items()
-    ]
+    return [(account, QUEUE, "one", hour(24 * day), 1, sent, *[0] * 9, Decimal(0)) for day, sent in operations.items()]
 
 
 def test_day_that_stands_out_is_found_and_steady_ones_are_not(spark: SparkSession) -> None:

@@ -49,9 +49,7 @@ def test_repeated_record_counts_once(spark: SparkSession) -> None:
 
 def test_later_window_of_an_hour_replaces_the_earlier_one(spark: SparkSession) -> None:
     early = window(until_ms=hour(0) + 60_000, origins=[counters(Origin.PUSH, delivered=4)], stored_byte_ms=600)
-    late = window(
-        origins=[counters(sent=9), counters(Origin.PUSH, delivered=5)], stored_byte_ms=7_000, stored_bytes=0
-    )
+    late = window(origins=[counters(sent=9), counters(Origin.PUSH, delivered=5)], stored_byte_ms=7_000, stored_bytes=0)
     found = figures(usage(spark, [late, early]), "origin", "sent", "delivered", "stored_byte_ms")
     assert found == [(Origin.CLIENT, 9, 0, Decimal(7_000)), (Origin.PUSH, 0, 5, Decimal(0))]
 
@@ -126,7 +124,12 @@ def test_month_begins_and_ends_at_its_first_hours(spark: SparkSession) -> None:
 def test_conflicting_figures_are_found_and_the_greater_ones_count(spark: SparkSession) -> None:
     same_time = [window(1, origins=[counters(sent=5)]), window(1, origins=[counters(sent=6)])]
     fell = [window(2, until_ms=hour(2) + 9, origins=[counters(sent=5)]), window(2, origins=[counters(sent=4)])]
-    grew = [window(3, until_ms=hour(3) + 9), window(3, origins=[counters(sent=4, sent_bytes=10, sent_units=1)]), window(4), window(4)]
+    grew = [
+        window(3, until_ms=hour(3) + 9),
+        window(3, origins=[counters(sent=4, sent_bytes=10, sent_units=1)]),
+        window(4),
+        window(4),
+    ]
     frame = windows_frame(spark, same_time + fell + grew)
     assert figures(conflicting_windows(frame), "hour_ms", "sent") == [(hour(1), 6), (hour(2), 4)]
     assert figures(latest_windows(frame), "hour_ms", "sent")[:2] == [(hour(1), 6), (hour(2), 5)]
@@ -160,9 +163,7 @@ def random_history(chance: random.Random) -> list[UsageWindow]:
                 many = chance.randint(many, len(origins))  # an origin that was there stays
                 chosen = origins[:many]
                 found.append(
-                    msgspec.structs.replace(
-                        one, queue_uuid=queue, origins=chosen, stored_bytes=chance.choice(LEVELS)
-                    )
+                    msgspec.structs.replace(one, queue_uuid=queue, origins=chosen, stored_bytes=chance.choice(LEVELS))
                 )
     return found
 

@@ -126,8 +126,8 @@ def master(tmp_path: Path) -> Iterator[str]:
 
 
 def test_same_job_runs_on_a_standalone_cluster(master: str, streams: Streams, tmp_path: Path) -> None:
-    """Ingestion, the job with the most on the cluster's side: its Python workers read storage nodes and decode, with the
-    code that the job brings along."""
+    """Ingestion, the job with the most on the cluster's side: its Python workers read storage nodes and decode, with
+    the code that the job brings along."""
     streams.append(0, encode_record(january(0)), encode_record(january(1)), b"rubbish")
     command = [sys.executable, "-m", "workers.spark_jobs", "ingest", "--lake", str(tmp_path / "lake")]
     command += ["--cluster-id", streams.cluster.cluster_id, "--nodes", streams.nodes]

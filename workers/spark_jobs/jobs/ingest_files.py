@@ -1,6 +1,6 @@
 """Parquet files of usage windows, from elsewhere, into the lake. A file that comes again is refused, and says so.
 
-    python -m workers.spark_jobs ingest_files --lake DIR FILE-OR-FOLDER ...
+python -m workers.spark_jobs ingest_files --lake DIR FILE-OR-FOLDER ...
 """
 
 from __future__ import annotations

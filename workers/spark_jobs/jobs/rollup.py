@@ -1,6 +1,6 @@
 """Rollups of whole days in the lake: the hours of each day, and the day. Again at any time: it is replaced whole.
 
-    python -m workers.spark_jobs rollup --lake DIR --month 2026-11
+python -m workers.spark_jobs rollup --lake DIR --month 2026-11
 """
 
 from __future__ import annotations

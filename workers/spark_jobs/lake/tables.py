@@ -52,9 +52,7 @@ def describe_file(root: Path, path: Path) -> LakeFile:
         at = names.index(_HOUR)
         groups = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
         first, last = min(group.min for group in groups), max(group.max for group in groups)
-    return LakeFile(
-        str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last
-    )
+    return LakeFile(str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last)
 
 
 def read_windows(
@@ -63,9 +61,7 @@ def read_windows(
     """WINDOWS of the span, with the level that each partition had before it; and the files that had to be left out."""
     within, refused = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, span), now_ms)
     history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
-    rows = read_files(spark, within, WINDOWS).where(
-        (F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms)
-    )
+    rows = read_files(spark, within, WINDOWS).where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
     before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
     bad = {file.path: file for file in [*refused, *damaged]}
     return rows.unionByName(before), list(bad.values())

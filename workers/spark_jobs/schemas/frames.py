@@ -88,9 +88,7 @@ WINDOWS = _schema(
     "origin",
     *COUNTERS,
 )
-REQUESTS = _schema(
-    "front_end", "sequence", "hour_ms", "account_id", "queue_uuid", "access_key_id", *REQUEST_COUNTERS
-)
+REQUESTS = _schema("front_end", "sequence", "hour_ms", "account_id", "queue_uuid", "access_key_id", *REQUEST_COUNTERS)
 # A record that was not taken, whole (`value`), with the reason.
 QUARANTINE = _schema("reason", "detail", "stream_partition", "stream_offset", "value")
 

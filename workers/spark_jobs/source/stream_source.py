@@ -95,11 +95,9 @@ class StreamBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         with self._options.reading() as reading:
             bounds = {partition: reading.bounds(partition) for partition in self._options.partitions(reading)}
-        return [
-            part
-            for partition, (start, end) in bounds.items()
-            for part in ranges(partition, start, end)
-        ] or [OffsetRange(0, 0, 0)]
+        return [part for partition, (start, end) in bounds.items() for part in ranges(partition, start, end)] or [
+            OffsetRange(0, 0, 0)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_range(self._options, partition)
@@ -128,9 +126,7 @@ class StreamOffsetsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._options.batch_records_max) if self._options.batch_records_max else ReadAllAvailable()
 
     def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
-        return [
-            part for name, until in sorted(end.items()) for part in ranges(int(name), start.get(name, 0), until)
-        ]
+        return [part for name, until in sorted(end.items()) for part in ranges(int(name), start.get(name, 0), until)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_range(self._options, partition)

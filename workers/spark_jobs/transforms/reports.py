@@ -52,7 +52,9 @@ def by_tag(hours: DataFrame, tags: DataFrame, tag_key: str) -> DataFrame:
         .agg(F.max("tag_value").alias("tag_value"))
     )
     tagged = usage.join(values, ["account_id", "queue_uuid", "period_ms"], how="left")
-    return _summed(tagged.withColumn("tag_value", F.coalesce("tag_value", F.lit(UNTAGGED))), ["account_id", "tag_value"])
+    return _summed(
+        tagged.withColumn("tag_value", F.coalesce("tag_value", F.lit(UNTAGGED))), ["account_id", "tag_value"]
+    )
 
 
 def by_key(requests: DataFrame) -> DataFrame:
