@@ -58,7 +58,7 @@ def _busy_hours(queues: int, rows: int) -> np.ndarray:
 
 def _windows(chance: np.random.Generator, owner: np.ndarray, busy: np.ndarray, at: int, upto: int) -> pa.Table:
     """Windows of the queues `at` to before `upto`, shuffled as a stream of many partitions is."""
-    queue = np.repeat(np.arange(at, upto), busy[at:upto])
+    queue: np.ndarray = np.repeat(np.arange(at, upto), busy[at:upto])
     hours = np.concatenate([np.sort(chance.permutation(MONTH_HOURS)[: busy[one]]) for one in range(at, upto)])
     early = np.flatnonzero(chance.random(len(queue)) < EARLY_PART)
     repeated = np.flatnonzero(chance.random(len(queue)) < REPEATED_PART)
@@ -94,7 +94,7 @@ def _table(
     columns: dict[str, np.ndarray],
     mixed: np.ndarray,
 ) -> pa.Table:
-    hour_ms = MONTH_MS + hours.astype(np.int64) * HOUR_MS
+    hour_ms: np.ndarray = MONTH_MS + hours.astype(np.int64) * HOUR_MS
     uuids = [int(one).to_bytes(UUID_BYTES) for one in queue[mixed]]
     accounts = [f"{100_000_000_000 + int(one)}" for one in account[mixed]]
     figures = {name: pa.array(columns[name][mixed].astype(np.int64)) for name in columns}

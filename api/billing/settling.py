@@ -87,7 +87,7 @@ def begin_run(run: UUID, hours: Interval) -> None:
             raise SettlingError(f"{end} is no whole hour")
     if not 0 < hours.hours <= limits.HOURS_PER_RUN_MAX:
         raise SettlingError(f"a run settles 1 to {limits.HOURS_PER_RUN_MAX} hours")
-    if hours.end > now + timedelta(seconds=limits.USAGE_AHEAD_S_MAX):
+    if hours.end > now:
         raise SettlingError(f"the hour before {hours.end} has not ended")
     rows = [FillLedger(hour=hour, run=run, state="started", started_at=now) for hour in _each(hours)]
     FillLedger.objects.bulk_create(rows, ignore_conflicts=True)
@@ -138,9 +138,12 @@ SELECT j.*, CASE WHEN j.reason IS NULL
           WHEN s.hour > %s THEN 'hour_in_future'
           WHEN a.id IS NULL THEN 'unknown_account'
           WHEN q.account_id <> s.account_id THEN 'queue_of_another_account'
+          WHEN s.hour < date_trunc('hour', a.created_at, 'UTC') THEN 'hour_before_account'
+          WHEN l.state_since <= s.hour THEN 'account_closed'
           END AS reason
           FROM (SELECT DISTINCT * FROM usage_staging) s
           LEFT JOIN account a ON a.id = s.account_id
+          LEFT JOIN account_life l ON l.account_id = s.account_id AND l.state = 'closed'
           LEFT JOIN queue q ON q.uuid = s.queue_uuid) j
 """
 _RECORD = f"to_jsonb(j) - ARRAY['reason', 'verdict']"  # noqa: F541

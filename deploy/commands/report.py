@@ -63,10 +63,17 @@ def show_invoice(report: dict[str, Any]) -> None:
 
 def show_quarantine(report: dict[str, Any]) -> None:
     rows = [
-        [one["reason"], one["account_id"] or "-", one["hour"] or "-", one["detail"] or str(one["record"])]
+        [one["reason"], one["account_id"] or "-", one["hour"] or "-", one["detail"] or short(one["record"])]
         for one in report["records"]
     ]
     output.table(["reason", "account", "hour", "record"], rows)
+
+
+def short(record: dict[str, Any]) -> str:
+    """Its members that say something, without what stands in columns of their own."""
+    return ", ".join(
+        f"{name} {value}" for name, value in record.items() if value and name not in ("account_id", "hour")
+    )
 
 
 def show_settled(report: dict[str, Any]) -> None:

@@ -45,7 +45,6 @@ def watch_budgets() -> int:
 
 def _draft(month: Month) -> None:
     invoices.draft_invoice(*month)
-    budgets.judge_budgets(month[0])
 
 
 def _issue(month: Month) -> None:

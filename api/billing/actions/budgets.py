@@ -70,7 +70,7 @@ def put_budget(actor: Actor, account_id: str, name: str, wish: BudgetWish) -> tu
         actor, account_id, "budget.put", f"budget:{name}", limit_minor=wish.limit_minor,
         alert_percents=budget.alert_percents, stops_sending=wish.stops_sending,
     )  # fmt: skip
-    _judge(account, period_of(now))
+    judge(account, period_of(now))
     return budget, is_new
 
 
@@ -84,7 +84,7 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
     # Before the row of the stop goes with the budget's.
     budget.stops_sending = False
     budget.save(update_fields=["stops_sending"])
-    _judge(account, period_of(clock.now()))
+    judge(account, period_of(clock.now()))
     budget.delete()
     record(actor, account_id, "budget.delete", f"budget:{name}")
     return True
@@ -93,14 +93,15 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
 @transaction.atomic
 def judge_budgets(account_id: str) -> int:
     """Events for levels that the current month's draft has reached, and the stop as it is to be; how many events."""
-    return _judge(_locked(account_id), period_of(clock.now()))
+    return judge(_locked(account_id), period_of(clock.now()))
 
 
 def note_mailed(event_id: int) -> None:
     BudgetEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now())
 
 
-def _judge(account: Account, period: BillingPeriod) -> int:
+def judge(account: Account, period: BillingPeriod) -> int:
+    """Part of the caller's transaction, with the account locked. How many events are new."""
     budgets = list(SpendingBudget.objects.select_for_update().filter(account=account).order_by("pk"))
     invoice = Invoice.objects.filter(account=account, period_start=period.start).first()
     made, stopping = 0, None

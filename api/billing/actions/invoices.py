@@ -17,6 +17,7 @@ from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.billing import limits
 from api.billing.account_month import AccountMonth, month_of
+from api.billing.actions.budgets import judge
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, not_found
 from api.billing.models import (
@@ -39,10 +40,14 @@ BILLING = Actor("billing")
 
 @transaction.atomic
 def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
-    """The month as it stands. An issued invoice is left as it is; None where the account was not open."""
+    """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
+    None where the account was not open."""
     ensure_standard_plan()
     account = _locked(account_id)
-    return _write_draft(account, period)
+    invoice = _write_draft(account, period)
+    if period == period_of(clock.now()):
+        judge(account, period)
+    return invoice
 
 
 @transaction.atomic

@@ -5,10 +5,16 @@ from __future__ import annotations
 import pytest
 
 from tests.api.billing.usage import open_since
-from tests.support.control_plane import Caller
+from tests.support.control_plane import Caller, new_caller
+
+
+@pytest.fixture
+def caller(db: None) -> Caller:
+    made = new_caller()
+    open_since(made.account_id)
+    return made
 
 
 @pytest.fixture
 def account(caller: Caller) -> str:
-    open_since(caller.account_id)
     return caller.account_id

@@ -14,7 +14,7 @@ from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.quarantine import Quarantined, note_quarantined
 from api.billing.selectors import settled_up_to
 from api.billing.settling import SettledRun, SettlingError, begin_run, settle
-from tests.api.billing.usage import QUEUE, hours, make_queue, month_hour, row, settle_rows
+from tests.api.billing.usage import QUEUE, hours, make_queue, month_hour, open_since, row, settle_rows
 from tests.support.control_plane import Caller
 
 pytestmark = pytest.mark.django_db
@@ -129,6 +129,18 @@ def test_queue_of_another_account_is_refused(caller: Caller) -> None:
     assert reasons() == {"queue_of_another_account": False}
 
 
+def test_hour_in_which_the_account_was_not_open_is_kept_aside(caller: Caller) -> None:
+    from api.people.models import AccountLife, AccountState
+
+    open_since(caller.account_id, month_hour(2) + timedelta(minutes=59))
+    since = month_hour(4) + timedelta(minutes=1)
+    AccountLife.objects.create(account_id=caller.account_id, title="t", state=AccountState.CLOSED, state_since=since)
+    rows = [row(caller.account_id, hour) for hour in range(1, 6)]
+    assert settle_rows(rows, 0, 6) == SettledRun(3, 0, 2)
+    kept = {one.hour: one.reason for one in QuarantinedUsage.objects.all()}
+    assert kept == {month_hour(1): "hour_before_account", month_hour(5): "account_closed"}
+
+
 def test_rows_of_one_key_that_contradict_each_other_are_both_kept_aside(caller: Caller) -> None:
     one, other = row(caller.account_id, messages_sent=1), row(caller.account_id, messages_sent=2)
     assert settle_rows([one, other]) == SettledRun(0, 0, 2)
@@ -164,7 +176,7 @@ def test_what_the_pipeline_could_not_read_is_noted_once(caller: Caller) -> None:
     assert note_quarantined(uuid.uuid4(), [found, found]) == 1
     note_quarantined(uuid.uuid4(), [found._replace(detail="file y")])
     assert [(one.reason, one.detail) for one in QuarantinedUsage.objects.all()] == [
-        ("unknown_schema_version", "file x")
+        ("unknown_schema_version", "file y")
     ]
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job, span_of
-from workers.spark_jobs.lake.manifest import Lake
+from workers.spark_jobs.lake.manifest import Lake, RefusedFile
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.schemas.frames import WINDOWS
 from workers.spark_jobs.session import spark_session
@@ -26,9 +26,10 @@ from workers.spark_jobs.transforms.settlements import origin_name, uuid_text
 
 def work(options: argparse.Namespace, lake: Lake) -> Answer:
     span = span_of(options)
+    refused: list[RefusedFile] = []
     with spark_session("quantities", options.partitions) as spark:
         if options.files:
-            windows, refused = read_files(spark, sorted(Path(options.files).rglob("*.parquet")), WINDOWS), []
+            windows = read_files(spark, sorted(Path(options.files).rglob("*.parquet")), WINDOWS)
         else:
             windows, refused = read_windows(spark, lake, lake.entries(), span, now_ms())
         rows = printable(settled(usage_by_period(windows, span, Period.MONTH)))

@@ -132,6 +132,6 @@ def _decode_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatc
             for place in zip(taken["partition"], taken["offset"], taken["value"], strict=True)
             for row in rows_of(*place)
         ]
-        columns = list(zip(*rows, strict=True)) if rows else [[] for _ in _COLUMNS]
+        columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in _COLUMNS]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -25,6 +25,8 @@ _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
 
 class Command(BaseCommand):
     help = "Settle hourly usage from CSV on standard input."
+    # Callers within the process give their lines as `rows`.
+    stealth_options = ("rows",)
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--from", dest="start", required=True, type=_hour)
@@ -52,6 +54,8 @@ def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
     counters = [name for name in names if name in set(UsageMeter)]
     try:
         for row in table:
+            if len(row) != len(names):
+                raise ValueError("it has more cells than the header")
             yield UsageRow(
                 row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
                 row["origin"], **{name: int(row[name]) for name in counters},
