@@ -38,6 +38,7 @@ def parser() -> argparse.ArgumentParser:
     add_quotas(commands)
     add_report(commands)
     add_transfer(commands)
+    add_spark(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
     bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
@@ -134,6 +135,12 @@ def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         command.add_argument("id", type=int, metavar="ID")
         command.add_argument("--answer", default="", help="told to the account")
         command.add_argument("--json", action="store_true")
+
+
+def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    spark = commands.add_parser("spark", help="Spark, which counts usage: what it needs")
+    verbs = spark.add_subparsers(dest="verb", required=True)
+    add_command(verbs, "install", "spark", "install Spark's packages, and Java where that is possible")
 
 
 def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

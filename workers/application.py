@@ -17,6 +17,9 @@ from workers import limits
 # A worker takes from all of them, one that is started with `-Q` from those that it names.
 QUEUES = ("lifecycle", "moves", "cron", "billing")
 LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE = QUEUES
+# Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
+USAGE_QUEUE = "usage"
+USAGE_PROCESS = "usage-worker"
 
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
@@ -37,6 +40,7 @@ app.conf.update(
         "workers.moves.*": {"queue": MOVES_QUEUE},
         "workers.cron.*": {"queue": CRON_QUEUE},
         "workers.billing.*": {"queue": BILLING_QUEUE},
+        "workers.usage.*": {"queue": USAGE_QUEUE},
     },
     task_acks_late=True,
     task_reject_on_worker_lost=True,
@@ -50,7 +54,13 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks", "workers.billing.tasks"],
+    include=[
+        "workers.lifecycle.tasks",
+        "workers.moves.tasks",
+        "workers.cron.tasks",
+        "workers.billing.tasks",
+        "workers.usage.tasks",
+    ],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -79,6 +89,13 @@ app.conf.update(
     },
     timezone="UTC",
 )
+# Without a lake no worker takes the queue, and its ticks would stay in the broker.
+if os.environ.get("PENSTOCK_USAGE_LAKE"):
+    app.conf.beat_schedule["usage"] = {
+        "task": "workers.usage.settle_usage",
+        "schedule": float(limits.USAGE_INTERVAL_S),
+        "options": {"expires": limits.USAGE_INTERVAL_S},
+    }
 
 
 @setup_logging.connect
@@ -98,6 +115,14 @@ def _start_worker(**_: object) -> None:
 
     django.setup()
     from api.settings.environment import environment
+
+    if os.environ["PENSTOCK_PROCESS"] != USAGE_PROCESS:
+        _start_watching()
+    _serve_operators_port(environment().metrics_listen)
+
+
+def _start_watching() -> None:
+    """What every worker does beside its tasks, but for the one of Spark's jobs."""
     from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
@@ -106,7 +131,6 @@ def _start_worker(**_: object) -> None:
 
     storage()
     start_watcher()
-    _serve_operators_port(environment().metrics_listen)
 
 
 @beat_init.connect

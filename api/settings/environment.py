@@ -33,6 +33,8 @@ class Environment(BaseSettings):
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
     allowed_hosts: str = ""
+    # The Parquet lake of usage. Empty: usage is not settled here.
+    usage_lake: str = ""
     mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""
     mail_from: str = "Penstock <penstock@localhost>"
