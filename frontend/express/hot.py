@@ -1,0 +1,54 @@
+"""Which requests are hot, by the head alone; and the function of the wire that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from frontend.express.call import Answering
+from frontend.http import Request
+from frontend.sqs.protocol import answer_sqs
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+AnswerRequest = Callable[[Request], Answering]
+
+_SQS_TARGETS = frozenset(
+    b"AmazonSQS." + action
+    for action in (
+        b"SendMessage",
+        b"SendMessageBatch",
+        b"ReceiveMessage",
+        b"DeleteMessage",
+        b"DeleteMessageBatch",
+        b"ChangeMessageVisibility",
+        b"ChangeMessageVisibilityBatch",
+    )
+)
+# Each asks for something that uvicorn's class does: another protocol, a word before the body, chunks put together.
+_MORE = frozenset((b"expect", b"upgrade", b"transfer-encoding"))
+
+
+class HotRequests:
+    """Of one front end."""
+
+    __slots__ = ("_answer_sqs",)
+
+    def __init__(self, services: FrontendServices) -> None:
+        self._answer_sqs = partial(answer_sqs, services)
+
+    def find(self, url: bytes, headers: list[tuple[bytes, bytes]]) -> AnswerRequest | None:
+        """What answers a POST with this head; None where it is not hot. Names of headers are in lower case."""
+        if url != b"/":
+            return None
+        answer = None
+        for name, value in headers:
+            if name == b"x-amz-target":
+                if value not in _SQS_TARGETS:
+                    return None
+                answer = self._answer_sqs
+            elif name in _MORE:
+                return None
+        return answer
