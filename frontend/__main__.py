@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from frontend import VERSION
 from frontend.asgi import Application
+from frontend.collector import pace_collector
 from frontend.config import FrontendConfig, split_address
 from frontend.control import ControlPlane
 from frontend.crypto.keyring import (
@@ -72,6 +73,7 @@ async def run(config: FrontendConfig) -> int:
     _stop_on_signals(servers)
     await storage.start()
     await metadata.start()
+    pace_collector()
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
