@@ -158,7 +158,9 @@ def _read_query(request: Request, now_s: float) -> Signed:
     credential = _credential(fields[b"X-Amz-Credential"], fields[b"X-Amz-SignedHeaders"])
     expires = fields[b"X-Amz-Expires"]
     signature = fields[_QUERY_SIGNATURE]
-    if credential is None or not (expires.isascii() and expires.isdigit()) or _HEX_64.fullmatch(signature.encode()) is None:
+    if credential is None or _HEX_64.fullmatch(signature.encode()) is None:
+        raise _malformed()
+    if not (expires.isascii() and expires.isdigit()):
         raise _malformed()
     if len(expires) > 6 or not 1 <= int(expires) <= PRESIGN_EXPIRES_S_MAX:
         raise _malformed()

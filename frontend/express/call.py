@@ -21,6 +21,7 @@ from frontend.http import Answer
 
 Answering = Coroutine[Any, Any, Answer | None]
 
+_GONE = {"type": "http.disconnect"}
 _FAILED = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 _log = structlog.get_logger("frontend.express")
 
@@ -51,7 +52,7 @@ class ExpressCall:
         self._answering: Answering | None = None
         self._answer: Answer | None = None  # while the client must read first
         self._waiting: asyncio.Future[Any] | None = None
-        self._departure: asyncio.Future[None] | None = None
+        self._departure: asyncio.Future[dict[str, Any]] | None = None
         self.keep_alive = keep_alive
         self.disconnected = False
         self.response_started = False
@@ -63,13 +64,13 @@ class ExpressCall:
 
     # --- of the client ---
 
-    async def receive(self) -> dict[str, Any]:
-        """The ASGI channel of a request that came whole: all that can come is that the client leaves."""
-        if not self.disconnected:
-            if self._departure is None:
-                self._departure = self._connection.loop.create_future()
-            await asyncio.shield(self._departure)
-        return {"type": "http.disconnect"}
+    def receive(self) -> asyncio.Future[dict[str, Any]]:
+        """The ASGI channel of a request that came whole: all that can come is that the client leaves. A future, so that
+        waiting for it takes no task either."""
+        self._departure = self._connection.loop.create_future()
+        if self.disconnected:
+            self._departure.set_result(_GONE)
+        return self._departure
 
     @property
     def message_event(self) -> ExpressCall:
@@ -79,7 +80,7 @@ class ExpressCall:
         """As the event of a cycle: uvicorn sets it when the client has left."""
         self.disconnected = True
         if self._departure is not None and not self._departure.done():
-            self._departure.set_result(None)
+            self._departure.set_result(_GONE)
 
     # --- as a task, where a stopping server waits for those ---
 

@@ -48,6 +48,7 @@ class ExpressProtocol(BoundedHttpProtocol):
         self._answering: AnswerRequest | None = None
         self._chunks: list[bytes] = []
         self._call: ExpressCall | None = None
+        self._calls: set[Any] = self.tasks  # a stopping server waits for those, whatever they are
         self._idle_since_s = 0.0  # since the lane's last answer; 0 = not idle, or uvicorn's timer runs
         self._default_headers: Headers = []
         self._status_line = b""  # of 200, with the default headers
@@ -98,7 +99,7 @@ class ExpressProtocol(BoundedHttpProtocol):
         self.cycle: Any = call
         call.begin(answering(self._request(body, call)))
         if not call.response_complete:
-            self.tasks.add(call)
+            self._calls.add(call)
 
     def _replay(self) -> None:
         """The request takes the unmodified path: uvicorn's class hears of it from its beginning."""
@@ -116,7 +117,8 @@ class ExpressProtocol(BoundedHttpProtocol):
                 super().on_body(chunk)
 
     def _request(self, body: bytes, call: ExpressCall) -> Request:
-        client, scheme, headers = self.client, self.scheme or "http", self.headers
+        client, headers = self.client, self.headers
+        scheme: str = self.scheme or "http"
         if self._origins is None:
             host = client[0] if client else ""
         else:
@@ -130,7 +132,7 @@ class ExpressProtocol(BoundedHttpProtocol):
 
     def finish(self, call: ExpressCall, answer: Answer | None) -> None:
         self._call = None
-        self.tasks.discard(call)
+        self._calls.discard(call)
         self.server_state.total_requests += 1
         transport = self.transport
         if answer is not None and not transport.is_closing():

@@ -121,9 +121,7 @@ def _message_reader(trace: bytes) -> Callable[[requests.MessageFields], Outgoing
 
 def _has_more(sent: Sent, fields: requests.MessageFields) -> bool:
     """Is there more to tell of a message than of nearly all of them?"""
-    return bool(
-        sent.draft.content.attributes or fields.message_system_attributes or sent.sequence_number is not None
-    )
+    return bool(sent.draft.content.attributes or fields.message_system_attributes or sent.sequence_number is not None)
 
 
 def _plain_members(sent: Sent) -> bytes:

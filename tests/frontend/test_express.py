@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from uvicorn.protocols.http import httptools_impl
 
+from frontend import server as server_module
 from frontend.express.call import ExpressCall
 from frontend.express.hot import HotRequests
 from frontend.express.protocol import ExpressProtocol, express_config
@@ -264,11 +265,11 @@ async def test_pipelined_requests_that_are_answered_at_once_stay_on_the_lane(
 
 
 async def test_body_that_never_ends_is_cut(
-    front: Installation, client: Client, ways: Ways, monkeypatch: pytest.MonkeyPatch
+    front: Installation, port: int, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontend.server.REQUEST_READ_S_MAX", 0.2)
-    monkeypatch.setattr(ExpressProtocol, "_look", _looks_often)
-    late = Client(*await asyncio.open_connection("127.0.0.1", client.writer.get_extra_info("peername")[1]))
+    monkeypatch.setattr(server_module, "REQUEST_READ_S_MAX", 0.2)
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # how often it is looked at, too
+    late = Client(*await asyncio.open_connection("127.0.0.1", port))
     data = send_request(front, "y" * 1000)
     late.write(data[:-10])
     status, _, body = await late.answer()
@@ -429,14 +430,13 @@ async def test_answer_waits_for_a_client_that_does_not_read(front: Installation,
     client.writer.close()
 
 
-async def test_idle_connection_is_closed(
-    front: Installation, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ExpressProtocol, "_look", _looks_often)
-    idle = Client(*await asyncio.open_connection("127.0.0.1", client.writer.get_extra_info("peername")[1]))
+async def test_idle_connection_is_closed(front: Installation, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.2)  # how often it is looked at
+    idle = Client(*await asyncio.open_connection("127.0.0.1", port))
     idle.write(send_request(front))
     await idle.json()
-    (protocol,) = [one for one in _protocols() if one.client == idle.writer.get_extra_info("sockname")]
+    protocols = [one for one in gc.get_objects() if isinstance(one, ExpressProtocol)]
+    (protocol,) = [one for one in protocols if one.client == idle.writer.get_extra_info("sockname")]
     protocol.timeout_keep_alive = 0.1
     assert await idle.ended() == b""
 
@@ -470,20 +470,6 @@ async def test_trusted_proxy_is_believed_and_others_are_not(front: Installation,
 
 
 # --- support ---
-
-
-_look = ExpressProtocol._look
-
-
-def _looks_often(protocol: ExpressProtocol) -> None:
-    _look(protocol)
-    if protocol._watch is not None and not protocol.transport.is_closing():
-        protocol._watch.cancel()
-        protocol._watch = protocol.loop.call_later(0.05, protocol._look)
-
-
-def _protocols() -> list[ExpressProtocol]:
-    return [one for one in gc.get_objects() if isinstance(one, ExpressProtocol)]
 
 
 def _hold_sends(front: Installation) -> asyncio.Event:
