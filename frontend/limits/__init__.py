@@ -121,6 +121,9 @@ ANSWERS_HELD_BYTES_MAX = 256 * MIB
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
+# Of the garbage collector: objects that may be new before they are looked at, and how many such looks go before one at
+# the older ones, and at all. Few enough that what bodies are in cycles of references is not held for long.
+COLLECTOR_GENERATIONS = (5_000, 20, 20)
 RETRY_AFTER_S = 1
 # A receipt handle or an id that is refused is told whole, as SQS does, up to this: an answer must not grow with the
 # question.

@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import seal
+from frontend.crypto.envelope import seal_all
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import RequestError, invalid, throttled, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
@@ -217,10 +217,10 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 
 def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
-    sender = caller.access_key_id.encode()
-    for one in part.messages:
+    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), [one.draft.content for one in part.messages])
+    for one, (message_id, envelope) in zip(part.messages, sealed, strict=True):
         draft = one.draft
-        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content)
+        one.message_id = message_id
         part.bodies.append(encode_body(envelope, None, draft.headers))
         if draft.headers:
             part.is_plain = False
