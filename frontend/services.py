@@ -41,6 +41,7 @@ class FrontendServices:
         keyring: Keyring,
         pepper: bytes,
         receipt_key: bytes,
+        page_key: bytes = b"",
         rates: RateTree | None = None,
         now_s: Callable[[], float] = time.time,
         metadata_serves: Callable[[], bool] = lambda: True,
@@ -51,7 +52,7 @@ class FrontendServices:
         self.storage = storage
         self.metadata = metadata
         self.control = control
-        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s)
+        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s, page_key)
         self.queues = QueueResolver(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)

@@ -32,6 +32,8 @@ class Environment(BaseSettings):
     control_listen: str = "127.0.0.1:7301"
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
+    # Where the control plane itself finds a front end; the endpoint where nothing else is said.
+    frontend_url: str = ""
     allowed_hosts: str = ""
     mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""

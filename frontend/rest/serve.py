@@ -20,6 +20,7 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
+from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
@@ -43,7 +44,8 @@ _SCHEDULED = re.compile(
 )
 _MANAGEMENT = b"/v1/"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
-_PAGES = (b"/console", b"/static/", b"/favicon.ico")
+_CONSOLE = b"/console"
+_PAGES = (_CONSOLE, b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
 # Who calls these shows a session, or has none yet.
 _PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
@@ -85,6 +87,9 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
             route = PARKED_ROUTES[match[2]]
             action = route.action
             await _serve_messages(services, request, route, match[1].decode(), began)
+        elif request.path == COUNTS_PATH:
+            action = COUNTS_ROUTE.action
+            await _serve_messages(services, request, COUNTS_ROUTE, "", began)
         else:
             await _pass_on(services, request, began)
     except Disconnected:
@@ -145,7 +150,7 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
-    if _PEOPLE.match(path):
+    if _PEOPLE.match(path) or path.startswith(_CONSOLE):
         # The session is the control plane's to look at; until then the address is all that is known.
         _throttle(services, (f"address {_network_of(request.client_host)}",))
     elif managed and path not in _OPEN:
