@@ -11,8 +11,8 @@ _PERSON = "person:"
 
 
 def actor_names(account_id: str, entries: Iterable[AuditEntry]) -> dict[str, str]:
-    """Of people the address, where they are members; of all others what the trail says."""
-    actors = {entry.actor for entry in entries}
+    """Of actors and subjects that are people the address, where they are members; of all others what the trail says."""
+    actors = {name for entry in entries for name in (entry.actor, entry.subject)}
     people = [actor.removeprefix(_PERSON) for actor in actors if actor.startswith(_PERSON)]
     addresses = member_addresses(account_id, people)
     return {actor: addresses.get(actor.removeprefix(_PERSON), actor) for actor in actors}

@@ -57,7 +57,8 @@ def keep_challenge(response: HttpResponse, token: str) -> HttpResponse:
 def next_of(request: HttpRequest) -> str:
     """Where to go after this: a page of the console; its first page for anything else."""
     asked = request.POST.get("next") or request.GET.get("next") or ""
-    is_here = asked.startswith(_PATH) and url_has_allowed_host_and_scheme(asked, allowed_hosts=None)
+    is_plain = "//" not in asked and "\\" not in asked
+    is_here = is_plain and asked.startswith(_PATH) and url_has_allowed_host_and_scheme(asked, allowed_hosts=None)
     return asked if is_here else HOME
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import include, path
+from django.urls import URLPattern, URLResolver, include, path
 
 import api.converters  # noqa: F401 - registers `name`
 from console.assets import serve_asset
@@ -99,8 +99,15 @@ _OPERATORS = [
     path("accounts/<name:account_id>", operators.one_account),
 ]
 
+_PAGES: list[URLPattern | URLResolver] = [
+    *_ENTRY,
+    *_ME,
+    path("operators/", include(_OPERATORS)),
+    path("a/<name:account_id>/", include(_ACCOUNT)),
+]
+
 urlpatterns = [
     path("console", entry.home),
-    path("console/", include([*_ENTRY, *_ME, path("operators/", include(_OPERATORS)), path("a/<name:account_id>/", include(_ACCOUNT))])),
+    path("console/", include(_PAGES)),
     path("static/console/<str:named>", serve_asset),
 ]

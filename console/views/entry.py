@@ -42,7 +42,9 @@ def sign_in(request: HttpRequest) -> HttpResponse:
     except PeopleError as error:
         return _again(request, "sign_in", error, next=target, email=email)
     if isinstance(found, actions.Challenge):
-        return sessions.keep_challenge(HttpResponseRedirect(f"/console/code?{urlencode({'next': target})}"), found.token)
+        return sessions.keep_challenge(
+            HttpResponseRedirect(f"/console/code?{urlencode({'next': target})}"), found.token
+        )
     return sessions.begin(request, HttpResponseRedirect(target), found)
 
 

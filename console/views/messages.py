@@ -107,7 +107,9 @@ def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             destination = form.get("destination", "").strip()
             asked = {"message": token, **change, **({"destination": destination} if destination else {})}
             visit.data_plane.ask(name, "messages/resend", asked)
-            return told(queue_url(visit, name, "/messages"), f"Sent again to {destination or name}, the old one is gone.")
+            return told(
+                queue_url(visit, name, "/messages"), f"Sent again to {destination or name}, the old one is gone."
+            )
         except ValueError as error:
             refusal = Refusal(400, str(error))
         except DataPlaneError as error:
@@ -240,5 +242,3 @@ def _number(text: str, label: str, low: int, high: int) -> int | None:
     if not (text.isascii() and text.isdigit() and low <= int(text[:12]) <= high):
         raise ValueError(f"{label} is an integer from {low:,} to {high:,}.")
     return int(text)
-
-

@@ -56,7 +56,11 @@ def change_move(request: HttpRequest, visit: AccountVisit, name: str, move_id: u
     if act is None or actions.move_of(visit.account_id, name, move_id) is None:
         raise Http404
     act(visit.actor, visit.account_id, move_id)
-    text = {"cancel": "The redrive is being cancelled.", "pause": "The redrive rests.", "resume": "The redrive goes on."}
+    text = {
+        "cancel": "The redrive is being cancelled.",
+        "pause": "The redrive rests.",
+        "resume": "The redrive goes on.",
+    }
     return told(queue_url(visit, name, "/moves"), text[verb])
 
 
@@ -89,9 +93,7 @@ def _start(visit: AccountVisit, name: str, request: HttpRequest) -> bool:
     target = form.get("destination", "").strip()
     source_arn = format_arn(region, visit.account_id, name)
     target_arn = format_arn(region, visit.account_id, target) if target else None
-    actions.start_move(
-        visit.actor, visit.account_id, source_arn, target_arn, given["messages_per_second"], choice
-    )
+    actions.start_move(visit.actor, visit.account_id, source_arn, target_arn, given["messages_per_second"], choice)
     return bool(given["dry_run"])
 
 

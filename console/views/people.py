@@ -80,9 +80,7 @@ def _url(visit: AccountVisit) -> str:
     return f"/console/a/{visit.account_id}/people"
 
 
-def _page(
-    request: HttpRequest, visit: AccountVisit, error: PeopleError | None = None, email: str = ""
-) -> HttpResponse:
+def _page(request: HttpRequest, visit: AccountVisit, error: PeopleError | None = None, email: str = "") -> HttpResponse:
     mine = visit.membership.role
     found = selectors.members_of(visit.account_id, None, MEMBERS_PER_ACCOUNT_MAX)
     shown = {

@@ -146,7 +146,9 @@ def _redrive_policy(visit: AccountVisit, form: dict[str, str]) -> str:
         return ""
     arn = rules.format_arn(environment().region, visit.account_id, target)
     receives = form.get("dead_letter_receives", "").strip() or _MOVED_AFTER_DEFAULT
-    return json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": int(receives) if receives.isdigit() else receives})
+    return json.dumps(
+        {"deadLetterTargetArn": arn, "maxReceiveCount": int(receives) if receives.isdigit() else receives}
+    )
 
 
 def _redrive_fields(visit: AccountVisit, values: dict[str, str], fifo: bool, name: str) -> dict[str, object]:

@@ -26,7 +26,9 @@ SCHEME = b"penstock-page "
 PAGE_PASS_AGE_MS_MAX = 30_000
 PERSON_PREFIX = "person:"
 _CHARS_MAX = 1_024
-_PLACES = re.compile(rb"/v1/(?:message-counts|queues/[A-Za-z0-9_.-]+/(?:messages|scheduled|parked-groups)(?:/[a-z-]+)?)")
+_PLACES = re.compile(
+    rb"/v1/(?:message-counts|queues/[A-Za-z0-9_.-]+/(?:messages|scheduled|parked-groups)(?:/[a-z-]+)?)"
+)
 
 
 class PagePass(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

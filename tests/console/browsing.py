@@ -26,9 +26,10 @@ class Browser:
     def get(self, path: str, **headers: str) -> Any:
         return self.client.get(path, headers=headers, REMOTE_ADDR=self.source)
 
-    def post(self, path: str, form: dict[str, Any] | None = None, from_page: str = "/console/me", **headers: str) -> Any:
-        """With the token of a form of `from_page`."""
-        return self.client.post(path, {**(form or {}), **self.token(from_page)}, headers=headers, REMOTE_ADDR=self.source)
+    def post(self, path: str, form: dict[str, Any] | None = None, page: str = "/console/me", **headers: str) -> Any:
+        """With the token of a form of `page`."""
+        given = {**(form or {}), **self.token(page)}
+        return self.client.post(path, given, headers=headers, REMOTE_ADDR=self.source)
 
     def token(self, page: str) -> dict[str, str]:
         text = self.get(page).content.decode()
@@ -79,3 +80,16 @@ def member(owner_of: Browser, role: str) -> Browser:
 
 def make_queue(browser: Browser, name: str, **form: str) -> Any:
     return browser.post(browser.at("new-queue"), {"name": name, "kind": "standard", **form}, browser.at("new-queue"))
+
+
+def queue_row(account_id: str, name: str, **more: Any) -> Any:
+    """A queue that is there, without storage."""
+    from api.audit.actions import OPERATOR
+    from api.queues.actions import create_queue
+    from api.queues.models import Queue, QueueState
+
+    fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    create_queue(OPERATOR, account_id, name, {**fifo, **more}, {})
+    rows = Queue.objects.filter(account_id=account_id, name=name)
+    rows.update(state=QueueState.ACTIVE, settled_generation=1)
+    return rows.get()

@@ -87,7 +87,8 @@ def fill(installation: RunningInstallation) -> None:
 
     wait_until(dead, 30, 0.1)
     for number in range(12):
-        body = json.dumps({"order": 1000 + number, "customer": f"c-{number % 5}", "lines": [{"sku": "A-1", "count": 2}]})
+        order = {"order": 1000 + number, "customer": f"c-{number % 5}", "lines": [{"sku": "A-1", "count": 2}]}
+        body = json.dumps(order)
         kind = {"kind": {"DataType": "String", "StringValue": "order"}}
         sqs.send_message(QueueUrl=orders, MessageBody=body, MessageAttributes=kind)
     sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=2)

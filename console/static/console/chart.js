@@ -18,7 +18,7 @@
     plot = new uPlot({
       width: box.clientWidth - 24, height: 160, series: [{}, ...series], cursor: { y: false },
       axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString() : "")) }],
-      scales: { y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
+      scales: { x: { range: (_, low, high) => [Math.min(low, high - 60), Math.max(high, low + 3)] }, y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
     }, data(), box);
   }
 

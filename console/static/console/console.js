@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const one = (selector, root = document) => root.querySelector(selector);
-  const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const all = (selector, root = document) => [...(root.matches?.(selector) ? [root] : []), ...root.querySelectorAll(selector)];
 
   // --- htmx: the bar while it works, and what was swapped in
   let working = 0;
