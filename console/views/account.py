@@ -9,7 +9,7 @@ from django.shortcuts import render
 
 from api.accounts import actions, selectors
 from api.audit.selectors import entries_of
-from api.people.actions import account_life
+from api.people.actions import account_life, members
 from api.people.errors import PeopleError
 from api.people.models import Membership
 from api.people.roles import Act
@@ -73,4 +73,5 @@ def _owned(request: HttpRequest, visit: Visit, account_id: str) -> Membership:
     if membership is None:
         raise PeopleError("not-found", "There is no such account, or you are no member of it.")
     request.visit = AccountVisit(visit, membership)  # type: ignore[attr-defined]  # read by the context processor
+    members.require(membership, Act.CLOSE_ACCOUNT)
     return membership

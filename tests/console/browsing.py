@@ -91,5 +91,5 @@ def queue_row(account_id: str, name: str, **more: Any) -> Any:
     fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
     create_queue(OPERATOR, account_id, name, {**fifo, **more}, {})
     rows = Queue.objects.filter(account_id=account_id, name=name)
-    rows.update(state=QueueState.ACTIVE, settled_generation=1)
+    rows.update(state=QueueState.ACTIVE, settled_generation=1, partitions=[1])
     return rows.get()
