@@ -1,4 +1,4 @@
-"""Programs that no Python package brings and that tests drive: installed where that is allowed, named where it is not."""
+"""Programs that tests drive and no Python package brings: installed where that is allowed, named where it is not."""
 
 from __future__ import annotations
 

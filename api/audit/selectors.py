@@ -5,7 +5,9 @@ from __future__ import annotations
 from api.audit.models import AuditEntry
 
 
-def entries_of(account_id: str, before: int | None, limit: int, action: str = "", subject: str = "") -> list[AuditEntry]:
+def entries_of(
+    account_id: str, before: int | None, limit: int, action: str = "", subject: str = ""
+) -> list[AuditEntry]:
     """The newest first, from the one before the id `before` on; of actions and subjects that begin with these texts."""
     rows = AuditEntry.objects.filter(account_id=account_id)
     if before is not None:

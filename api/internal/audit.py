@@ -63,7 +63,9 @@ class _Which(msgspec.Struct):
     action: str
 
 
-def _decoders(entry: type[DeskEntry] | type[GroupsEntry] | type[QueueEntry], *actions: str) -> dict[str, Callable[[bytes], Entry]]:
+def _decoders(
+    entry: type[DeskEntry] | type[GroupsEntry] | type[QueueEntry], *actions: str
+) -> dict[str, Callable[[bytes], Entry]]:
     decode: Callable[[bytes], Entry] = msgspec.json.Decoder(entry).decode
     return {name + outcome: decode for name in actions for outcome in ("", FAILED)}
 

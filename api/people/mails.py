@@ -33,7 +33,8 @@ def send_password_reset_token(email: str, token: str) -> None:
         email,
         "Choose a new password",
         "A new password was asked for. To choose one, give this token together with it:\n\n"
-        f"{token}\n\nIn the browser: {_page('new-password', token)}\n\nIt is good for one hour. If you did not ask, do nothing: the password stays.",
+        f"{token}\n\nIn the browser: {_page('new-password', token)}\n\n"
+        "It is good for one hour. If you did not ask, do nothing: the password stays.",
     )
 
 
@@ -42,7 +43,8 @@ def send_invitation_token(email: str, title: str, role: str, token: str) -> None
         email,
         "You are invited to an account",
         f"You are invited to the account {title!r} as {role}. Sign up or sign in with this address, then give this\n"
-        f"token:\n\n{token}\n\nIn the browser: {_page('join', token)}\n\nIt is good for seven days. If you do not know the account, do nothing.",
+        f"token:\n\n{token}\n\nIn the browser: {_page('join', token)}\n\n"
+        "It is good for seven days. If you do not know the account, do nothing.",
     )
 
 

@@ -46,7 +46,7 @@ def messages(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespon
 
 @account_page(Act.READ_MESSAGES, "GET")
 def message_list(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
-    """A page of what is found. A search that has looked for two seconds says how far it came, and goes on when asked."""
+    """A page of what is found. A search that has looked for two seconds says how far it came, and goes on if asked."""
     queue = queue_or_404(visit, name)
     try:
         wanted = _filter_of(request)

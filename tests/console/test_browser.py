@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -133,16 +133,36 @@ def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, install
     window.close()
 
 
+class SignedIn(NamedTuple):
+    """A session of the account that has examples: its cookies, and the path of its first page."""
+
+    state: Any
+    path: str
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
+    """A session costs a command of the launcher, so the tests of this file share one."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(link_of(filled, "--account", "tests"))
+    found = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
+    context.close()
+    return found
+
+
 @pytest.fixture(scope="module")
 def filled(installation: RunningInstallation) -> RunningInstallation:
     fill(installation)
     return installation
 
 
-def test_dead_letters_are_counted_and_moved_back(browser: Any, filled: RunningInstallation) -> None:
-    window = Window(browser, filled)
+def test_dead_letters_are_counted_and_moved_back(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
-    page.goto(link_of(filled, "--account", "tests"))
+    page.goto(url_of(filled, signed_in.path))
     account = page.url
     page.locator(".attention").get_by_role("link", name="orders-dead").click()
     page.get_by_label("Body has").fill("SPRING")
@@ -155,10 +175,12 @@ def test_dead_letters_are_counted_and_moved_back(browser: Any, filled: RunningIn
     window.close()
 
 
-def test_queue_is_searched_paused_purged_and_deleted(browser: Any, filled: RunningInstallation) -> None:
-    window = Window(browser, filled)
+def test_queue_is_searched_paused_purged_and_deleted(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
-    page.goto(link_of(filled, "--account", "tests"))
+    page.goto(url_of(filled, signed_in.path))
     page.get_by_role("link", name="Queues", exact=True).first.click()
     row = page.locator('tr[data-queue="orders"]')
     row.locator("td", has_text="1").first.wait_for()
@@ -181,10 +203,10 @@ def test_queue_is_searched_paused_purged_and_deleted(browser: Any, filled: Runni
     window.close()
 
 
-def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstallation) -> None:
-    window = Window(browser, filled)
+def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
     page = window.page
-    page.goto(link_of(filled, "--account", "tests"))
+    page.goto(url_of(filled, signed_in.path))
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Control+k")
@@ -201,15 +223,14 @@ def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstalla
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_pages_fit_and_can_be_read(
-    browser: Any, filled: RunningInstallation, size: dict[str, int], scheme: str
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn, size: dict[str, int], scheme: str
 ) -> None:
-    window = Window(browser, filled, color_scheme=scheme)
+    window = Window(browser, filled, color_scheme=scheme, storage_state=signed_in.state)
     page = window.page
     page.set_viewport_size(size)
-    page.goto(link_of(filled, "--account", "tests"))
-    start = f"/console/a/{account_of(page)}"
+    start = signed_in.path
     for path in ("", "queues", "queues/orders", "queues/orders/messages", "new-queue", "queues/orders/access", "audit"):
-        page.goto(url_of(filled, f"{start}/{path}"))
+        page.goto(url_of(filled, f"{start}{path}"))
         page.wait_for_load_state("networkidle" if path in ("", "queues") else "load")
         assert window.fits(), path
         assert page.evaluate(_CONTRAST) == [], path
