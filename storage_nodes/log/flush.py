@@ -315,7 +315,7 @@ class Flusher:
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
             tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
             image.end_offset, wal.gathering.sequence - 1, suspect,
-            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),),
+            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),), log.last_stamp_ms,
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
@@ -378,7 +378,7 @@ class Flusher:
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
-            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end),
+            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end), log.last_stamp_ms,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None

@@ -45,6 +45,9 @@ BATCH_RECORDS_MAX = 4_096
 # What a send without a producer says of it.
 _NO_PRODUCER = (-1, -1, -1)
 
+# Plain numbers: every send is compared with them.
+_NO_ACKS, _ALL_ACKS, _QUORUM_ACKS, _LEADER_ACKS = map(int, (Acks.NONE, Acks.ALL, Acks.QUORUM, Acks.LEADER))
+
 _send_request = msgspec.msgpack.Decoder(SendRequest)
 
 
@@ -117,7 +120,7 @@ class Appends:
         earlier: Repeated | None = None
         is_numbered = request.producer_id >= 0
         if is_numbered:
-            line = self._repeats.line(request)
+            line = self._repeats.line(request, producers)
             if line is None or request.sequence > PRODUCER_SEQUENCE_MAX + 1 - len(bodies):
                 found = self._repeats.find(request, producers)
                 if type(found) is Waiting:
@@ -134,13 +137,18 @@ class Appends:
         if self.uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
             raise self._room.refusal("too many sends of this partition wait for a majority")
         self._room.require_room(self._gathered_bytes)
-        for_all = self._room_for_all(token) if request.acks == Acks.ALL else None
-        if is_numbered and line is None:
-            line = self._repeats.begin(request, producers)
+        for_all = self._room_for_all(token) if request.acks == _ALL_ACKS else None
+        if is_numbered:
+            if line is None:
+                line = self._repeats.begin(request, producers)
+            else:
+                self._repeats.go_on(line)
         waiting = Waiting(token, request, _kind_of(request, batch_bytes_max), line)
         if line is not None:
             line.requests[request.sequence] = waiting
-            line.high = max(line.high, request.sequence + len(bodies))
+            end = request.sequence + len(bodies)
+            if end > line.high:
+                line.high = end
         if earlier is not None:
             waiting.earlier = earlier
             waiting.bodies = bodies[earlier.known :]
@@ -163,6 +171,9 @@ class Appends:
             self._hold(0)
         if self._gathered:
             replica.propose_soon()
+        if len(gathered) == 1:
+            self._propose_group(replica, gathered, gathered[0].kind, now_ms)
+            return
         groups: dict[BatchKind, list[Waiting]] = {}
         for one in gathered:
             groups.setdefault(one.kind, []).append(one)
@@ -304,14 +315,14 @@ class Appends:
         end = self._stage(replica, bodies, requests, size_bytes, kind, sequence, now_ms)
         plain, acks, *_ = kind
         pending = PendingAppend(end, requests, plain)
-        if acks == Acks.QUORUM:
+        if acks == _QUORUM_ACKS:
             if self._quorum is _NOTHING:
                 self._quorum = deque()
             self._quorum.append(pending)
-        elif acks == Acks.ALL:
+        elif acks == _ALL_ACKS:
             assert self._all is not None, "made when the request was taken"
             self._all.wait(pending)
-        elif acks == Acks.LEADER:
+        elif acks == _LEADER_ACKS:
             if self._leader is _NOTHING:
                 self._leader = deque()
             self._leader.append(pending)
@@ -369,7 +380,7 @@ def _join(token: Token, first: Waiting) -> None:
 
 def _kind_of(request: SendRequest, batch_bytes_max: int) -> BatchKind:
     # Whether a message repeats an id is known when it is committed and not before (R28).
-    acks = request.acks if request.plain else max(request.acks, Acks.QUORUM)
+    acks = request.acks if request.plain else max(request.acks, _QUORUM_ACKS)
     return request.plain, acks, batch_bytes_max, request.producer_id, request.producer_epoch
 
 
@@ -377,9 +388,12 @@ def _check(request: SendRequest) -> None:
     bodies = request.bodies
     if not 1 <= len(bodies) <= RECORDS_PER_SEND_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a send holds 1 to {RECORDS_PER_SEND_MAX} records")
-    if max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX:
+    # Together they are no more than that: then none of them is.
+    if sum(map(len, bodies)) > RECORD_BYTES_MAX and (
+        max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX
+    ):
         raise StorageError(ErrorCode.TOO_LARGE, f"a record holds at most {RECORD_BYTES_MAX} bytes")
-    if not Acks.NONE <= request.acks <= Acks.ALL:
+    if not _NO_ACKS <= request.acks <= _ALL_ACKS:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"acks {request.acks} is not known")
     if request.producer_id < 0 and (request.producer_id, request.producer_epoch, request.sequence) != _NO_PRODUCER:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"without a producer its numbers are {_NO_PRODUCER}")

@@ -3,6 +3,9 @@
 While one group is on its way to the disk the next one gathers; so the batch size follows the disk by itself. What must
 not leave before the disk has it (votes, append answers: R1, R5) waits here with the group that holds it.
 
+What a group's entries send to peers goes out before the thread that writes the group is woken: the two would take the
+interpreter from each other, and the peers, who have a way to go, would get the entries later.
+
 What the partitions led here add to one group is bounded: each in its turn adds its share, and when the group is full
 the others are first in line for the next one. What other leaders append is not held back here; that is bounded by the
 node's memory budget (`room.py`).
@@ -64,6 +67,8 @@ class Committer:
         self._find = find
         self._send = send
         self._after_group = after_group
+        # Hands what waits for peers to their connections now; False: nothing did.
+        self.flush_peers: Callable[[], bool] = lambda: False
         self._proposers: list[Proposer] = []
         # What one proposer may add to the group that gathers.
         self.share_bytes = WAL_GROUP_BYTES_MAX
@@ -138,7 +143,10 @@ class Committer:
         self._idle.clear()
         self._writing_since_s = self._loop.time()
         self._held_writing, self._held = self._held, []
-        self._work.put(group)
+        if self.flush_peers():
+            self._loop.call_soon(self._work.put, group)
+        else:
+            self._work.put(group)
 
     def _stage_proposers(self) -> None:
         """Those that wait, in turn, until the group is full; whoever has more than its share asks again, behind."""

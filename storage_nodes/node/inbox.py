@@ -21,6 +21,9 @@ from storage_nodes.limits import INBOX_MESSAGES_MAX, INBOX_SLICE_MESSAGES
 from storage_nodes.node.memory_budget import Kind, MemoryBudget
 from storage_nodes.protocol.peer_messages import RaftMessage, size_of
 
+# So few may count for the next turns too: the end of a turn is noted only when more came.
+UNTURNED_MESSAGES_MAX = 16
+
 
 class Inbox:
     """`handle(sender, message)` is called for each message; `incarnation_of(sender)` says whom it may still be from."""
@@ -38,7 +41,8 @@ class Inbox:
         self._loop = loop
         self._handle = handle
         self._incarnation_of = incarnation_of
-        # Messages handled in this turn of the loop, and what waits for the next ones: (sender, incarnation, message).
+        # Messages handled in this turn of the loop, with a few of earlier ones, and what waits for the next ones:
+        # (sender, incarnation, message).
         self._handled = 0
         self._waiting: deque[tuple[int, int, RaftMessage]] = deque()
         self._turning = False
@@ -49,17 +53,19 @@ class Inbox:
 
     def take(self, sender: int, incarnation: int, messages: list[RaftMessage]) -> None:
         """A frame came in; its sender is, or was until just now, that incarnation."""
-        if not self._turning:
+        waiting = self._waiting
+        handled = self._handled + len(messages)
+        has_to_wait = waiting or handled > INBOX_SLICE_MESSAGES
+        if (has_to_wait or handled > UNTURNED_MESSAGES_MAX) and not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
-        waiting = self._waiting
-        if waiting or self._handled + len(messages) > INBOX_SLICE_MESSAGES:
+        if has_to_wait:
             waiting.extend((sender, incarnation, message) for message in messages)
             self._budget.take(Kind.INBOX, sum(map(size_of, messages)))
             while len(waiting) > INBOX_MESSAGES_MAX:
                 self._handle_first()
             return
-        self._handled += len(messages)
+        self._handled = handled
         for message in messages:
             self._handle(sender, message)
 

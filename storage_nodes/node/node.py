@@ -116,6 +116,7 @@ class StorageNode:
         self.clocks = self.links.clocks
         self.has_room = self.links.has_room
         self.when_room = self.links.when_room
+        self.committer.flush_peers = self.links.flush_now
         self.links.on_beat = self._look
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
@@ -138,6 +139,7 @@ class StorageNode:
         self.care = NodeCare(self, config.node_disk_reserve_bytes)
         self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
+        self.request: Callable[[Token, bytes], None] = self._table.dispatch
 
     async def start(self) -> None:
         self.committer.start()
@@ -260,9 +262,6 @@ class StorageNode:
         self.timers.look()
         for replica in list(self.replicas.values()):
             replica.stood_still()
-
-    def request(self, token: Token, payload: bytes) -> None:
-        self._table.dispatch(token, payload)
 
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]:
         """Those whose disks are nearly full, where no more messages may be taken for that: this node, or a majority."""
@@ -447,7 +446,8 @@ class StorageNode:
         self.links.beat_all()
 
     def _after_group(self) -> None:
-        self.room.takes_appends()
+        if self.room.crowded:
+            self.room.takes_appends()
         self.feed.pace.look(self.clock.mono_ms())
         self._flushing.look()
 

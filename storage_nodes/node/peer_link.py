@@ -80,7 +80,7 @@ class PeerLink(asyncio.Protocol):
         self._out: Outflow | None = None
         # What was sent in this turn, with about so many bytes, and who waits until there is room for more.
         self.outbox: list[RaftMessage] = []
-        self._outbox_bytes = 0
+        self.outbox_bytes = 0
         self._waiting: deque[Callable[[], None]] = deque()
         self._resuming = False
         self._alive_until_ms = 0
@@ -131,18 +131,18 @@ class PeerLink(asyncio.Protocol):
         if out is None:
             return
         size = size_of(message)
-        waiting_bytes = out.bytes + self._outbox_bytes
+        waiting_bytes = out.bytes + self.outbox_bytes
         # What `has_room` let go is sent, however large it is: dropped for its own size it would be dropped each time.
         if waiting_bytes >= LINK_BYTES_MAX and waiting_bytes + size > 2 * LINK_BYTES_MAX:
             NOT_SENT.inc()
             return
         self.outbox.append(message)
-        self._outbox_bytes += size
+        self.outbox_bytes += size
         self._links.flush_soon()
 
     def take_outbox(self) -> list[RaftMessage]:
         messages, self.outbox = self.outbox, []
-        self._outbox_bytes = 0
+        self.outbox_bytes = 0
         return messages
 
     def has_room(self) -> bool:
@@ -150,7 +150,7 @@ class PeerLink(asyncio.Protocol):
         out = self._out
         if out is None:
             return True
-        held_bytes = out.bytes + self._outbox_bytes
+        held_bytes = out.bytes + self.outbox_bytes
         return not self.crowded and held_bytes < LINK_BYTES_MAX and self._links.budget.may_hold(Kind.LINKS, held_bytes)
 
     def when_room(self, resume: Callable[[], None]) -> None:

@@ -25,6 +25,7 @@ from collections.abc import Callable
 import structlog
 
 from storage_nodes.limits import (
+    FRAME_BYTES_MAX,
     HEARTBEAT_INTERVAL_MS,
     PEER_TIMEOUT_MS,
 )
@@ -33,7 +34,7 @@ from storage_nodes.node.clock import NodeClock
 from storage_nodes.node.clock_watch import ClockWatch
 from storage_nodes.node.memory_budget import MemoryBudget
 from storage_nodes.node.peer_history import PeerHistory
-from storage_nodes.node.peer_link import PeerLink, take_frame
+from storage_nodes.node.peer_link import FRAME_SLACK_BYTES, PeerLink, take_frame
 from storage_nodes.protocol.frames import encode_frame
 from storage_nodes.protocol.messages import Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello, RaftFrame, RaftMessage
@@ -156,27 +157,38 @@ class PeerLinks:
             self._flushing = True
             self.loop.call_soon(self._flush)
 
+    def flush_now(self) -> bool:
+        """Do not wait for the end of the turn. False: nothing waits."""
+        if not self._flushing:
+            return False
+        self._flush()
+        return True
+
     def _flush(self) -> None:
         """One frame per peer with all that gathered. Peers that get the same messages share one encoding."""
+        if not self._flushing:
+            return  # it went before
         self._flushing = False
         encoded: dict[tuple[int, ...], list[bytes]] = {}
         outboxes: list[list[RaftMessage]] = []
         for link in self._links.values():
             if not link.outbox:
                 continue
+            size_bytes = link.outbox_bytes
             messages = link.take_outbox()
             outboxes.append(messages)  # kept alive while their ids are keys
             key = tuple(map(id, messages))
             frames = encoded.get(key)
             if frames is None:
-                frames = encoded[key] = self._encode(messages)
+                frames = encoded[key] = self._encode(messages, size_bytes)
             for frame in frames:
                 link.write(frame)
 
-    def _encode(self, messages: list[RaftMessage]) -> list[bytes]:
+    def _encode(self, messages: list[RaftMessage], size_bytes: int) -> list[bytes]:
         frames = []
+        fits = size_bytes <= FRAME_BYTES_MAX - FRAME_SLACK_BYTES
         while messages:
-            share, messages = take_frame(messages)
+            share, messages = (messages, []) if fits else take_frame(messages)
             frames.append(encode_frame(Opcode.RAFT, 0, 0, encode_message(RaftFrame(self.incarnation, share))))
         return frames
 

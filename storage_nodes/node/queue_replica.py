@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 
 import msgspec
-from prometheus_client import Counter
 
 from storage_nodes.limits import (
     ACQUIRE_MESSAGES_MAX,
@@ -46,6 +45,7 @@ from storage_nodes.node.connections import Token
 from storage_nodes.node.dead_letters import DeadLetters
 from storage_nodes.node.host import Host
 from storage_nodes.node.partition_meta import PartitionMeta
+from storage_nodes.node.plain_counter import PlainCounter
 from storage_nodes.node.removing import remove
 from storage_nodes.node.replica import Replica
 from storage_nodes.node.scheduled import check_changes, release, show
@@ -80,8 +80,8 @@ from storage_nodes.protocol.records import (
     section_of,
 )
 
-MESSAGES_SENT = Counter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
-MESSAGES_DELIVERED = Counter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
+MESSAGES_SENT = PlainCounter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
+MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
 
 _acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
 _delete_request = msgspec.msgpack.Decoder(DeleteRequest)
@@ -294,7 +294,7 @@ class QueueReplica(Replica):
     def fold(self, header: BatchHeader, batch: bytes) -> None:
         self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.now_ms()))
         if self.serving and not header.is_control:
-            MESSAGES_SENT.inc(header.record_count)
+            MESSAGES_SENT.count += header.record_count
 
     def progressed(self) -> None:
         appends = self._appends
@@ -460,7 +460,7 @@ class QueueReplica(Replica):
                 picks = picks[:index]
                 break
             messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
-        MESSAGES_DELIVERED.inc(len(messages))
+        MESSAGES_DELIVERED.count += len(messages)
         reply = encode_message(AcquireReply(self.raft.epoch, messages))
         token.connection.answer(token, reply, partial(self._undelivered, picks, self.raft.epoch))
 

@@ -85,22 +85,35 @@ class Repeats:
     """Of one partition, while it is led here. `used_since_ms`: a producer that was not heard of since then, by the
     stamps of the log, is not in use."""
 
-    __slots__ = ("_lines", "_used_since_ms")
+    __slots__ = ("_last", "_lines", "_used_since_ms")
 
     def __init__(self, used_since_ms: Callable[[], int] = never) -> None:
         self._lines: dict[int, Line] = {}
+        # The one that was folded to its end last: who sends one message at a time goes on with it.
+        self._last: Line | None = None
         self._used_since_ms = used_since_ms
 
-    def line(self, request: SendRequest) -> Line | None:
+    def line(self, request: SendRequest, producers: ProducerTable | None) -> Line | None:
         """Where the request goes on, if it is certainly none of those that are known."""
-        line = self._lines.get(request.producer_id)
+        producer_id, sequence = request.producer_id, request.sequence
+        line = self._lines.get(producer_id)
+        is_last = line is None
+        if is_last:
+            line = self._last
         if (
-            line is not None
-            and line.epoch == request.producer_epoch
-            and line.high <= request.sequence <= line.high + PRODUCER_WINDOW_RECORDS
+            line is None
+            or line.producer_id != producer_id
+            or line.epoch != request.producer_epoch
+            or not line.high <= sequence <= line.high + PRODUCER_WINDOW_RECORDS
         ):
-            return line
-        return None
+            return None
+        if is_last and (producers is None or not self._has_room(producers)):
+            return None  # `find` looks whether it may send
+        return line
+
+    def _has_room(self, producers: ProducerTable) -> bool:
+        """For one producer more, whoever of those that are known is in use."""
+        return len(producers) + len(self._lines) < PRODUCERS_PER_PARTITION_MAX
 
     def find(self, request: SendRequest, producers: ProducerTable | None) -> Waiting | Repeated | None:
         """An earlier attempt that is under way, or what stands of it in the log; None: it is new. Raises StorageError
@@ -135,15 +148,20 @@ class Repeats:
         """May this one send, too? The fold keeps those who sent last, so many as there may be. With all who are in use,
         and all who are about to be because they have something under way, they must not be more: else one of them would
         be forgotten. Raises StorageError."""
-        lines = self._lines
-        if len(producers) + len(lines) < PRODUCERS_PER_PARTITION_MAX:
+        if self._has_room(producers):
             return
+        lines = self._lines
         since_ms = self._used_since_ms()
         if producers.is_used(producer_id, since_ms):
             return
         coming = sum(not producers.is_used(other, since_ms) for other in lines)
         if producers.count_used(since_ms) + coming >= PRODUCERS_PER_PARTITION_MAX:
             raise overloaded("too many producers send to the partition")
+
+    def go_on(self, line: Line) -> None:
+        """Something of it is under way again, if nothing was."""
+        if not line.requests:
+            self._lines[line.producer_id] = line
 
     def begin(self, request: SendRequest, producers: ProducerTable | None) -> Line:
         """The line of a request that `find` found to be new, or new in part."""
@@ -162,9 +180,11 @@ class Repeats:
                 del line.requests[one.sequence]
                 if not line.requests:
                     del self._lines[line.producer_id]
+                    self._last = line
 
     def clear(self) -> None:
         self._lines.clear()
+        self._last = None
 
 
 def overloaded(text: str) -> StorageError:

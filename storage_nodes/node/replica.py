@@ -27,6 +27,7 @@ from storage_nodes.log.record_batch import (
     build_batch,
     configuration_body,
     control_key,
+    end_of_batch,
     read_header,
     verify_batch,
 )
@@ -159,20 +160,18 @@ class Replica:
         if self.closed:
             return
         now_ms = self.host.clock.mono_ms()
+        headers: list[BatchHeader] = []
         if type(message) is AppendEntries:
             try:
-                headers = [verify_batch(entry) for entry in message.entries]
+                headers = list(map(verify_batch, message.entries))
             except BatchError as error:
                 _log.error("dropping a damaged append", partition=self.partition, sender=sender, error=str(error))
                 return
-            step = partial(self.raft.step, sender, message, now_ms, headers)  # type: ignore[arg-type]
         elif type(message) is SnapshotReply:
             self.host.snapshots.replied(sender, message)
             return
-        else:
-            step = partial(self.raft.step, sender, message, now_ms)
         try:
-            effects = step()
+            effects = self.raft.step(sender, message, now_ms, headers)  # type: ignore[arg-type]
         except raft_effects.SafetyViolation:
             _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
             self.close()
@@ -190,7 +189,9 @@ class Replica:
         before = self.log.log_end
         self.propose()
         if self.log.log_end != before:
-            self.perform(self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()))
+            # Nothing to tell anybody yet: this is no progress.
+            self._perform_each(self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()))
+            self.schedule()
 
     def durable(self, end_offset: int) -> None:
         """Our own disk has the log up to here."""
@@ -379,7 +380,7 @@ class Replica:
 
     def schedule(self) -> None:
         """Book the next tick that the machines want; an idle partition books none."""
-        due_ms = self.raft.next_tick_ms()
+        due_ms = self.raft.timer_ms
         if self.serving and not self.handing_over:
             machine_due_ms = self.machine_tick_mono_ms()
             if machine_due_ms and (not due_ms or machine_due_ms < due_ms):
@@ -390,7 +391,19 @@ class Replica:
     # --- effects ----------------------------------------------------------------------------------------------
 
     def perform(self, effects: list[raft_effects.Effect]) -> None:
-        """Do what the Raft machine asks, in order."""
+        """Do what the Raft machine asks, in order, and all that follows from its input."""
+        self._perform_each(effects)
+        if self.serving:
+            self.progressed()
+        if self.raft.leader != self._leader_told:
+            self._leader_told = self.raft.leader
+            self.host.failover.changed(self)
+        if effects:
+            self.schedule()
+        elif self.raft.timer_ms:  # the other machine saw nothing of it
+            self.host.timers.wake(self.partition, self.raft.timer_ms)
+
+    def _perform_each(self, effects: list[raft_effects.Effect]) -> None:
         for effect in effects:
             kind = type(effect)
             if kind is raft_effects.SendEntries:
@@ -407,12 +420,6 @@ class Replica:
                 self._send(effect)  # type: ignore[arg-type]
             else:
                 self._perform_rare(effect)
-        if self.serving:
-            self.progressed()
-        if self.raft.leader != self._leader_told:
-            self._leader_told = self.raft.leader
-            self.host.failover.changed(self)
-        self.schedule()
 
     def _perform_rare(self, effect: raft_effects.Effect) -> None:
         if isinstance(effect, raft_effects.SaveVote):
@@ -519,7 +526,7 @@ class Replica:
                 effect.replicated,
                 effect.learner,
             )
-            end = read_header(entries[-1]).end_offset if entries else effect.prev_offset
+            end = end_of_batch(entries[-1]) if entries else effect.prev_offset
             if last is None:
                 self.host.loop.call_soon(self._forget_append)
             self._last_append = last = _LastAppend(effect, message, end, sum(map(len, entries)))
@@ -566,12 +573,13 @@ class Replica:
             self.applied = commit
         for batch in batches:
             header = read_header(batch)
-            if header.end_offset > commit:
+            end_offset = header.last_offset + 1
+            if end_offset > commit:
                 if header.base_offset >= commit:
                     self.applied = commit
                 break
             # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
-            self.applied = header.end_offset
+            self.applied = end_offset
             self.fold(header, batch)
 
     def _maybe_trust(self) -> None:

@@ -67,8 +67,8 @@ class NodeRoom:
             raise self.refusal("too many bytes of sends wait for the disk of this node")
 
     def takes_appends(self) -> bool:
-        """Asked whenever peers sent something that takes memory, when a group is written and at each beat: are they to
-        stop, or to go on?"""
+        """Asked whenever peers sent something that takes memory, at each beat and, once they were stopped, when a group
+        is written: are they to stop, or to go on?"""
         used = self.budget.used
         staged_bytes, inbox_bytes = used(_STAGED), used(_INBOX)
         staged_from, inbox_from = self._crowded_until if self.crowded else self._crowded_from

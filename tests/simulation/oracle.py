@@ -285,6 +285,7 @@ class Oracle(LogOracle):
             return book
         config = machine.state.config
         book.times.retention_ms, book.times.window_ms = config.retention_ms, config.dedup_window_ms
+        book.receives_max = machine.state.receives_max
         if isinstance(book, FifoBook):
             book.parks = config.park_groups
         return book

@@ -37,6 +37,7 @@ _GARBAGE_MAX = 1_024
 class Backlog:
     __slots__ = (
         "_again_count",
+        "_again_place",
         "_aside",
         "_bases",
         "_fronts",
@@ -86,6 +87,7 @@ class Backlog:
         self._bases = array("q")
         self._times_ms = array("q")
         self._again_count = 0  # entries in `again`, or more
+        self._again_place = 0  # where the next one that comes back stands, unless the log went on
 
     # --- messages come ----------------------------------------------------------------------------------------
 
@@ -138,13 +140,15 @@ class Backlog:
     def came_ready(self, offsets: Sequence[int]) -> None:
         """These may be received again, or are due."""
         keys = self._state.keys
-        for offset in offsets:
+        first = self._place_behind(len(offsets))
+        for place, offset in enumerate(offsets, first):
             tag = keys.get(offset, NO_KEY)[1]
             shelf = self._common(tag)
-            shelf.add_again(offset)
+            shelf.add_again(place, offset)
             self._offer(shelf)
             if tag in self.watched:
                 self.woken.add(tag)
+        self._again_place = first + len(offsets)
         self._again_count += len(offsets)
         if self._again_count > 2 * self._leases.ready_count + _GARBAGE_MAX:
             self._forget_gone()
@@ -186,9 +190,9 @@ class Backlog:
 
     def take_again(self, shelf: Shelf) -> int:
         """The message that goes next from a shelf, if that is one that may be received again; else -1."""
-        if not shelf.again:
+        if not shelf.is_again_next:
             return -1
-        offset = heapq.heappop(shelf.again)
+        _, offset = heapq.heappop(shelf.again)
         self._remove_if_empty(shelf)
         return offset
 
@@ -311,8 +315,8 @@ class Backlog:
             aside = self._new_shelf(shelf.tag, group)
             aside.is_noisy = True
             self._aside.setdefault(group, {})[shelf.tag] = aside
-        if shelf.again:
-            aside.add_again(heapq.heappop(shelf.again))
+        if shelf.is_again_next:
+            aside.add_again(*heapq.heappop(shelf.again))
             self._offer(aside)
         else:
             first, end = shelf.first_run()
@@ -333,7 +337,7 @@ class Backlog:
     def _group_at(self, shelf: Shelf) -> bytes:
         if shelf.group is not None:
             return shelf.group
-        return self._state.keys.get(shelf.again[0], NO_KEY)[0] if shelf.again else shelf.fresh_group
+        return self._state.keys.get(shelf.again[0][1], NO_KEY)[0] if shelf.is_again_next else shelf.fresh_group
 
     def _first(self, tags: Tags, is_noisy: bool) -> Shelf | None:
         if not tags:
@@ -366,14 +370,36 @@ class Backlog:
     def _forget_taken(self, shelf: Shelf) -> None:
         """At the front, messages that cannot be received again any more: taken in another order, or gone."""
         again = shelf.again
-        while again and not self._leases.is_ready(again[0]):
+        while again and not self._leases.is_ready(again[0][1]):
             heapq.heappop(again)
+
+    def _place_behind(self, coming: int) -> int:
+        """Behind all that came back before the last `coming` ones, and not before what is fresh."""
+        head, others = self.head, self._leases.ready_count - coming
+        if others <= 0:
+            return head
+        if self._again_place - head > 2 * others + _GARBAGE_MAX:
+            self._line_up(head)
+        return max(self._again_place, head)
+
+    def _line_up(self, head: int) -> None:
+        """What came back again and again stands far beyond the log: from `head` on, one behind the other, once more."""
+        self._forget_gone()
+        again = sorted((*entry, number) for number, shelf in self._shelves.items() for entry in shelf.again)
+        for shelf in self._shelves.values():
+            shelf.again.clear()
+        for place, (_, offset, number) in enumerate(again, head):
+            self._shelves[number].add_again(place, offset)
+        for shelf in self._shelves.values():
+            self._offer(shelf)
+        self._again_place = head + len(again)
 
     def _forget_gone(self) -> None:
         """The same for all of `again`."""
         self._again_count = 0
         for shelf in list(self._shelves.values()):
-            shelf.again = sorted(set(filter(self._leases.is_ready, shelf.again)))
+            places = {offset: place for place, offset in sorted(shelf.again, reverse=True)}  # the first of each
+            shelf.again = sorted((place, o) for o, place in places.items() if self._leases.is_ready(o))
             self._again_count += len(shelf.again)
             self._remove_if_empty(shelf)
 

@@ -5,8 +5,8 @@ as ranges: `deleted_ahead` holds every offset at or beyond the cursor that does 
 control records too, so that neighbours grow together and the cursor can pass. A range stands between two waiting
 messages, so there are never more of them than messages wait.
 
-    group_of   message group of every message in `live`. A group with a message in flight is locked (R26), so who leads
-               next knows every lock by the fold alone.
+    group_of   message group of every message in `live`. A message in flight holds back what follows it in its group
+               (R26), so who leads next knows every lock by the fold alone.
     parked     groups that are held because a message of theirs became a dead letter (parking.py)
     attempts   receives that may be asked for again: attempt id -> (time_ms, deadline_ms, flat (offset, delivery)...)
 
@@ -141,6 +141,10 @@ class FifoState(QueueState):
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        """A lease that holds, by its own receipt: others of the group may have been handed out since it ran out."""
+        return entry[1] == delivery and delivery > 0 and entry[0] > now_ms
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
         codes = super().fold_visibility(command)

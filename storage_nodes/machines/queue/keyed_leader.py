@@ -23,9 +23,10 @@ from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.shelves import Shelf
 from storage_nodes.machines.queue.staging import Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.machines.queue.tag_waiters import TagWaiters
 from storage_nodes.machines.queue.waiters import Waiter
 from storage_nodes.protocol.errors import ErrorCode
@@ -133,6 +134,8 @@ class KeyedLeader(Leader):
                 if not (in_order or shelf.is_noisy) and (group := shelf.fresh_group):
                     most = min(most, self._in_flight.until_noisy(group, in_flight))
                 self._take_fresh(shelf, most, time_ms, deadline_ms, picks)
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _take_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:
@@ -233,6 +236,12 @@ class KeyedLeader(Leader):
         for offset in offsets:
             self._in_flight.remove(offset)
         self._window.came_ready(offsets)
+
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        hidden = super()._hide(changes)
+        for offset in hidden:
+            self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
+        return hidden
 
     def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
         if noted is None:

@@ -68,8 +68,9 @@ from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.retry import policy_problem
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 

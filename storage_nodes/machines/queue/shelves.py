@@ -5,6 +5,8 @@
 
 A run is a stretch of neighbouring messages of one group: 16 bytes and a reference, however long it is. `again` holds
 messages that may be received again, or that were delayed and are due; an entry is only a hint, the leases decide.
+Each of those stands where it came back: at the place in the log that was next then, one behind the other. So they and
+what waits at those places take turns, and neither waits for all of the other.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from bisect import bisect_right
 # Runs at the front that are used up, before the arrays are cut.
 _HEAD_MAX = 256
 NOTHING = 1 << 62
-# Messages to be received again go first: they stand before every fresh one.
-_AGAIN = -NOTHING
 
 
 class Shelf:
@@ -43,7 +43,7 @@ class Shelf:
         self.is_noisy = False  # its group is passed over now
         self.offered = NOTHING  # by what it is known in the heap it belongs to
         self.in_fronts = False
-        self.again: list[int] = []
+        self.again: list[tuple[int, int]] = []  # heap of (where it stands, offset)
         self.count = 0  # messages in its runs
         self._starts = array("q")
         self._ends = array("q")  # exclusive
@@ -65,9 +65,12 @@ class Shelf:
     @property
     def standing(self) -> int:
         """Less than that of another shelf: goes first."""
-        if self.again:
-            return self.again[0] + _AGAIN
-        return self.first_fresh
+        return self.again[0][0] if self.is_again_next else self.first_fresh
+
+    @property
+    def is_again_next(self) -> bool:
+        """Is what goes next one of `again`? At one place the fresh message goes first."""
+        return bool(self.again) and self.again[0][0] < self.first_fresh
 
     @property
     def fresh_group(self) -> bytes:
@@ -87,8 +90,8 @@ class Shelf:
             self._groups.append(group)
         return True
 
-    def add_again(self, offset: int) -> None:
-        heapq.heappush(self.again, offset)
+    def add_again(self, place: int, offset: int) -> None:
+        heapq.heappush(self.again, (place, offset))
 
     def first_run(self) -> tuple[int, int]:
         return self._starts[self._head], self._ends[self._head]

@@ -56,34 +56,18 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
+from storage_nodes.machines.queue.noted import Noted
 from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
-from storage_nodes.protocol.deliveries import released
+from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 
 _NEVER_PURGED = -PURGE_INTERVAL_MS
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-
-
-class Noted:
-    """What the fold read in the headers of one data batch, by offset."""
-
-    __slots__ = ("delayed", "duplicates", "groups", "keys", "released", "set_aside")
-
-    def __init__(self) -> None:
-        self.delayed: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
-        self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
-        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
-        self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
-        self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
-
-    def not_fresh(self) -> list[int]:
-        return sorted([*self.delayed, *self.set_aside, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:
@@ -286,8 +270,8 @@ class QueueState:
     def fold_deleted(self, command: Command) -> list[int]:
         """Delete by receipt; returns the offsets that were deleted ahead of the cursor.
 
-        All receipts succeed, as on any standard queue: an old one (another delivery) has no effect, and a message that
-        is gone is gone. The leader let receipts at or beyond its cursor through only where the log holds a message.
+        All receipts succeed, as on any standard queue, those of older deliveries too, and a message that is gone is
+        gone. The leader let receipts at or beyond its cursor through only where the log holds a message.
         """
         live = self.live
         ahead: list[int] = []
@@ -296,8 +280,7 @@ class QueueState:
         for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is not None:
-                # A higher number than ours is no old receipt: its lease was lost in a failover (0: before the first).
-                if delivery > 0 and delivery >= entry[1]:
+                if delivery > 0:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:
@@ -313,22 +296,35 @@ class QueueState:
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
-        """Move deadlines of leases that hold at the command's time; one code a change."""
+        """Move deadlines; one code a change (UNKNOWN_RECORD: the message is gone)."""
         now_ms = command[TIME_MS]
         live = self.live
         codes: list[ErrorCode] = []
         fields = iter(command[FIRST_FIELD])
         for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
             entry = live.get(offset)
-            if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
+            if entry is None:
+                is_gone = offset < self.cursor or offset in self.deleted_ahead
+                codes.append(ErrorCode.UNKNOWN_RECORD if is_gone else ErrorCode.NOT_IN_FLIGHT)
+            elif not self._may_change(entry, delivery, visibility_ms, now_ms):
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
             else:
                 if visibility_ms > 0:
-                    live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                    live[offset] = (now_ms + visibility_ms, *entry[1:])
                 else:
                     live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        """A lease that holds may be changed. So may a message by the receipt of any delivery of it, whether another
+        lease holds or none does, unless it died, or the receive is to count as failed or not at all."""
+        if delivery == 0 or entry[1] == 0:
+            return False
+        if entry[0] > now_ms and entry[1] == delivery:
+            return True
+        is_dead = 0 < self.receives_max <= receives_of(entry[1]) and entry[0] <= now_ms
+        return visibility_ms >= 0 and not is_dead
 
     def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
         if visibility_ms == NACKED:

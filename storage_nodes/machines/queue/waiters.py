@@ -21,7 +21,7 @@ class Waiter(NamedTuple):
     visibility_ms: int
     until_ms: int
     number: int
-    is_patient: bool  # False: a short poll that waits only for a read of the log that is under way
+    is_patient: bool  # False: a short poll that waits only for a read of the log, or a commit, that is under way
     attempt: bytes
     tags: Tags
 

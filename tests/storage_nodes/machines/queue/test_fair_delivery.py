@@ -72,8 +72,32 @@ def test_messages_of_a_noisy_group_that_come_again_let_others_go_first(partition
     partition.commit()
     partition.change("back", [(*receipt, 0) for receipt in receipts_of(first)[:10]])
     partition.commit()
-    assert offsets_of(partition.acquire("second", 11)) == [*flood[:10], quiet[0]]
-    assert offsets_of(partition.acquire("third", 1)) == [flood[30]]
+    assert offsets_of(partition.acquire("second", 11)) == [*flood[30:40], quiet[0]]
+    assert offsets_of(partition.acquire("third", 2)) == [*flood[:2]], "they stand where 30 stood"
+
+
+def test_messages_that_come_back_and_waiting_ones_are_served_in_turn(partition: Partition) -> None:
+    sent = partition.send_tagged(*[(b"%d" % number, b"") for number in range(30)])
+    seen: list[int] = []
+    for number in range(12):
+        seen += offsets_of(partition.acquire(number, visibility_ms=0))
+        partition.commit()
+    assert sorted(set(seen)) == list(sent)
+    assert min(seen.count(offset) for offset in sent) >= 3
+
+
+def test_message_that_came_back_again_and_again_does_not_wait_for_ever(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time it goes behind the other one, and none of the two behind messages of a day."""
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog._GARBAGE_MAX", 10)
+    first, second = partition.send_tagged((b"a", b"x"), (b"b", b"y"))
+    for number in range(200):
+        assert offsets_of(partition.acquire(number, 1, visibility_ms=0)) == [(first, second)[number % 2]]
+        partition.commit()
+    partition.send_tagged(*[(b"c", b"z")] * 100)
+    later = [offsets_of(partition.acquire(f"later {number}", 1)) for number in range(40)]
+    assert [first] in later and [second] in later
 
 
 def test_messages_without_group_are_never_noisy(partition: Partition) -> None:
