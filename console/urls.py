@@ -70,7 +70,7 @@ _QUEUE = [
     path("/scheduled", schedules.scheduled),
     path("/scheduled/cancel", schedules.cancel_scheduled),
 ]
-_ACCOUNT = [
+_ACCOUNT: list[URLPattern | URLResolver] = [
     path("", overview.overview),
     path("attention", overview.attention),
     path("jump", queues.jump),
