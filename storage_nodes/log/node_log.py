@@ -317,14 +317,14 @@ class NodeLog:
 
     def plan_restate(self) -> bool:
         """May `run_restate` be called now? Not beside a flush; `restate_done` ends it."""
-        return self._flusher.begin_restate()
+        return self._flusher.begin_manifest_rewrite()
 
     def run_restate(self) -> None:
         """BLOCKING: write the manifest anew, and the one before it, since one of them is damaged."""
-        self._flusher.restate_same()
+        self._flusher.rewrite_manifest_unchanged()
 
     def restate_done(self) -> None:
-        self._flusher.end_restate()
+        self._flusher.end_manifest_rewrite()
 
     def read_note(self, name: str) -> bytes:
         """BLOCKING: a small file of the node's own; empty where there is none."""
@@ -414,7 +414,7 @@ class NodeLog:
             self._flusher.resume(self._disk.list_directory(self._wal.directory))
             self._commit()
             if loaded.previous is None or not manifest.head.marked:
-                self._flusher.restate_same()
+                self._flusher.rewrite_manifest_unchanged()
         self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:
             salvage.note()
@@ -453,7 +453,7 @@ class NodeLog:
         self._rewrite_entries()
         salvage.note()
         rows = {partition: row_of(log) for partition, log in self.partitions.items()}
-        self._flusher.restate(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
+        self._flusher.rewrite_manifest(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
         for path in [*lost, *self._flusher.take_dropped()]:
             if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
                 salvage.quarantine(path)

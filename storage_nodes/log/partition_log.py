@@ -231,9 +231,7 @@ class PartitionLog:
         for ref in self._segments:
             self._store.segments.open(self.partition, ref).verify()
 
-    def _read_segments(
-        self, segments: tuple[SegmentRef, ...], offset: int, bytes_max: int
-    ) -> tuple[list[bytes], int]:
+    def _read_segments(self, segments: tuple[SegmentRef, ...], offset: int, bytes_max: int) -> tuple[list[bytes], int]:
         """(batches, bytes left for what follows the last segment)."""
         batches: list[bytes] = []
         for at in range(bisect_right(segments, offset, key=_segment_end), len(segments)):

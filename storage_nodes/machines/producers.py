@@ -6,7 +6,7 @@ attempts; the batch header has it (`log/record_batch.py`). Every replica folds h
     producer id -> epoch, high (end of its highest number), floor, and rows (first, end, base offset, time), by number
 
 The leader looks a send up before it appends it, in this table and in what it appended itself and has not folded yet
-(`node/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after that
+(`node/replicas/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after that
 itself, so the log never holds a number twice.
 
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing

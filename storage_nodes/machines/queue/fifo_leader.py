@@ -1,4 +1,4 @@
-"""The leader's side of a FIFO queue: the same desk, but messages are handed out by group and only after commit.
+"""The leader's side of a FIFO queue: the same leader, but messages are handed out by group and only after commit.
 
     acquire  ->  pick runs off the front of groups, lock those, stage a lease  ->  log  ->  fold  ->  Deliver
 
@@ -42,9 +42,9 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.noted import Noted
+from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.staging import StagedLease, Taken
+from storage_nodes.machines.queue.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.protocol.errors import ErrorCode
 
 
@@ -141,9 +141,7 @@ class FifoLeader(Leader):
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
-    def _take_run(
-        self, group: Group, again_count: int, fresh_count: int, time_ms: int
-    ) -> tuple[list[int], list[int]]:
+    def _take_run(self, group: Group, again_count: int, fresh_count: int, time_ms: int) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
         window = self._window
         again = group.back[:again_count]
@@ -184,7 +182,7 @@ class FifoLeader(Leader):
 
     # --- the fold's hooks -------------------------------------------------------------------------------------
 
-    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind = command[KIND]
         if kind == LEASED:
             self._fold_leased(command, taken, effects)
@@ -210,7 +208,7 @@ class FifoLeader(Leader):
             return
         super()._move_dead(effects, time_ms)
 
-    def _fold_leased(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_leased(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         leases, window = self._leases, self._window
         picked = self._state.fold_leased(command)
         live = self._state.live
@@ -233,7 +231,7 @@ class FifoLeader(Leader):
             self._attempts_under_way.discard(staged.attempt)
             effects.append(Deliver(staged.token, picks))
 
-    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
         self._leases.forget(command[FIRST_FIELD][::2])
@@ -266,7 +264,9 @@ class FifoLeader(Leader):
     def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
         return []  # a lease that ran out is not changed
 
-    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
+    def _window_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
+    ) -> None:
         if noted is None:
             self._window.arrived(first, last, timestamp_ms, before, dict.fromkeys(range(first, last + 1), b""), ())
         else:

@@ -101,13 +101,13 @@ class GroupWindow:
                 self.reach(last + 1)  # nothing of it waits: it needs no room, and nobody will read on for it
             return
         self._note_time(base, timestamp_ms)
-        not_fresh = set(delayed)
-        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in not_fresh)
+        unavailable_offsets = set(delayed)
+        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in unavailable_offsets)
         self.end = last + 1
 
     def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
-        taken = self._state.deleted_ahead
+        taken = self._state.removed_above_cursor
         start = max(self.end, self._state.cursor)  # the cursor may have passed what is delayed beyond the window
         for (first, last, timestamp_ms), keys in ranges:
             gaps = taken.gaps(max(first, start), min(last, end - 1) + 1)

@@ -51,12 +51,12 @@ from storage_nodes.machines.queue.effects import (
     Token,
 )
 from storage_nodes.machines.queue.letters import Letters
-from storage_nodes.machines.queue.noted import Noted
+from storage_nodes.machines.queue.noted import FoldedHeaders
+from storage_nodes.machines.queue.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.releases import Releases
 from storage_nodes.machines.queue.removals import Removals
-from storage_nodes.machines.queue.staging import Staging, Taken
 from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.machines.queue.waiters import Waiters
 from storage_nodes.protocol.errors import ErrorCode
@@ -99,7 +99,7 @@ class Leader:
         self.ahead_ms = 0
         self._leases = Leases(state.live, state.receives_max, state.retry)
         self._window = Window(state.cursor)
-        self._staging = Staging(term)
+        self._staging = PendingCommands(term)
         self._waiters = Waiters()
         self._probes = Probes()
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
@@ -288,7 +288,7 @@ class Leader:
     # --- the fold's hooks -------------------------------------------------------------------------------------
 
     def messages_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None, now_ms: int
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None, now_ms: int
     ) -> list[Effect]:
         self._window_arrived(first, last, timestamp_ms, before, noted)
         for offset in noted.delayed if noted is not None else ():
@@ -316,7 +316,7 @@ class Leader:
         else:
             self._fold_rare(command, offset, taken, effects)
 
-    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind, state = command[KIND], self._state
         if kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
@@ -517,13 +517,13 @@ class Leader:
         tags: Tags = (),
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
-        is_patient = wait_until_ms > now_ms
-        if not is_patient and not (self._coming_back or (self._tags_may_come if tags else self._fetch_may_help)):
+        is_long_poll = wait_until_ms > now_ms
+        if not is_long_poll and not (self._coming_back or (self._tags_may_come if tags else self._fetch_may_help)):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
-        until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
-        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
+        until_ms = wait_until_ms if is_long_poll else now_ms + FETCH_PATIENCE_MS
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_long_poll, attempt, tags)
         return []
 
     def _answer_hasty(self, effects: list[Effect]) -> None:
@@ -544,8 +544,12 @@ class Leader:
 
     # --- what is different for FIFO queues, and where messages have groups or tags ----------------------------
 
-    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
-        self._window.arrived(first, last, timestamp_ms, before, noted.not_fresh() if noted is not None else ())
+    def _window_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
+    ) -> None:
+        self._window.arrived(
+            first, last, timestamp_ms, before, noted.unavailable_offsets() if noted is not None else ()
+        )
 
     def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(ranges, end, self._state)
@@ -572,7 +576,7 @@ class Leader:
         """Groups in view, and the locked ones among them."""
         return 0, 0
 
-    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         ahead = self._state.fold_deleted(command)
         self._leases.forget(command[FIRST_FIELD][::2])
         if ahead:

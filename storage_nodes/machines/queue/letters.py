@@ -1,7 +1,7 @@
 """At the leader: dead letters on their way to the dead-letter queue, one move at a time.
 
-    dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DEAD_LETTERED, folded -> the next ones
-                                                                 -> failed -> after a pause that doubles, the same
+dead -> DeadLetter(the first ones) -> the driver copies them -> moved -> DEAD_LETTERED, folded -> the next ones
+                                                             -> failed -> after a pause that doubles, the same
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 
 from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MAX, DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX
-from storage_nodes.machines.queue.effects import DeadLetter, Letter
+from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
 from storage_nodes.machines.queue.ready import Leases
 from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.deliveries import receives_of
@@ -43,6 +43,6 @@ class Letters:
         for offset in self.under_way:
             died_ms, delivery, first_received_ms, sent_ms = state.live[offset]
             letters.append(
-                Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, leases.receives_max)
+                DeadLetterInfo(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, leases.receives_max)
             )
         return DeadLetter(state.config.dead_letter_partition, letters)

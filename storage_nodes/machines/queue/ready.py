@@ -66,7 +66,7 @@ class Window:
 
     def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
         """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
-        gone = state.deleted_ahead
+        gone = state.removed_above_cursor
         live = state.live
         for first, last, timestamp_ms in ranges:
             first, last = max(first, self.end), min(last, end - 1)

@@ -3,7 +3,8 @@
     cursor          every message below it was handed out, dropped, or stands in `live`
     live            messages that were handed out and not deleted, and delayed messages (which may stand beyond the
                     cursor)
-    deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
+    removed_above_cursor
+                    messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
                     they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
@@ -19,8 +20,8 @@ whose message is not scheduled, or not for that time (it was cancelled or resche
 already), is nothing. So a release happens once, whatever leaders did.
 
 So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
-`deleted_ahead` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold
-exact:
+`removed_above_cursor` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep
+the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
@@ -56,11 +57,11 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
-from storage_nodes.machines.queue.noted import Noted
-from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
+from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
+from storage_nodes.machines.queue.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
 from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
@@ -79,7 +80,6 @@ class QueueState:
         "dead_lettered",
         "dedup",
         "deleted",
-        "deleted_ahead",
         "duplicates",
         "expired",
         "fresh_count",
@@ -93,6 +93,7 @@ class QueueState:
         "producers",
         "purged",
         "received",
+        "removed_above_cursor",
         "retry",
         "scheduled",
         "sent",
@@ -105,11 +106,11 @@ class QueueState:
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
         # Shared with all idle queues until there is something to put into them.
-        self.live: Live = NO_ENTRIES
-        self.deleted_ahead = NO_OFFSETS  # all >= cursor, none in live
-        self.dedup = NO_IDS
-        self.scheduled = NO_SCHEDULE
-        self.keys: dict[int, Key] = NO_ENTRIES
+        self.live: Live = EMPTY_ENTRIES
+        self.removed_above_cursor = EMPTY_OFFSETS  # all >= cursor, none in live
+        self.dedup = EMPTY_IDS
+        self.scheduled = EMPTY_SCHEDULE
+        self.keys: dict[int, Key] = EMPTY_ENTRIES
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = _NEVER_PURGED
@@ -131,9 +132,9 @@ class QueueState:
         if timestamp_ms > self.last_ms:
             self.last_ms = timestamp_ms
 
-    def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> Noted:
+    def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> FoldedHeaders:
         """What the header sections of the batch just folded say: duplicates go, delayed messages wait in `live`."""
-        noted = Noted()
+        noted = FoldedHeaders()
         time_ms = self.last_ms
         dedup = None
         keeps_keys = not self.config.fifo  # its groups are in `group_of`
@@ -147,7 +148,7 @@ class QueueState:
                 continue
             if dedup_id:
                 if dedup is None:
-                    if self.dedup is NO_IDS:
+                    if self.dedup is EMPTY_IDS:
                         self.dedup = DedupWindow(self.config.dedup_window_ms)
                     dedup = self.dedup
                     dedup.begin(offset, time_ms)
@@ -157,7 +158,7 @@ class QueueState:
                     noted.duplicates.append((offset, original))
                     continue
             if due and self._fold_scheduled(offset, due, sent_ms):
-                noted.set_aside.append(offset)
+                noted.excluded.append(offset)
                 continue
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
@@ -171,7 +172,7 @@ class QueueState:
             self._fold_keys(noted)
         return noted
 
-    def _fold_keys(self, noted: Noted) -> None:
+    def _fold_keys(self, noted: FoldedHeaders) -> None:
         self.keyed_end = self.log_end
         delayed = {offset: noted.keys[offset] for offset in noted.delayed if offset in noted.keys}
         if delayed:
@@ -195,13 +196,13 @@ class QueueState:
         due_ms = due_time_ms(due, sent_ms)
         if due_ms <= sent_ms and (due_ms <= 0 or not is_named_time(due)):
             return False
-        self.take_up()
+        self.allocate()
         self.scheduled.add(offset, due_ms)
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
         return True
 
-    def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
+    def _fold_release(self, offset: int, release: bytes, noted: FoldedHeaders) -> bool:
         """Whether the record at `offset` is a message now, that which was scheduled."""
         source, due_ms = source_of_release(release)
         noted.released.append(source)
@@ -210,15 +211,15 @@ class QueueState:
             self.scheduled.remove(source)
             return True
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
-        noted.set_aside.append(offset)
+        self._mark_removed(offset, offset + 1)
+        noted.excluded.append(offset)
         return False
 
     def _fold_duplicate(self, offset: int) -> None:
         self.sent -= 1
         self.duplicates += 1
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
 
     def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
         """The partition is closed: it says what it took before (R28), and takes nothing."""
@@ -230,15 +231,15 @@ class QueueState:
         return NOT_TAKEN
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
-        self.take_up()
+        self.allocate()
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
     def fold_control(self, base_offset: int, last_offset: int) -> None:
         """A control batch: no messages. Behind one that was taken out ahead of waiting ones it would stand between two
-        ranges of `deleted_ahead` that can be one."""
-        if self.deleted_ahead and (base_offset - 1 in self.deleted_ahead or base_offset - 1 in self.live):
-            self._went_ahead(base_offset, last_offset + 1)
+        ranges of `removed_above_cursor` that can be one."""
+        if self.removed_above_cursor and (base_offset - 1 in self.removed_above_cursor or base_offset - 1 in self.live):
+            self._mark_removed(base_offset, last_offset + 1)
 
     def end_entry(self, end_offset: int) -> None:
         """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
@@ -252,7 +253,7 @@ class QueueState:
     def fold_acquired(self, command: Command) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
         cursor, groups, *keys = command[FIRST_FIELD:]
-        self.take_up()
+        self.allocate()
         live = self.live
         for time_ms, deadline_ms, fresh, again in groups:
             fields = iter(fresh)
@@ -284,9 +285,9 @@ class QueueState:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:
-                        self._went_ahead(offset, offset + 1)
-            elif self.cursor <= offset < self.log_end and offset not in self.deleted_ahead:
-                self._went_ahead(offset, offset + 1)
+                        self._mark_removed(offset, offset + 1)
+            elif self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor:
+                self._mark_removed(offset, offset + 1)
                 self.fresh_count -= 1
                 deleted += 1
                 ahead.append(offset)
@@ -304,7 +305,7 @@ class QueueState:
         for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
             entry = live.get(offset)
             if entry is None:
-                is_gone = offset < self.cursor or offset in self.deleted_ahead
+                is_gone = offset < self.cursor or offset in self.removed_above_cursor
                 codes.append(ErrorCode.UNKNOWN_RECORD if is_gone else ErrorCode.NOT_IN_FLIGHT)
             elif not self._may_change(entry, delivery, visibility_ms, now_ms):
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
@@ -346,12 +347,12 @@ class QueueState:
             self.fresh_count -= count
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
-                self._went_ahead(max(first, self.cursor), last + 1)
+                self._mark_removed(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
-                    self._went_ahead(offset, offset + 1)
+                    self._mark_removed(offset, offset + 1)
         self.expired += expired
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
@@ -388,7 +389,7 @@ class QueueState:
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
         self.retry = RetryPolicy.of(config)
-        if self.dedup is not NO_IDS:
+        if self.dedup is not EMPTY_IDS:
             self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -396,7 +397,7 @@ class QueueState:
         moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
         for offset in moved:
             if offset >= self.cursor:
-                self._went_ahead(offset, offset + 1)
+                self._mark_removed(offset, offset + 1)
         self.dead_lettered += len(moved)
         if self.keys:
             drop_keys(self.keys, self.live, moved)
@@ -441,7 +442,7 @@ class QueueState:
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""
         if last_offset >= self.cursor:
-            ahead = self.deleted_ahead
+            ahead = self.removed_above_cursor
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
         if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
@@ -480,7 +481,7 @@ class QueueState:
             Checkpoint(
                 scalars,
                 self.live,
-                self.deleted_ahead,
+                self.removed_above_cursor,
                 self.dedup.pack(),
                 self._pack_groups(),
                 config_fields(self.config),
@@ -491,7 +492,7 @@ class QueueState:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.live, self.deleted_ahead, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
+        self.live, self.removed_above_cursor, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
@@ -510,22 +511,22 @@ class QueueState:
 
     # --- little memory where nothing is going on ---------------------------------------------------------------
 
-    def take_up(self) -> None:
+    def allocate(self) -> None:
         """Who leads holds on to these two: they are this queue's own from now on."""
-        if self.live is NO_ENTRIES:
+        if self.live is EMPTY_ENTRIES:
             self.live = {}
-        if self.scheduled is NO_SCHEDULE:
+        if self.scheduled is EMPTY_SCHEDULE:
             self.scheduled = Schedule()
 
     def rest(self) -> None:
         """Nobody leads: let go of what is empty."""
-        self.live = self.live or NO_ENTRIES
-        self.keys = self.keys or NO_ENTRIES
-        self.deleted_ahead = self.deleted_ahead or NO_OFFSETS
+        self.live = self.live or EMPTY_ENTRIES
+        self.keys = self.keys or EMPTY_ENTRIES
+        self.removed_above_cursor = self.removed_above_cursor or EMPTY_OFFSETS
         if not len(self.scheduled):
-            self.scheduled = NO_SCHEDULE
+            self.scheduled = EMPTY_SCHEDULE
         if self.dedup.is_empty:
-            self.dedup = NO_IDS
+            self.dedup = EMPTY_IDS
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
@@ -542,26 +543,26 @@ class QueueState:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _own_keys(self) -> dict[int, Key]:
-        if self.keys is NO_ENTRIES:
+        if self.keys is EMPTY_ENTRIES:
             self.keys = {}
         return self.keys
 
-    def _went_ahead(self, first: int, end: int) -> None:
+    def _mark_removed(self, first: int, end: int) -> None:
         """What stands in [first, end) does not wait any more."""
-        if self.deleted_ahead is NO_OFFSETS:
-            self.deleted_ahead = OffsetRanges()
-        self.deleted_ahead.add(first, end)
+        if self.removed_above_cursor is EMPTY_OFFSETS:
+            self.removed_above_cursor = OffsetRanges()
+        self.removed_above_cursor.add(first, end)
 
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset):
             return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:
-                self._went_ahead(offset, offset + 1)
+                self._mark_removed(offset, offset + 1)
             return True
-        if not self.cursor <= offset < self.log_end or offset in self.deleted_ahead:
+        if not self.cursor <= offset < self.log_end or offset in self.removed_above_cursor:
             return False
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
         self.fresh_count -= 1
         return True
 
@@ -575,12 +576,12 @@ class QueueState:
         """Offsets of a range of fresh messages that did not go since the leader named it.
 
         The leader never names delayed messages or control records, so only the cursor (moved by a purge) and
-        `deleted_ahead` are asked.
+        `removed_above_cursor` are asked.
         """
         offsets = range(max(first, self.cursor), last + 1)
-        if not self.deleted_ahead:
+        if not self.removed_above_cursor:
             return offsets
-        gaps = self.deleted_ahead.gaps(offsets.start, offsets.stop)
+        gaps = self.removed_above_cursor.gaps(offsets.start, offsets.stop)
         return [offset for first, end in gaps for offset in range(first, end)]
 
     def _move_cursor(self, cursor: int) -> None:
@@ -588,5 +589,5 @@ class QueueState:
             return
         assert cursor <= self.log_end or self.fresh_count == 0, "the cursor passed messages that were not folded"
         self.cursor = cursor
-        if self.deleted_ahead:
-            self.deleted_ahead.drop_below(cursor)
+        if self.removed_above_cursor:
+            self.removed_above_cursor.drop_below(cursor)

@@ -149,7 +149,7 @@ def test_everything_comes_once_with_a_cursor_held_back(partition: Partition) -> 
     partition.pass_ms(31_000)
     assert len(drained) == len(set(drained)) == 600 and min(drained) > start
     state = partition.leader.state
-    assert (state.fresh_count, len(state.live), len(state.deleted_ahead)) == (0, 0, 0)
+    assert (state.fresh_count, len(state.live), len(state.removed_above_cursor)) == (0, 0, 0)
     assert state.cursor == state.log_end and state.deleted == 900
     partition.check()
 
@@ -162,7 +162,7 @@ def test_stretches_taken_out_grow_together_over_control_records(partition: Parti
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
     assert partition.leader.state.cursor <= 32, "the flood waits"
-    assert len(partition.leader.state.deleted_ahead) <= 2
+    assert len(partition.leader.state.removed_above_cursor) <= 2
     partition.check()
 
 
@@ -176,10 +176,10 @@ def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
     for number in range(3):
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
-    assert len(partition.leader.state.deleted_ahead) == 3
+    assert len(partition.leader.state.removed_above_cursor) == 3
     assert offsets_of(partition.acquire("in order", 4)) == [mixed[0], mixed[2], mixed[4], mixed[6]]
     partition.commit()
-    assert not partition.leader.state.deleted_ahead
+    assert not partition.leader.state.removed_above_cursor
     assert offsets_of(partition.acquire("fair", 2)) == [mixed[7], mixed[9]]
 
 
@@ -192,9 +192,9 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
         partition.now_ms += number % 2
     partition.acquire("flood", 31, visibility_ms=1_000_000)
     partition.commit()
-    desk = partition.leader._leader
-    assert isinstance(desk, KeyedLeader)
-    assert desk._window._runs < 50 + 6
+    leader = partition.leader._leader
+    assert isinstance(leader, KeyedLeader)
+    assert leader._window._runs < 50 + 6
     assert len(drain(partition)) == 240 - 31
     partition.check()
 

@@ -336,7 +336,7 @@ def test_what_was_taken_behind_a_locked_group_is_one_range_however_much_it_is(pa
         partition.delete(f"d{number}", receipts_of(picks))
         partition.commit()
     state = partition.leader.state
-    assert state.cursor == blocked + 1 and len(state.deleted_ahead) == 1
+    assert state.cursor == blocked + 1 and len(state.removed_above_cursor) == 1
     assert len(partition.leader.checkpoint()) < 400
     partition.check()
 
@@ -423,7 +423,7 @@ def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_ha
 ) -> None:
     """The fold's cursor passes them as they come: nothing is read from the log, or they would be read as fresh."""
     (first,) = send(partition, "z")
-    take(partition, "desk")
+    take(partition, "leader")
     delayed = send(partition, "abc", delay_ms=1_000)
     assert partition.leader.state.fresh_count == 0
     partition.pass_ms(1_000)
@@ -474,7 +474,7 @@ def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_was_rem
     """Nothing is fresh any more, so nobody reads the log to find out that nothing stands in front of it."""
     front = send(partition, "xy")
     delayed = send(partition, "a", delay_ms=1_000)
-    partition.remove("desk", list(front))
+    partition.remove("leader", list(front))
     partition.commit()
     assert not partition.fetches
     partition.pass_ms(1_000)

@@ -96,7 +96,7 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         fresh = [
             offset for offset in sorted(self.sent)
             if state.cursor <= offset < state.log_end and offset not in state.live
-            and offset not in state.deleted_ahead and self.sent[offset][0] > oldest_ms
+            and offset not in state.removed_above_cursor and self.sent[offset][0] > oldest_ms
         ]  # fmt: skip
         waiting = [offset for offset in fresh + again if not tags or self._key(offset)[1] in tags]
         waiting.sort(key=lambda offset: places.get(offset, offset))  # at one place the fresh one goes first
@@ -130,7 +130,9 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         leader = self.partition.leader._leader
         if not isinstance(leader, keyed_leader.KeyedLeader):
             return None
-        entries = sorted((entry for shelf in leader._window._shelves.values() for entry in shelf.again), reverse=True)
+        entries = sorted(
+            (entry for tag_queue in leader._window._tag_queues.values() for entry in tag_queue.again), reverse=True
+        )
         return {offset: place for place, offset in entries if leader._leases.is_ready(offset)}
 
     def _is_alike(self, one: int, other: int) -> bool:
@@ -166,12 +168,14 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         if not isinstance(leader, keyed_leader.KeyedLeader):
             return
         view = leader._window
-        shelves = list(view._shelves.values())
-        assert view.count == sum(shelf.count for shelf in shelves)
-        assert view.noisy_count == sum(shelf.count for shelf in shelves if shelf.is_noisy)
-        assert view._runs == sum(shelf.runs for shelf in shelves)
-        assert view.head == min([shelf.first_fresh for shelf in shelves if shelf.count], default=view.end)
-        assert {id(s) for of_tag in view._tags.values() for s in of_tag.values()} == {id(s) for s in shelves}
+        tag_queues = list(view._tag_queues.values())
+        assert view.count == sum(tag_queue.count for tag_queue in tag_queues)
+        assert view.noisy_count == sum(tag_queue.count for tag_queue in tag_queues if tag_queue.is_noisy)
+        assert view._runs == sum(tag_queue.runs for tag_queue in tag_queues)
+        assert view.head == min(
+            [tag_queue.first_fresh for tag_queue in tag_queues if tag_queue.count], default=view.end
+        )
+        assert {id(s) for of_tag in view._tags.values() for s in of_tag.values()} == {id(s) for s in tag_queues}
         if not self.partition.is_proposed:
             assert not view.taken
             state, now_ms = leader._state, self.partition.now_ms

@@ -425,7 +425,7 @@ def test_delayed_message_that_overtakes_the_cursor_is_not_delivered_after_its_de
     partition.commit()
     partition.delete("d", [(late, 1)])
     partition.commit()
-    assert partition.leader.state.deleted_ahead == {late}
+    assert partition.leader.state.removed_above_cursor == {late}
     partition.check()
     partition.holds_fetches = False
     partition.run_fetches()
@@ -434,7 +434,7 @@ def test_delayed_message_that_overtakes_the_cursor_is_not_delivered_after_its_de
     rest += offsets_of(partition.acquire("e", 1_000))
     assert len(rest) == READ_AHEAD_MESSAGES_MAX + 5 - 1 and late not in rest
     partition.commit()
-    assert not partition.leader.state.deleted_ahead
+    assert not partition.leader.state.removed_above_cursor
     partition.check()
 
 
