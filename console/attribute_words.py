@@ -162,6 +162,12 @@ def form_of(values: dict[str, str], fifo: bool | None, wrong: str = "", error: s
     return sections
 
 
+def set_fields(values: dict[str, str], fifo: bool) -> list[FieldSection]:
+    """What there is to show: attributes that have a value."""
+    sections = [FieldSection(title, [one for one in fields if one.value]) for title, fields in form_of(values, fifo)]
+    return [section for section in sections if section.fields]
+
+
 def attributes_given(form: dict[str, str], name: str) -> dict[str, str]:
     """What a form says that is not empty, under the names of SQS; what is for the other kind of queue is left out."""
     kind = "fifo" if is_fifo(name) else "standard"

@@ -36,7 +36,7 @@ def queue_page(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     chosen = attribute_words.not_default(queue.attributes, name)
     shown = {
         **tab_of(visit, queue, "overview"),
-        "sections": attribute_words.form_of(queue.attributes, queue.fifo),
+        "sections": attribute_words.set_fields(queue.attributes, queue.fifo),
         "json": QueueSerializer(queue).data,
         "sources": selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX),
         "url": f"{env.endpoint}/{visit.account_id}/{name}",

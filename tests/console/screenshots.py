@@ -13,6 +13,7 @@ from typing import Any
 from tests.console.pictures import DESKTOP, PHONE, account_of, browsing, fill, link_of, url_of
 from tests.support.installation import RunningInstallation, running
 
+CHART_MS = 10_000
 OPEN_PAGES = ("sign-in", "sign-up", "confirm", "reset", "new-password", "nothing-here")
 ACCOUNT_PAGES = {
     "overview": "",
@@ -54,27 +55,30 @@ def main() -> None:
         for theme in ("light", "dark"):
             for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
                 context = browser.new_context(viewport=size, color_scheme=theme)
-                _take(installation, context.new_page(), _saver(out, f"{name}-{theme}", options.only))
+                _take(installation, context.new_page(), _saver(out, f"{name}-{theme}"), options.only)
                 context.close()
 
 
-def _saver(out: Path, kind: str, only: str) -> Callable[[Any, str], None]:
+def _saver(out: Path, kind: str) -> Callable[[Any, str], None]:
     def save(page: Any, name: str) -> None:
-        if name.startswith(only):
-            page.wait_for_load_state("networkidle")
-            page.screenshot(path=str(out / f"{name}-{kind}.png"), full_page=True)
+        page.wait_for_load_state("networkidle")
+        page.screenshot(path=str(out / f"{name}-{kind}.png"), full_page=True)
 
     return save
 
 
-def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str], None]) -> None:
-    for name in OPEN_PAGES:
+def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str], None], only: str) -> None:
+    for name in (one for one in OPEN_PAGES if one.startswith(only)):
         page.goto(url_of(installation, f"/console/{name}"))
         save(page, name)
     page.goto(link_of(installation, "--account", "tests"))
     account_id = account_of(page)
     for name, path in ACCOUNT_PAGES.items():
+        if not name.startswith(only):
+            continue
         page.goto(url_of(installation, f"/console/a/{account_id}/{path}"))
+        if name == "queue":
+            page.wait_for_timeout(CHART_MS)  # some points of the chart
         save(page, name)
         if name == "messages":
             page.locator("details.message summary").nth(2).click()
@@ -84,6 +88,8 @@ def _take(installation: RunningInstallation, page: Any, save: Callable[[Any, str
             page.keyboard.type("ord")
             page.wait_for_selector("#jumps a small")
             save(page, "jump")
+    if only:
+        return
     page.goto(url_of(installation, "/console/me"))
     save(page, "me")
     page.goto(link_of(installation, "--operator"))

@@ -18,8 +18,14 @@
     plot = new uPlot({
       width: box.clientWidth - 24, height: 160, series: [{}, ...series], cursor: { y: false },
       axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString() : "")) }],
-      scales: { x: { range: (_, low, high) => [Math.min(low, high - 60), Math.max(high, low + 3)] }, y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
+      scales: { x: { range }, y: { range: (_, low, high) => [0, Math.max(high, 4)] } },
     }, data(), box);
+  }
+
+  // A minute at least; without points, the last one.
+  function range() {
+    const last = points.length ? points[points.length - 1][0] : Math.round(Date.now() / 1000);
+    return [Math.min(points.length ? points[0][0] : last, last - 60), last];
   }
 
   const data = () => [0, 1, 2, 3].map((place) => points.map((point) => point[place]));
