@@ -6,6 +6,8 @@ Desktop and phone, light and dark, of an installation of its own that is filled 
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,7 @@ def main() -> None:
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the installation is stopped then, too
     with running() as installation, browsing() as browser:
         fill(installation)
         for theme in ("light", "dark"):
