@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "api.schedules",
     "api.audit",
     "api.people",
+    "api.quotas",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.

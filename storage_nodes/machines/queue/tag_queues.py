@@ -64,8 +64,11 @@ class TagQueue:
 
     @property
     def sort_key(self) -> int:
-        """Less than that of another tag queue: goes first."""
-        return self.again[0][0] if self.is_again_next else self.first_fresh
+        """Less than that of another tag queue: goes first. At one place the fresh message goes first, here too."""
+        if self.is_again_next:
+            return 2 * self.again[0][0] + 1
+        first = self.first_fresh
+        return 2 * first if first != NOTHING else NOTHING
 
     @property
     def is_again_next(self) -> bool:
