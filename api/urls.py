@@ -12,8 +12,8 @@ from api.schema import openapi_document
 
 handler400 = "api.problems.bad_request"
 handler403 = "api.problems.forbidden"
-handler404 = "api.problems.not_found"
-handler500 = "api.problems.internal_failure"
+handler404 = "console.views.errors.not_found"
+handler500 = "console.views.errors.internal_failure"
 
 urlpatterns = [
     path("healthz", healthz),

@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
+    add_console(commands)
     add_quotas(commands)
     add_report(commands)
     add_transfer(commands)
@@ -105,6 +106,13 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
     create.add_argument("--json", action="store_true")
+
+
+def add_console(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    link = add_command(commands, "console-link", "console_link", "print a one-time sign-in link to the console")
+    link.add_argument("--account", metavar="NAME", help="as its owner; it is made if it is not there")
+    link.add_argument("--operator", action="store_true", help="as the operator of the installation")
+    link.add_argument("--json", action="store_true")
 
 
 def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -94,16 +94,18 @@ async def run(config: FrontendConfig) -> int:
 def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
     """Raises SecretFileError."""
     directory = config.secrets_dir
+    internal_key = read_key_file(directory, INTERNAL_KEY_FILE)
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
     services = FrontendServices(
         region=config.region,
         more_regions=config.all_regions,
         storage=guarded,
         metadata=metadata,
-        control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),
+        control=ControlPlane(config.control, internal_key),
         keyring=Keyring.from_directory(directory),
         pepper=read_key_file(directory, PEPPER_KEY_FILE),
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
+        page_key=internal_key,
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
         metadata_look=metadata.look,

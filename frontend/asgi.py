@@ -2,6 +2,7 @@
 
 POST /  and  /<12 digits>/<queue>        SQS
 /v1/queues/<name>/messages...            REST data API
+/v1/message-counts                       the same, of many queues
 /v1/...  /console...  /static/...        passed on to the control plane
 /healthz  /readyz  /version              operators
 websocket /v1/queues/<name>/subscribe    push

@@ -72,6 +72,8 @@ BROWSER_SCAN_S_MAX = 2.0
 # Of one look at storage. Opening so many takes the event loop some milliseconds.
 BROWSER_PAGE_MESSAGES_MAX = 500
 BROWSER_CALLS_MAX = 8
+# Queues whose messages one request counts.
+COUNTED_QUEUES_MAX = 50
 BROWSER_CONDITION_ITEMS_MAX = 10
 BROWSER_CONDITION_TEXT_CHARS_MAX = 256
 BROWSER_REASON_CHARS_MAX = 200

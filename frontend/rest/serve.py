@@ -19,6 +19,7 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
+from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
@@ -80,7 +81,7 @@ def find_route(path: bytes) -> tuple[Route, str] | None:
         match = pattern.fullmatch(path)
         if match is not None:
             return routes[match[2]], match[1].decode()
-    return None
+    return (COUNTS_ROUTE, "") if path == COUNTS_PATH else None
 
 
 async def answer_rest(services: FrontendServices, request: Request) -> Answer | None:
