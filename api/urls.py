@@ -21,6 +21,7 @@ urlpatterns = [
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.iam.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),
     path("v1/", include("api.schedules.urls")),

@@ -100,7 +100,7 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
     create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
     create.add_argument("--account", required=True, metavar="NAME")
-    create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
+    create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
     create.add_argument("--json", action="store_true")
 
 

@@ -79,8 +79,11 @@ def schema_fingerprint(database_url: str) -> str:
     return digest.hexdigest()
 
 
-def create_key(installation: Installation, state: State, account: str) -> dict[str, Any]:
-    """A new key (and the account, if it is not there): the fields the command contract names."""
+def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
+    """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
+    an identity policy."""
     arguments = ["create_key", "--account", account, "--json"]
+    if policy is not None:
+        arguments.append(f"--policy={policy}")
     key: dict[str, Any] = json.loads(run_manage(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S))
     return key
