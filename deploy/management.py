@@ -79,6 +79,11 @@ def schema_fingerprint(database_url: str) -> str:
     return digest.hexdigest()
 
 
+def operate(installation: Installation, state: State, *arguments: str) -> Any:
+    """What a command of operators says, which is JSON."""
+    return json.loads(run_manage(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S))
+
+
 def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
     """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
     an identity policy."""

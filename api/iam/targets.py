@@ -1,7 +1,7 @@
 """What a REST management call is about: from its path, and from its body where the target stands there.
 
 A body is read as the view reads it, by the same serializer. One that does not validate names nothing: the view refuses
-it with the same words.
+it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ITEMS = ("access_key_id", "policy", "group")
 
 
 def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
-    """`path` is what the address names. None: the body does not validate, or there is no such thing."""
+    """`path` is what the address names. None: the body, which would say, does not validate."""
     read = _READERS.get(operation)
     if read is not None:
         return read(account_id, request, path)
@@ -38,17 +38,17 @@ def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Ta
 
 
 def _new_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    source = path["name"]
     asked = MoveRequestSerializer(data=request.data)
     if not asked.is_valid():
-        return None
-    source = path["name"]
+        return Targets(source)
     return Targets(source, destinations_of(account_id, source, asked.validated_data["destination"]))
 
 
 def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
     task = moves.move_of(account_id, path["name"], path["move_id"])
     if task is None:
-        return None
+        return Targets(path["name"])
     named = parse_arn(task.destination_arn)
     return Targets(path["name"], destinations_of(account_id, path["name"], None if named is None else named.name))
 

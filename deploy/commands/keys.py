@@ -1,10 +1,11 @@
-"""`keys create`: a key for an account, which is made if it is not there."""
+"""`keys create`: a key for an account, which is made if it is not there; `keys list`, `revoke`, `rotate`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from deploy import management, output
 from deploy.errors import EXIT_USAGE, CommandError
@@ -12,12 +13,50 @@ from deploy.installation import Installation, endpoint
 from deploy.limits import POLICY_FILE_BYTES_MAX
 
 
+COLUMNS = ["ACCESS KEY ID", "NAME", "ACTIVE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
+FIELDS = ("access_key_id", "name", "active", "restricted", "created_at", "expires_at", "last_used_at")
+
+
 def run(options: argparse.Namespace) -> int:
+    return {"create": create, "list": show, "revoke": revoke, "rotate": rotate}[options.verb](options)
+
+
+def create(options: argparse.Namespace) -> int:
     policy = None if options.policy is None else read_policy(options.policy)
     installation = Installation(options.data_dir)
     state = installation.load_state()
     key = {**management.create_key(installation, state, options.account, policy), "endpoint": endpoint(state)}
+    return show_secrets(key, options.json)
+
+
+def show(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    keys = management.operate(installation, state, "operate_keys", "list", options.account)
     if options.json:
+        output.data_json(keys)
+    else:
+        output.table(COLUMNS, [[str(key[field] if key[field] is not None else "-") for field in FIELDS] for key in keys])
+    return 0
+
+
+def revoke(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    management.operate(installation, installation.load_state(), "operate_keys", "revoke", options.key)
+    output.say(f"{options.key} opens nothing any more.")
+    return 0
+
+
+def rotate(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    grace = [] if options.grace is None else ["--grace", str(options.grace)]
+    key = management.operate(installation, state, "operate_keys", "rotate", options.key, *grace)
+    return show_secrets({**key, "endpoint": endpoint(state)}, options.json)
+
+
+def show_secrets(key: dict[str, Any], as_json: bool) -> int:
+    if as_json:
         output.data_json(key)
         return 0
     for name, value in key.items():
