@@ -12,7 +12,6 @@ from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation, endpoint
 from deploy.limits import POLICY_FILE_BYTES_MAX
 
-
 COLUMNS = ["ACCESS KEY ID", "NAME", "ACTIVE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
 FIELDS = ("access_key_id", "name", "active", "restricted", "created_at", "expires_at", "last_used_at")
 
@@ -36,7 +35,9 @@ def show(options: argparse.Namespace) -> int:
     if options.json:
         output.data_json(keys)
     else:
-        output.table(COLUMNS, [[str(key[field] if key[field] is not None else "-") for field in FIELDS] for key in keys])
+        output.table(
+            COLUMNS, [[str(key[field] if key[field] is not None else "-") for field in FIELDS] for key in keys]
+        )
     return 0
 
 

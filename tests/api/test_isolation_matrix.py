@@ -91,8 +91,8 @@ class Scene:
         account_id = self.owner.account_id
         for name, content in (("others", {}), ("orders", {}), ("source", {})):
             assert self.owner.request("POST", "/v1/queues", {"name": name, **content}).status_code == 201
-        dead = {"dead_letter_queue": {"queue": "orders", "max_receives": 3}}
-        self.owner.request("PATCH", "/v1/queues/source", dead)
+        dead = {"dead_letter_queue": {"name": "orders", "max_receives": 3}}
+        assert self.owner.request("PATCH", "/v1/queues/source", dead).status_code == 200
         policies.create_policy(OPERATOR, account_id, "mine", json.dumps(ALLOW_ALL))
         groups.create_group(OPERATOR, account_id, "people")
         self.victim = keys.make_key(OPERATOR, account_id, keys.KeyWish("victim")).key

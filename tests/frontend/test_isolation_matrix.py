@@ -130,7 +130,11 @@ async def test_sqs_action_of_somebody_without_the_right(front: Installation, act
     before = await prepared(front)
     key, params = credential(front, kind), parameters_of(action)
     if key is None:
-        headers = {"host": HOST, "x-amz-target": f"AmazonSQS.{action.name}", "content-type": "application/x-amz-json-1.0"}
+        headers = {
+            "host": HOST,
+            "x-amz-target": f"AmazonSQS.{action.name}",
+            "content-type": "application/x-amz-json-1.0",
+        }
         reply = await front.call("POST", "/", headers, json.dumps(params).encode())
     else:
         reply = await front.sqs(action.name, params, key=key)
