@@ -138,8 +138,9 @@ def scene(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Scene:
 def dump(account_id: str) -> dict[str, list[Any]]:
     """Every row that is the account's, but for when keys were used."""
     tables = {
-        "account": "id = %s", "access_key": "account_id = %s", "queue": "account_id = %s", "iam_policy": "account_id = %s",
-        "iam_group": "account_id = %s", "message_move_task": "account_id = %s", "audit_entry": "account_id = %s",
+        "account": "id = %s", "access_key": "account_id = %s", "queue": "account_id = %s",
+        "iam_policy": "account_id = %s", "iam_group": "account_id = %s", "message_move_task": "account_id = %s",
+        "audit_entry": "account_id = %s",
         "iam_key_access": "key_id IN (SELECT access_key_id FROM access_key WHERE account_id = %s)",
     }  # fmt: skip
     found = {}
