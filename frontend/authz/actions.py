@@ -268,11 +268,12 @@ _KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
     """`name` is that of the queue, policy or group, or the id of the key; of all queues and of the account it is not
     looked at."""
+    if target is Target.QUEUE:
+        assert name
+        return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
     if target is Target.ALL_QUEUES:
         return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:"
     if target is Target.ACCOUNT:
         return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:account"
     assert name
-    if target in _KINDS:
-        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{_KINDS[target]}/{name}"
-    return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
+    return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{_KINDS[target]}/{name}"

@@ -90,10 +90,12 @@ class CompiledStatement:
 
 
 class Candidates(NamedTuple):
-    """The statements of a policy that match an action."""
+    """The statements of a policy that match an action. `is_fixed`: none of them looks at anything of a request but
+    caller, action and resource."""
 
     denies: tuple[CompiledStatement, ...] = ()
     allows: tuple[CompiledStatement, ...] = ()
+    is_fixed: bool = True
 
 
 _NO_CANDIDATES = Candidates()
@@ -112,6 +114,7 @@ class CompiledPolicy:
                 action: Candidates(
                     tuple(one for one in statements if one.denies and action in one.actions),
                     tuple(one for one in statements if not one.denies and action in one.actions),
+                    all(one.is_fixed for one in statements if action in one.actions),
                 )
                 for action in frozenset().union(*(one.actions for one in statements))
             }
@@ -122,8 +125,7 @@ class CompiledPolicy:
 
     def is_fixed(self, action: str) -> bool:
         """Requests of one caller for this action, on one resource, are all decided alike."""
-        found = self.candidates(action)
-        return all(one.is_fixed for one in (*found.denies, *found.allows))
+        return self.candidates(action).is_fixed
 
 
 NO_POLICY = CompiledPolicy(())
