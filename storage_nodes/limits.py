@@ -1,7 +1,7 @@
 """The bounds of the storage plane, with the relations between them asserted.
 
 Names end in their unit. Nothing in this plane may grow without a bound. A few pauses and time-outs that one file alone
-uses stand in that file (node/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
+uses stand in that file (node/transport/peer_link.py, client/leaders.py, client/pauses.py, machines/raft/timing.py).
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ TRASH_BYTES_MAX = 2 * 1024 * MIB
 # A few segments are looked at this often, whether they should be merged or written anew; oftener while room is short.
 REWRITE_INTERVAL_MS = 5_000
 REWRITE_LOOKS_MAX = 8
-# When a disk counts as slow (F18): see node/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
+# When a disk counts as slow (F18): see node/disk/slow_disk.py. Looks are CARE_INTERVAL_MS apart.
 SLOW_SYNC_US_MIN = 50_000
 SLOW_SYNC_US_MAX = 1_000_000
 SLOW_SYNC_FACTOR = 10

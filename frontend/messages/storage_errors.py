@@ -46,6 +46,11 @@ def error_of_code(code: ErrorCode, queue_name: str, handle: str = "") -> Request
         return invalid(
             f"Value {handle} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
         )
+    if code == ErrorCode.UNKNOWN_RECORD:
+        return invalid(
+            f"Value {handle} for parameter ReceiptHandle is invalid. "
+            "Reason: Message does not exist or is not available for visibility timeout change."
+        )
     if code == ErrorCode.OVER_LIMIT:
         return RequestError("OverLimit", "The maximum number of in flight messages is reached.")
     if code == ErrorCode.NOT_SCHEDULED:

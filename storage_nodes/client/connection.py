@@ -1,8 +1,9 @@
 """One pipelined connection from a client to a storage node.
 
 Requests are written as they come and answered in any order; frames that are asked for within one turn of the event
-loop leave in one write. What the operating system does not take yet waits here, in order (CLIENT_WRITE_BUFFER_BYTES): a
-burst of any size is slow at worst, and never a reason to close the connection.
+loop leave in one write, but for those that were gathered before: they leave at once. What the operating system does not
+take yet waits here, in order (CLIENT_WRITE_BUFFER_BYTES): a burst of any size is slow at worst, and never a reason to
+close the connection.
 
 While calls are outstanding and nothing is heard for PING_AFTER_MS, the node is asked whether it is there; it answers at
 once, whatever else waits at it. Without any sign of it for PING_ANSWER_MS more, the connection is given up. A node that
@@ -61,25 +62,33 @@ class Connection(asyncio.Protocol):
         self._quiet_since_s = 0.0
         self._is_pinged = False
         self._taken_bytes = -1
-        self.closed: asyncio.Future[None] = loop.create_future()
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self.closed.done()
+        return self._transport is not None
 
     @property
     def node_is_there(self) -> bool:
         """As far as can be told now: connected, and owes no answer to a ping."""
         return self.is_open and not self._is_pinged
 
-    def ask(self, opcode: int, payload: bytes, done: Completion) -> int:
-        """Send one request; `done` is called once with the answer's payload or a StorageError. Returns its id."""
-        if not self.is_open:
+    def ask(self, opcode: int, payload: bytes, done: Completion, at_once: bool = False) -> int:
+        """Send one request; `done` is called once with the answer's payload or a StorageError. Returns its id.
+
+        `at_once`: it does not wait for others of this turn. A turn of the loop is worth it where few requests are made.
+        """
+        transport = self._transport
+        if transport is None:
             done(StorageError(ErrorCode.UNREACHABLE, "connection is closed"))
             return 0
         request_id = self._next_id = self._next_id % CORRELATION_ID_MAX + 1
         self._waiting[request_id] = done
-        self._write(request_id, encode_frame(opcode, 0, request_id, payload))
+        frame = encode_frame(opcode, 0, request_id, payload)
+        if at_once and not (self._unwritten or self._is_paused or transport.is_closing()):
+            self._written_bytes += len(frame)
+            transport.write(frame)
+        else:
+            self._write(request_id, frame)
         if self._watch is None:
             self._quiet_since_s = self._loop.time()
             self._watch = self._loop.call_later(PING_AFTER_S, self._look, self._quiet_since_s + PING_AFTER_S)
@@ -229,8 +238,6 @@ class Connection(asyncio.Protocol):
         self._transport = None
         if self._watch is not None:
             self._watch.cancel()
-        if not self.closed.done():
-            self.closed.set_result(None)
         waiting, self._waiting = self._waiting, {}
         unwritten, self._unwritten = self._unwritten, OrderedDict()
         for request_id, done in waiting.items():

@@ -48,9 +48,9 @@ class Call:
 
     __slots__ = ("_connection", "_request_id", "cancelled")
 
-    def __init__(self) -> None:
-        self._connection: Connection | None = None
-        self._request_id = 0
+    def __init__(self, connection: Connection | None = None, request_id: int = 0) -> None:
+        self._connection = connection
+        self._request_id = request_id
         self.cancelled = False
 
     def asked(self, connection: Connection, request_id: int) -> None:
@@ -94,11 +94,11 @@ class NodeLinks:
         # Partitions whose whereabouts are to be asked for.
         self._lost: set[int] = set()
         self._refresher: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
 
     def close(self) -> None:
         self._closed = True
@@ -124,14 +124,13 @@ class NodeLinks:
             self._leaders[partition] = node_id
         return node_id
 
-    def ask_node(self, node_id: int, opcode: int, payload: bytes, done: Completion) -> Call:
-        """Ask one node, over a connection that is opened where there is none."""
-        call = Call()
+    def ask_node(self, node_id: int, opcode: int, payload: bytes, done: Completion, at_once: bool = False) -> Call:
+        """Ask one node, over a connection that is opened where there is none. `at_once`: see `Connection.ask`."""
         connection = self._connections.get(node_id)
         if connection is not None and connection.is_open:
-            call.asked(connection, connection.ask(opcode, payload, done))
-        else:
-            self._ask_later(node_id, opcode, payload, done, call)
+            return Call(connection, connection.ask(opcode, payload, done, at_once))
+        call = Call()
+        self._ask_later(node_id, opcode, payload, done, call)
         return call
 
     def forget_leader(self, partition: int, error: StorageError) -> None:
@@ -141,17 +140,17 @@ class NodeLinks:
         as many calls as there are nodes would turn the guess in a circle, back to the node that failed. Nor is a hint
         taken, for HINT_PAUSE_S, to a node that was not there when asked last, or knew of no leader.
         """
-        assert self._loop is not None, "start() comes first"
+        assert self.loop is not None, "start() comes first"
         guess = self._leaders.get(partition, self._order[0])
         if error.asked not in (0, guess):
             return
-        if error.leader in self._nodes and self._takes_hint(partition, error.leader, self._loop.time()):
+        if error.leader in self._nodes and self._takes_hint(partition, error.leader, self.loop.time()):
             self._leaders[partition] = error.leader
             return
         if error.code is ErrorCode.NOT_LEADER and not error.leader:
             if len(self._leaderless) >= LEADERS_KNOWN_MAX:
                 self._leaderless.clear()
-            self._leaderless[partition] = (guess, self._loop.time() + HINT_PAUSE_S)
+            self._leaderless[partition] = (guess, self.loop.time() + HINT_PAUSE_S)
         if error.leader or error.code in _LOST:
             self._find(partition)
         if error.traits.refresh_metadata:
@@ -166,8 +165,8 @@ class NodeLinks:
 
     async def ask(self, node_id: int, opcode: int, payload: bytes) -> bytes:
         """Ask one given node. Raises StorageError."""
-        assert self._loop is not None, "start() comes first"
-        future: asyncio.Future[bytes] = self._loop.create_future()
+        assert self.loop is not None, "start() comes first"
+        future: asyncio.Future[bytes] = self.loop.create_future()
 
         def done(result: bytes | StorageError) -> None:
             if not future.done():
@@ -242,11 +241,11 @@ class NodeLinks:
 
     def _find(self, partition: int) -> None:
         """Ask where a partition is. One question is under way at a time."""
-        if self._closed or self._loop is None:
+        if self._closed or self.loop is None:
             return
         self._lost.add(partition)
         if self._refresher is None or self._refresher.done():
-            self._refresher = self._loop.create_task(self._refresh())
+            self._refresher = self.loop.create_task(self._refresh())
 
     async def _refresh(self) -> None:
         while self._lost:
@@ -265,25 +264,25 @@ class NodeLinks:
     # --- connecting -----------------------------------------------------------------------------------------
 
     def _ask_later(self, node_id: int, opcode: int, payload: bytes, done: Completion, call: Call) -> None:
-        assert self._loop is not None, "start() comes first"
+        assert self.loop is not None, "start() comes first"
         if node_id not in self._nodes:
             done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not known here"))
             return
-        if self._closed or self._loop.time() < self._refused_until.get(node_id, 0.0):
+        if self._closed or self.loop.time() < self._refused_until.get(node_id, 0.0):
             done(StorageError(ErrorCode.UNREACHABLE, f"node {node_id} is not reachable"))
             return
         self._waiting.setdefault(node_id, []).append((opcode, payload, done, call))
         if node_id not in self._connecting:
-            self._connecting[node_id] = self._loop.create_task(self._connect(node_id))
+            self._connecting[node_id] = self.loop.create_task(self._connect(node_id))
 
     async def _connect(self, node_id: int) -> None:
         node = self._nodes[node_id]
-        assert self._loop is not None
+        assert self.loop is not None
         try:
             connection = await connect(self._cluster_id, self._name, node.host, node.port, CONNECT_TIMEOUT_S)
         except StorageError as error:
-            self._refused_until[node_id] = self._loop.time() + RECONNECT_PAUSE_S
-            self._unhinted_until[node_id] = self._loop.time() + HINT_PAUSE_S
+            self._refused_until[node_id] = self.loop.time() + RECONNECT_PAUSE_S
+            self._unhinted_until[node_id] = self.loop.time() + HINT_PAUSE_S
             for _, _, done, _ in self._waiting.pop(node_id, []):
                 done(error)
         else:

@@ -10,9 +10,11 @@ tried again once it may have arrived.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import msgspec
 
+from storage_nodes.client.deadlines import Deadlines
 from storage_nodes.client.leaders import Call, NodeLinks
 from storage_nodes.client.pauses import Chance, Pauses
 from storage_nodes.client.send_window import SendWindow
@@ -41,13 +43,17 @@ class Sends:
         self._timeout_s = timeout_s
         self._attempts_max = attempts_max
         self._sequences = Sequences(chance)
+        self._deadlines = Deadlines()
         self._gathering: dict[Key, list[_Send]] = {}
         # By partition, sends for all voters apart: they wait for as long as one is away. When there are many, those
         # through which nothing goes are dropped.
         self._windows: dict[tuple[int, bool], SendWindow] = {}
 
-    async def send(self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int) -> SendReply:
-        loop = asyncio.get_running_loop()
+    def send(
+        self, opcode: int, partition: int, bodies: list[bytes], plain: bool, acks: int
+    ) -> asyncio.Future[SendReply]:
+        """To be called on the event loop."""
+        loop = self._links.loop or asyncio.get_running_loop()
         send = _Send(bodies, loop.create_future())
         key = (opcode, partition, plain, acks)
         gathering = self._gathering.get(key)
@@ -56,15 +62,17 @@ class Sends:
             loop.call_soon(self._dispatch, loop, key)
         else:
             gathering.append(send)
-        return await send.reply
+        return send.reply
 
     def _dispatch(self, loop: asyncio.AbstractEventLoop, key: Key) -> None:
         sends = self._gathering.pop(key)
         while sends:
             share, sends = _take_share(sends) if len(sends) > 1 else (sends, [])
-            pauses = Pauses(self._chance, self._attempts_max)
-            frame = _Frame(loop, self._links, pauses, self._window(key), key, share)
-            frame.begin(self._sequences, self._timeout_s)
+            frame = _Frame(loop, self._links, self._window(key), key, share, self._pauses)
+            frame.begin(self._sequences, self._deadlines, self._timeout_s)
+
+    def _pauses(self) -> Pauses:
+        return Pauses(self._chance, self._attempts_max)
 
     def _window(self, key: Key) -> SendWindow:
         name = (key[1], key[3] == Acks.ALL)
@@ -95,14 +103,12 @@ class _Frame:
         "_asked",
         "_call",
         "_count",
-        "_deadline",
-        "_deadline_s",
-        "_is_over",
         "_is_stored",
         "_key",
         "_line",
         "_links",
         "_loop",
+        "_make_pauses",
         "_pauses",
         "_payload",
         "_retry",
@@ -111,20 +117,24 @@ class _Frame:
         "_turn",
         "_unsure",
         "_window",
+        "deadline_s",
+        "is_over",
     )  # fmt: skip
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         links: NodeLinks,
-        pauses: Pauses,
         window: SendWindow,
         key: Key,
         sends: list[_Send],
+        make_pauses: Callable[[], Pauses],
     ) -> None:
         self._loop = loop
         self._links = links
-        self._pauses = pauses
+        self._make_pauses = make_pauses
+        # From the first attempt on that failed.
+        self._pauses: Pauses | None = None
         self._window = window
         # Bytes of the frame that the window holds for it.
         self._admitted_bytes = 0
@@ -139,16 +149,15 @@ class _Frame:
         self._asked = 0
         self._call: Call | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._deadline_s = 0.0
+        self.deadline_s = 0.0
         # Did an attempt end of which nobody knows whether it took effect?
         self._unsure = False
         self._is_stored = False
-        self._is_over = False
+        self.is_over = False
 
-    def begin(self, sequences: Sequences, timeout_s: float) -> None:
-        self._deadline_s = self._loop.time() + timeout_s
-        self._deadline = self._loop.call_at(self._deadline_s, self._give_up)
+    def begin(self, sequences: Sequences, deadlines: Deadlines, timeout_s: float) -> None:
+        self.deadline_s = self._loop.time() + timeout_s
+        deadlines.add(self._loop, self)
         _, partition, _, acks = self._key
         if acks == Acks.NONE:
             self._numbered(-1)
@@ -161,8 +170,12 @@ class _Frame:
 
     def _leave(self, _: asyncio.Future[SendReply]) -> None:
         """A caller has gone away: nobody may be left who waits for a number."""
-        if self._sequence < 0 and not self._is_over and all(send.reply.done() for send in self._sends):
+        if self._sequence < 0 and not self.is_over and self._is_unwanted():
             self._end()
+
+    def _is_unwanted(self) -> bool:
+        # Nearly always the first one says it.
+        return self._sends[0].reply.done() and all(send.reply.done() for send in self._sends)
 
     def _numbered(self, first: int) -> None:
         self._sequence = first
@@ -180,7 +193,7 @@ class _Frame:
 
     def _admitted(self) -> bool:
         """There is room for it now. False: nobody wants to know any more."""
-        if self._is_over:
+        if self.is_over:
             return False
         self._admitted_bytes = len(self._payload)
         self._ask()
@@ -188,19 +201,19 @@ class _Frame:
 
     def _ask(self) -> None:
         self._retry = None
-        if all(send.reply.done() for send in self._sends):
+        if self._is_unwanted():
             self._end()  # nobody is left who wants to know
             return
         self._asked = self._links.guess(self._key[1])
         self._call = None
-        call = self._links.ask_node(self._asked, self._key[0], self._payload, self)
-        if not self._is_over and self._retry is None:
+        call = self._links.ask_node(self._asked, self._key[0], self._payload, self, at_once=True)
+        if not self.is_over and self._retry is None:
             self._call = call
 
     def __call__(self, result: bytes | StorageError) -> None:
         """The outcome of an attempt."""
         self._call = None
-        if self._is_over:
+        if self.is_over:
             return
         if not isinstance(result, StorageError):
             self._answered(_send_reply.decode(result))
@@ -210,15 +223,17 @@ class _Frame:
         self._unsure |= traits.outcome_unknown
         if traits.retriable:
             self._links.forget_leader(self._key[1], result)
+        if self._pauses is None:
+            self._pauses = self._make_pauses()
         pause_s = self._pauses.after(result)
         is_last = not traits.retriable or (self._key[3] == Acks.NONE and traits.outcome_unknown)
-        if is_last or self._loop.time() + pause_s > self._deadline_s:
+        if is_last or self._loop.time() + pause_s > self.deadline_s:
             self._fail(result)
             return
         self._retry = self._loop.call_later(pause_s, self._ask)
 
-    def _give_up(self) -> None:
-        self._deadline = None
+    def give_up(self) -> None:
+        """Its time is over."""
         error = StorageError(ErrorCode.UNREACHABLE, "no answer in time")
         error.asked = self._asked or NOBODY_ASKED
         if self._call is not None:
@@ -233,12 +248,21 @@ class _Frame:
             if not send.reply.done():
                 send.reply.set_result(reply)
         else:
-            first = 0
-            for send in self._sends:
-                if not send.reply.done():
-                    send.reply.set_result(_share_of(reply, first, first + send.count))
-                first += send.count
+            self._share(reply)
         self._end()
+
+    def _share(self, reply: SendReply) -> None:
+        is_simple = not (reply.duplicates or reply.stretches)  # nearly always
+        first, offset, timestamp_ms = 0, reply.first_offset, reply.timestamp_ms
+        for send in self._sends:
+            if not send.reply.done():
+                share = (
+                    SendReply(offset + first, timestamp_ms)
+                    if is_simple
+                    else _share_of(reply, first, first + send.count)
+                )
+                send.reply.set_result(share)
+            first += send.count
 
     def _fail(self, error: StorageError) -> None:
         error = outcome_of(error, self._unsure)
@@ -249,10 +273,7 @@ class _Frame:
 
     def _end(self) -> None:
         """Callers are answered before: here the frames behind get their turn."""
-        self._is_over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self.is_over = True
         if self._retry is not None:
             self._retry.cancel()
         self._payload = b""
@@ -280,15 +301,13 @@ def _take_share(sends: list[_Send]) -> tuple[list[_Send], list[_Send]]:
     records = size = 0
     for index, send in enumerate(sends):
         records += send.count
-        size += sum(map(len, send.bodies))
+        size += len(send.bodies[0]) if send.count == 1 else sum(map(len, send.bodies))
         if index and (records > RECORDS_PER_SEND_MAX or size > APPEND_BYTES_MAX):
             return sends[:index], sends[index:]
     return sends, []
 
 
 def _share_of(reply: SendReply, first: int, end: int) -> SendReply:
-    if not (reply.duplicates or reply.stretches):  # nearly always
-        return SendReply(reply.first_offset + first, reply.timestamp_ms)
     duplicates = [(at - first, original) for at, original in reply.duplicates if first <= at < end]
     stretches = [(at - first, offset) for at, offset in reply.stretches if first < at < end]
     return SendReply(reply.offset_of(first), reply.timestamp_ms, duplicates, stretches)

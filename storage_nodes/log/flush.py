@@ -178,7 +178,7 @@ class Flusher:
             # Not replayed: kept for the previous manifest, to be released by the next flush.
             wal.files.setdefault(number, WalFile(number, 0, None, 0))
 
-    def restate(self, head: Head, rows: dict[int, PartitionRow]) -> None:
+    def rewrite_manifest(self, head: Head, rows: dict[int, PartitionRow]) -> None:
         """BLOCKING: two manifests that say this, so that the one to fall back to says it too."""
         head = msgspec.structs.replace(head, identity=self._manifest.head.identity, marked=True)
         head = msgspec.structs.replace(head, next_number=self._manifest.head.next_number)
@@ -211,18 +211,18 @@ class Flusher:
         self._replace_manifest(Manifest(self._next_version, head, rows))
         self._collect(garbage)
 
-    def begin_restate(self) -> bool:
+    def begin_manifest_rewrite(self) -> bool:
         if self._running:
             return False
         self._running = True
         return True
 
-    def end_restate(self) -> None:
+    def end_manifest_rewrite(self) -> None:
         self._running = False
 
-    def restate_same(self) -> None:
+    def rewrite_manifest_unchanged(self) -> None:
         """BLOCKING: as `restate`, where only one manifest was there, or it knew of no mark."""
-        self.restate(self._manifest.head, self._manifest.rows)
+        self.rewrite_manifest(self._manifest.head, self._manifest.rows)
 
     def take_dropped(self) -> list[str]:
         """Files of partitions that the replay dropped and that are gone from the manifest already."""
@@ -315,7 +315,7 @@ class Flusher:
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, image.end_offset,
             tuple(image.epochs), tuple(image.starts), image.end_offset, image.checkpoint if inline else None, 0, (),
             image.end_offset, wal.gathering.sequence - 1, suspect,
-            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),),
+            () if at is None else ((at.end_offset, encode_configuration(at.configuration)),), log.last_stamp_ms,
         )  # fmt: skip
         return InstallPlan(log, image, row)
 
@@ -378,7 +378,7 @@ class Flusher:
         row = PartitionRow(
             log.partition, log.kind, log.tag, log.epoch, log.voted_for, log_start, flushed_end, epochs, starts,
             checkpoint[0], None if large else checkpoint[1], checkpoint[2], tuple(segments), whole_from,
-            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end),
+            log.void_sequence, log.suspect, log.configurations_below(checkpoint[0], flushed_end), log.last_stamp_ms,
         )  # fmt: skip
         item = FlushItem(log, entries, row, gone)
         item.checkpoint = checkpoint[1] if large else None

@@ -71,6 +71,7 @@ class PartitionRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     suspect: bool = False  # may lack what it acknowledged
     # (end offset, configuration): the group's, from the one in force at checkpoint_offset on; later ones are in the WAL
     configurations: tuple[tuple[int, bytes], ...] = ()
+    last_stamp_ms: int = 0  # no entry of the log has a later one; 0 = none is known
 
 
 class Manifest:

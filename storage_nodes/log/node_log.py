@@ -30,7 +30,7 @@ from storage_nodes.log.manifest import Head, Manifest, manifest_version, write_m
 from storage_nodes.log.mark import SyncMark
 from storage_nodes.log.memtable import PayloadCache, UnflushedIndex
 from storage_nodes.log.partition_log import LogStore, PartitionLog
-from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_configuration, read_header
+from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, LENGTH_FIELD_END, raw_header, read_configuration
 from storage_nodes.log.recovery import LoadedManifests, WalWalk, load_manifests, require_fresh
 from storage_nodes.log.replay import Replay
 from storage_nodes.log.rewrite import Rewriter
@@ -167,25 +167,24 @@ class NodeLog:
     def append(self, partition: int, batch: bytes) -> None:
         """Stage one batch, whose checksum the caller has verified. Its base offset is the log end."""
         log = self.partitions[partition]
-        header = read_header(batch)
+        base, rest_bytes, epoch, _, _, attributes, last_delta, _, stamp_ms, *_ = raw_header(batch)
         length = len(batch)
-        end = header.last_offset + 1
-        assert header.base_offset == log.log_end and header.length_bytes == length, "entries follow each other"
-        if header.epoch != log.last_epoch:
-            log.start_epoch(header.epoch, header.base_offset)
+        assert base == log.log_end and rest_bytes + LENGTH_FIELD_END == length, "entries follow each other"
+        if epoch != log.last_epoch:
+            log.start_epoch(epoch, base)
         # Wal.add, written out: this is the one staging call whose cost counts.
         wal = self._wal
         group = wal.gathering
         group.parts += (RECORD.pack(RECORD_ENTRY, partition, length), batch)
         place = (group.file_number << PLACE_SHIFT) + group.position + group.length_bytes + _ENTRY_PLACE_BYTES
         group.length_bytes += RECORD_BYTES + length
-        group.ends[partition] = log.log_end = end
-        if header.attributes & ATTRIBUTE_CONFIGURATION:
-            log.configure(end, read_configuration(batch))
-        if header.timestamp_ms > log.last_stamp_ms:
-            log.last_stamp_ms = header.timestamp_ms
+        group.ends[partition] = log.log_end = base + last_delta + 1
+        if attributes & ATTRIBUTE_CONFIGURATION:
+            log.configure(log.log_end, read_configuration(batch))
+        if stamp_ms > log.last_stamp_ms:
+            log.last_stamp_ms = stamp_ms
         wal.current.touched[partition] = None
-        log.add_entry(header.base_offset, place, length)
+        log.add_entry(base, place, length)
         self._cache.add(place, batch)
 
     def truncate(self, partition: int, offset: int) -> None:
@@ -318,14 +317,14 @@ class NodeLog:
 
     def plan_restate(self) -> bool:
         """May `run_restate` be called now? Not beside a flush; `restate_done` ends it."""
-        return self._flusher.begin_restate()
+        return self._flusher.begin_manifest_rewrite()
 
     def run_restate(self) -> None:
         """BLOCKING: write the manifest anew, and the one before it, since one of them is damaged."""
-        self._flusher.restate_same()
+        self._flusher.rewrite_manifest_unchanged()
 
     def restate_done(self) -> None:
-        self._flusher.end_restate()
+        self._flusher.end_manifest_rewrite()
 
     def read_note(self, name: str) -> bytes:
         """BLOCKING: a small file of the node's own; empty where there is none."""
@@ -415,7 +414,7 @@ class NodeLog:
             self._flusher.resume(self._disk.list_directory(self._wal.directory))
             self._commit()
             if loaded.previous is None or not manifest.head.marked:
-                self._flusher.restate_same()
+                self._flusher.rewrite_manifest_unchanged()
         self._wal.mark.sync()  # with the new incarnation
         if salvage is not None:
             salvage.note()
@@ -454,7 +453,7 @@ class NodeLog:
         self._rewrite_entries()
         salvage.note()
         rows = {partition: row_of(log) for partition, log in self.partitions.items()}
-        self._flusher.restate(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
+        self._flusher.rewrite_manifest(Head(b"", self.incarnation, walk.free_number, first_sequence, 0, {}), rows)
         for path in [*lost, *self._flusher.take_dropped()]:
             if os.path.basename(path) in self._disk.list_directory(os.path.dirname(path)):
                 salvage.quarantine(path)

@@ -103,7 +103,8 @@ class PartitionLog:
         self.epoch = 0
         self.voted_for = 0
         self.last_epoch = 0
-        # The latest time that an entry was stamped with, of those appended or replayed here; 0 = there were none.
+        # The latest time that an entry was stamped with, also of those that were cut away or replaced by a snapshot.
+        # Of a snapshot's own entries its checkpoint tells it; 0 = none is known.
         self.last_stamp_ms = 0
         self.checkpoint_offset = 0
         # Of the Raft group, oldest first: those whose entries are in the log or were dropped below its start, from the
@@ -131,6 +132,7 @@ class PartitionLog:
         self.whole_from = row.flushed_end if row.whole_from < 0 else row.whole_from
         self.void_sequence = row.void_sequence
         self.suspect = row.suspect
+        self.last_stamp_ms = max(self.last_stamp_ms, row.last_stamp_ms)
         self._epochs = _shared(row.epochs)
         self._starts = _shared(row.starts)
         self.last_epoch = row.epochs[-1] if row.epochs else 0
@@ -183,6 +185,10 @@ class PartitionLog:
         payloads = self._store.cache.payloads
         places = index.places
         lengths = index.lengths
+        if lengths and index.bases[-1] == offset:
+            # The newest entry: what a leader sends and folds nearly always.
+            newest = payloads.get(places[-1])
+            return None if newest is None else [newest]
         batches: list[bytes] = []
         for at in range(index.find(offset), len(lengths)):
             bytes_max -= lengths[at]
@@ -225,9 +231,7 @@ class PartitionLog:
         for ref in self._segments:
             self._store.segments.open(self.partition, ref).verify()
 
-    def _read_segments(
-        self, segments: tuple[SegmentRef, ...], offset: int, bytes_max: int
-    ) -> tuple[list[bytes], int]:
+    def _read_segments(self, segments: tuple[SegmentRef, ...], offset: int, bytes_max: int) -> tuple[list[bytes], int]:
         """(batches, bytes left for what follows the last segment)."""
         batches: list[bytes] = []
         for at in range(bisect_right(segments, offset, key=_segment_end), len(segments)):

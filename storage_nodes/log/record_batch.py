@@ -66,10 +66,19 @@ CONTROL_CLUSTER = 18
 CONTROL_CONFIGURATION = 19
 CONTROL_STREAM = 20
 
+# The length field counts what comes after it.
+LENGTH_FIELD_END = 12
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
+_BASE_AND_DELTA = struct.Struct(">q15xi")
+_CRC = struct.Struct(">I")
+_CRC_AT = 17
+_CHECKED_AT = 21
 assert _HEADER.size == HEADER_BYTES
+# All fields of the header of a batch that is known to be one, in the order of the drawing above.
+raw_header = _HEADER.unpack_from
 
 # Producer id, producer epoch, sequence number of the first record.
 Producer = tuple[int, int, int]
@@ -80,6 +89,9 @@ NO_PRODUCER: Producer = (-1, -1, -1)
 _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
 _SHORT_LEADS = 64
 _SHORT_LEAD_BYTES = len(_LEADS[0])
+
+# Half the cost of calling a named tuple, of which every entry takes some.
+_new = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -159,9 +171,18 @@ def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
     base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, pid, pep, seq, count = (
         _HEADER.unpack_from(batch, at)
     )
-    if magic != MAGIC or length < HEADER_BYTES - 12 or count != last_delta + 1 or count < 1 or base < 0:
+    if magic != MAGIC or length < HEADER_BYTES - LENGTH_FIELD_END or count != last_delta + 1 or count < 1 or base < 0:
         raise BatchError("not a version 2 record batch")
-    return BatchHeader(base, length + 12, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq)
+    return _new(
+        BatchHeader,
+        (base, length + LENGTH_FIELD_END, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq),
+    )
+
+
+def end_of_batch(batch: bytes) -> int:
+    """The end offset of what is known to be a batch."""
+    base, last_delta = _BASE_AND_DELTA.unpack_from(batch)
+    return int(base + last_delta + 1)
 
 
 def verify_batch(batch: bytes) -> BatchHeader:
@@ -169,8 +190,8 @@ def verify_batch(batch: bytes) -> BatchHeader:
     header = read_header(batch)
     if header.length_bytes != len(batch):
         raise BatchError(f"batch says {header.length_bytes} bytes, {len(batch)} are there")
-    (crc,) = struct.unpack_from(">I", batch, 17)
-    if google_crc32c.value(batch[21:]) != crc:
+    (crc,) = _CRC.unpack_from(batch, _CRC_AT)
+    if google_crc32c.value(batch[_CHECKED_AT:]) != crc:
         raise BatchError(f"checksum of the batch at offset {header.base_offset} does not match")
     return header
 

@@ -99,7 +99,7 @@ class Rewriter:
         all_bytes = sum(positions[-1] for _, positions in indexes)
         worth = kept_bytes <= all_bytes * self._bounds.rewrite_live_share_max
         merges = len(refs) >= self._bounds.merge_segments_min
-        if not (worth or merges) or not self._flusher.begin_restate():
+        if not (worth or merges) or not self._flusher.begin_manifest_rewrite():
             return None
         return RewritePlan(log, refs, kept)
 
@@ -132,11 +132,11 @@ class Rewriter:
         with self._store.lock:
             self._store.generation += 1
             plan.log.adopt_rewrite(plan.segments, plan.log_start, plan.whole_from)
-        self._flusher.end_restate()
+        self._flusher.end_manifest_rewrite()
 
     def failed(self) -> None:
         """`run` raised: the next start removes what it wrote."""
-        self._flusher.end_restate()
+        self._flusher.end_manifest_rewrite()
 
     def _kept_entries(self, plan: RewritePlan) -> Iterator[tuple[bytes, int, int]]:
         """Raises CorruptionError. What is dead is not read: a segment of a queue that was emptied costs nothing."""

@@ -127,7 +127,7 @@ def row_of(log: PartitionLog) -> PartitionRow:
     return PartitionRow(
         log.partition, log.kind, log.tag, log.epoch, log.voted_for, log.log_start, log.flushed_end, epochs, starts,
         offset, blob, number, log.segments, log.whole_from, log.void_sequence, log.suspect,
-        log.configurations_below(offset, log.flushed_end),
+        log.configurations_below(offset, log.flushed_end), log.last_stamp_ms,
     )  # fmt: skip
 
 
@@ -135,6 +135,7 @@ def emptied(store: LogStore, log: PartitionLog) -> PartitionLog:
     """The same replica without its log: suspect, its hard state and the committed configuration kept."""
     empty = PartitionLog(store, log.partition, log.kind, log.tag)
     empty.epoch, empty.voted_for = log.epoch, log.voted_for
+    empty.last_stamp_ms = log.last_stamp_ms
     empty.suspect = True
     committed = log.committed_configuration()
     empty.configurations = () if committed is None else (committed,)

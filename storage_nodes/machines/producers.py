@@ -6,7 +6,7 @@ attempts; the batch header has it (`log/record_batch.py`). Every replica folds h
     producer id -> epoch, high (end of its highest number), floor, and rows (first, end, base offset, time), by number
 
 The leader looks a send up before it appends it, in this table and in what it appended itself and has not folded yet
-(`node/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after that
+(`node/replicas/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after that
 itself, so the log never holds a number twice.
 
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing
@@ -155,11 +155,11 @@ class ProducerTable:
             self._stamp_ms = stamp_ms
         time_ms = self._time_ms
         producers = self._producers
-        first = batch.base_sequence
-        producer = producers.pop(batch.producer_id, None)
+        first, producer_id = batch.base_sequence, batch.producer_id
+        producer = producers.get(producer_id) if len(producers) == 1 else producers.pop(producer_id, None)
         if producer is None or producer.epoch != batch.producer_epoch:
             producer = _Producer(batch.producer_epoch, first)
-        producers[batch.producer_id] = producer
+        producers[producer_id] = producer
         producer.add(first, first + batch.record_count, batch.base_offset, time_ms)
         producer.last_ms, producer.stamp_ms = time_ms, self._stamp_ms
         producer.drop_old(time_ms - PRODUCER_MEMORY_MS)

@@ -7,21 +7,21 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from storage_nodes.log.node_log import NodeLog
-from storage_nodes.node.bodies import BodyCache
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.clock_watch import ClockWatch
-from storage_nodes.node.committer import Committer
-from storage_nodes.node.failover import Failover
-from storage_nodes.node.feeding import Feed
-from storage_nodes.node.forwards import Forwards
-from storage_nodes.node.room import NodeRoom
-from storage_nodes.node.snapshots import Snapshots
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.clocks.clock_watch import ClockWatch
+from storage_nodes.node.disk.committer import Committer
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.replicas.bodies import BodyCache
+from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
+from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.node.timers import Timers
+from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import RaftMessage
 
 if TYPE_CHECKING:
-    from storage_nodes.node.replica import Replica
+    from storage_nodes.node.replicas.replica import Replica
 
 T = TypeVar("T")
 
@@ -38,9 +38,9 @@ class Host(Protocol):
     timers: Timers
     snapshots: Snapshots
     bodies: BodyCache
-    forwards: Forwards
+    other_partitions: InterPartitionClient
     failover: Failover
-    feed: Feed
+    catch_up_reads: CatchUpReads
     room: NodeRoom
 
     def has_room(self, peer: int) -> bool:

@@ -3,7 +3,7 @@
 Start: open the log (recovery) -> make the replicas it holds -> listen -> dial the peers. Nothing is served for a
 partition before its group has elected a leader and folded what is committed.
 
-Which replicas a node holds is said by the cluster log alone (`holdings.py`). A node that joins a cluster
+Which replicas a node holds is said by the cluster log alone (`assigned_replicas.py`). A node that joins a cluster
 (PENSTOCK_NODE_JOIN) starts with an empty cluster log in which it has no say, asks to be registered, and is fed by the
 others from then on.
 """
@@ -33,36 +33,36 @@ from storage_nodes.log.errors import CorruptionError, DiskFailedError
 from storage_nodes.log.node_log import FlushFacts, NodeLog, PartitionLog
 from storage_nodes.log.record_batch import BatchError, verify_batch
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, NodeState, PartitionKind
-from storage_nodes.node.balance import LeaderBalance
-from storage_nodes.node.bodies import BodyCache
-from storage_nodes.node.care import NodeCare
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.cluster_replica import ClusterReplica, partition_info
-from storage_nodes.node.committer import Committer, disk_failed
-from storage_nodes.node.connection_table import ConnectionTable
-from storage_nodes.node.connections import Token
-from storage_nodes.node.damage import DamageControl
-from storage_nodes.node.early import EarlyMessages
-from storage_nodes.node.failover import Failover
-from storage_nodes.node.feeding import Feed
-from storage_nodes.node.flushing import Flushing
-from storage_nodes.node.forwards import Forwards
-from storage_nodes.node.hand_over import hand_over_some
-from storage_nodes.node.holdings import Holdings
-from storage_nodes.node.inbox import Inbox
-from storage_nodes.node.joining import ask_to_join
-from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.moves import Moves
-from storage_nodes.node.partition_meta import PartitionMeta, meta_text, shared_meta
-from storage_nodes.node.peer_news import PeerNews
-from storage_nodes.node.peers import PeerLinks
-from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import Replica
-from storage_nodes.node.requests import RequestTable
-from storage_nodes.node.room import NodeRoom
-from storage_nodes.node.snapshots import Snapshots
-from storage_nodes.node.stream_replica import StreamReplica
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.disk.committer import Committer, disk_failed
+from storage_nodes.node.disk.damage import DamageControl
+from storage_nodes.node.disk.flushing import Flushing
+from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
+from storage_nodes.node.membership.balance import LeaderBalance
+from storage_nodes.node.membership.joining import ask_to_join
+from storage_nodes.node.membership.replica_moves import Moves
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.replicas.bodies import BodyCache
+from storage_nodes.node.replicas.catch_up_reads import CatchUpReads
+from storage_nodes.node.replicas.cluster_replica import ClusterReplica, partition_info
+from storage_nodes.node.replicas.failover import Failover
+from storage_nodes.node.replicas.hand_over import hand_over_some
+from storage_nodes.node.replicas.partition_meta import PartitionMeta, meta_text, shared_meta
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.snapshots import Snapshots
+from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.node.timers import Timers
+from storage_nodes.node.transport.connection_table import ConnectionTable
+from storage_nodes.node.transport.connections import Token
+from storage_nodes.node.transport.inbox import Inbox
+from storage_nodes.node.transport.inter_partition_client import InterPartitionClient
+from storage_nodes.node.transport.peer_state_notifier import PeerStateNotifier
+from storage_nodes.node.transport.peers import PeerLinks
+from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessages
+from storage_nodes.node.transport.requests import RequestTable
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import ClusterInfo, NodeInfo, PartitionInfo
@@ -101,28 +101,35 @@ class StorageNode:
         # The time as incarnation: a node that lost its directory is still newer than it was before.
         self.log = NodeLog.open(config.node_dir, incarnation_min=self.clock.wall_ms(), repair=True)
         self.replicas: dict[int, Replica] = {}
-        self.timers = Timers(self.loop, self.clock.mono_ms, self._ring, lambda: self._inbox.is_behind())
-        self.feed = Feed(self.run_cold, self.loop.call_later, self.clock.mono_ms)
+        self.timers = Timers(self.loop, self.clock.mono_ms, self._on_timer, lambda: self._inbox.is_behind())
+        self.catch_up_reads = CatchUpReads(self.run_cold, self.loop.call_later, self.clock.mono_ms)
         self.committer = Committer(self.loop, self.log, self.replicas.get, self.send, self._after_group)
         peers = [node for node in config.nodes if node.node_id != self.node_id]
-        self.peer_news = PeerNews(self.loop, lambda: self.replicas)
+        self.peer_states = PeerStateNotifier(self.loop, lambda: self.replicas)
         budget = MemoryBudget(config.node_memory_bytes)
         budget.watch(Kind.STAGED, self.log.unsynced_bytes)
         self.room = NodeRoom(budget, self.committer.writing_s, self._tell_crowded)
         self.links = PeerLinks(
-            self.loop, self.clock, self.cluster_id, config.own_address, self.log.incarnation, peers,
-            self._peer_changed, budget,
+            self.loop,
+            self.clock,
+            self.cluster_id,
+            config.own_address,
+            self.log.incarnation,
+            peers,
+            self._peer_changed,
+            budget,
         )
         self.clocks = self.links.clocks
         self.has_room = self.links.has_room
         self.when_room = self.links.when_room
+        self.committer.flush_peers = self.links.flush_now
         self.links.on_beat = self._look
         self.links.on_stall = self._stood_still
         self.turn = self.links.look_at_clock
         self.failover = Failover(self.loop, self.clock, self.node_id, self.links, self._preferred_leader)
         self.bodies = BodyCache()
         self.snapshots = Snapshots()
-        self._early = EarlyMessages(self.links.incarnation_of)
+        self._early = PendingRaftMessages(self.links.incarnation_of)
         self._inbox = Inbox(self.loop, self._raft_message, self.links.incarnation_of, budget)
         self._connections = ConnectionTable(self, self.loop)
         self._server: asyncio.Server | None = None
@@ -131,13 +138,14 @@ class StorageNode:
         self.closing = False  # no replica is opened any more: nobody would write what it stages
         self._stopped = False
         self.damage = DamageControl(self)
-        self.holdings = Holdings(self, self._early)
+        self.assigned = AssignedReplicas(self, self._early)
         self.moves = Moves(self.loop, self.node_id, self.links, self.replicas, lambda: self.cluster)
         self._balance = LeaderBalance(self.node_id, self._preferred_leader, self.moves.may_lead)
         self._tasks: list[asyncio.Task[None]] = []
-        self.care = NodeCare(self, config.node_disk_reserve_bytes)
-        self.forwards = Forwards(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
+        self.maintenance = DiskMaintenance(self, config.node_disk_reserve_bytes)
+        self.other_partitions = InterPartitionClient(self.loop, self.cluster_id, config.nodes, f"node-{self.node_id}")
         self._table = RequestTable(self)
+        self.request: Callable[[Token, bytes], None] = self._table.dispatch
 
     async def start(self) -> None:
         self.committer.start()
@@ -151,7 +159,7 @@ class StorageNode:
         self._tasks.append(self.loop.create_task(self._balance_forever()))
         if self.config.node_join and not self._is_registered():
             self._tasks.append(self.loop.create_task(ask_to_join(self.config, self._is_registered)))
-        self.care.start()
+        self.maintenance.start()
         PARTITIONS.set_function(lambda: len(self.replicas))
         PARTITIONS_LED.set_function(lambda: sum(replica.serving for replica in self.replicas.values()))
         _log.info("storage node is up", node=self.node_id, listen=self.config.node_listen, replicas=len(self.replicas))
@@ -162,13 +170,13 @@ class StorageNode:
         for task in self._tasks:
             task.cancel()
         self.moves.close()
-        self.care.stop()
+        self.maintenance.stop()
         await self._retire()
         if self._server is not None:
             self._server.close()
         for replica in list(self.replicas.values()):
             replica.close()
-        await self.forwards.close()
+        await self.other_partitions.close()
         self._connections.close()
         await self.links.close()
         await self.committer.close()
@@ -183,7 +191,7 @@ class StorageNode:
     def _is_busy(self) -> bool:
         """Is a thread, or what follows it, at work on the log?"""
         under_way = self._flushing.under_way or self.snapshots.installing
-        return bool(under_way or self.care.busy or self.damage.resetting or self.holdings.forgetting)
+        return bool(under_way or self.maintenance.busy or self.damage.resetting or self.assigned.forgetting)
 
     async def _retire(self) -> None:
         """Let others lead what this node leads, so that its stop costs nobody an election timeout. Bounded: whoever
@@ -209,9 +217,9 @@ class StorageNode:
         plan = self.cluster.machine.partitions.get(partition)
         return 0 if plan is None else plan.replicas[0]
 
-    def hang_up(self, peer: int) -> None:
+    def close_peer_connections(self, peer: int) -> None:
         """Close the connections that a node opened to this one."""
-        self._connections.hang_up(peer)
+        self._connections.close_peer_connections(peer)
 
     # --- Host: for replicas -----------------------------------------------------------------------------------
 
@@ -226,7 +234,7 @@ class StorageNode:
 
     def configuration_committed(self, replica: Replica, configuration: Configuration) -> None:
         """Who belongs to the group of this replica now."""
-        self.moves.poke()
+        self.moves.wake()
 
     def run_cold(
         self, work: Callable[[], T], done: Callable[[T], None], damaged: Callable[[], None] = lambda: None
@@ -240,7 +248,7 @@ class StorageNode:
 
     def _cold_done(self, finished: asyncio.Future[T], done: Callable[[T], None], damaged: Callable[[], None]) -> None:
         error = finished.exception()
-        if isinstance(error, CorruptionError) and self.damage.met(error):
+        if isinstance(error, CorruptionError) and self.damage.on_read_corruption(error):
             damaged()
             return
         done(finished.result())
@@ -259,10 +267,7 @@ class StorageNode:
         _log.warning("this node stood still for longer than its peers wait: it leads nothing", ms=gap_ms)
         self.timers.look()
         for replica in list(self.replicas.values()):
-            replica.stood_still()
-
-    def request(self, token: Token, payload: bytes) -> None:
-        self._table.dispatch(token, payload)
+            replica.on_stall()
 
     def nodes_without_room(self, voters: Sequence[int]) -> list[int]:
         """Those whose disks are nearly full, where no more messages may be taken for that: this node, or a majority."""
@@ -280,7 +285,7 @@ class StorageNode:
     def peer_greeted(self, hello: PeerHello) -> str:
         objection = self.links.greeted(hello)
         if not objection:
-            self.moves.poke()  # it may listen elsewhere now
+            self.moves.wake()  # it may listen elsewhere now
         return objection
 
     def manage(self, commands: list[bytes]) -> None:
@@ -293,7 +298,7 @@ class StorageNode:
         if not self.links.is_newest(sender, frame.incarnation):
             return
         messages = frame.messages
-        if self.care.closed:
+        if self.maintenance.closed:
             messages = [message for message in messages if not _brings_messages(message)]
         for message in messages:
             if type(message) is not AppendReply:
@@ -306,11 +311,11 @@ class StorageNode:
     def _peer_changed(self, peer: int, up: bool) -> None:
         if not up:
             self.snapshots.peer_down(peer)
-        self.peer_news.changed(peer, up)
+        self.peer_states.changed(peer, up)
 
     def _raft_message(self, sender: int, message: RaftMessage) -> None:
-        if self.peer_news.falling:
-            self.peer_news.tell_first(message.partition)
+        if self.peer_states.pending_down:
+            self.peer_states.notify_before_message(message.partition)
         replica = self.replicas.get(message.partition)
         if replica is not None:
             replica.receive(sender, message)
@@ -394,7 +399,7 @@ class StorageNode:
         for number, log in enumerate(list(self.log.partitions.values())):
             self.damage.open_replica(log).start(campaign=False, after_ms=number // STARTS_PER_MS_MAX)
         # The cluster's state may have become durable, by a flush or a snapshot, before what it made here was.
-        self.holdings.catch_up()
+        self.assigned.catch_up()
 
     def _begin_cluster_log(self) -> None:
         """Empty, as one of the cluster's founders, or as a node that joins it and has no say until it is given one."""
@@ -411,9 +416,9 @@ class StorageNode:
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Replica:
         meta = meta or shared_meta(log.tag)
         if log.kind == PartitionKind.CLUSTER:
-            holdings = self.holdings
+            assigned = self.assigned
             replica: Replica = ClusterReplica(
-                self, log, meta, self.config.nodes, holdings.changed, holdings.replaced, self._is_led
+                self, log, meta, self.config.nodes, assigned.changed, assigned.replaced, self._is_led
             )
         elif log.kind == PartitionKind.QUEUE:
             replica = QueueReplica(self, log, meta)
@@ -430,7 +435,7 @@ class StorageNode:
         replica = self.replicas.get(partition)
         return replica is None or bool(replica.raft.leader)
 
-    def _ring(self, partition: int) -> None:
+    def _on_timer(self, partition: int) -> None:
         replica = self.replicas.get(partition)
         if replica is not None:
             replica.tick()
@@ -447,8 +452,9 @@ class StorageNode:
         self.links.beat_all()
 
     def _after_group(self) -> None:
-        self.room.takes_appends()
-        self.feed.pace.look(self.clock.mono_ms())
+        if self.room.crowded:
+            self.room.takes_appends()
+        self.catch_up_reads.rate.look(self.clock.mono_ms())
         self._flushing.look()
 
     def _flush_facts(self, partition: int) -> FlushFacts | None:

@@ -75,16 +75,16 @@ class Timers:
         if self._heap:
             self._handle_due = self._heap[0][0]
             delay_s = max(self._handle_due - self._mono_ms(), 0) / 1000
-            self._handle = self._loop.call_later(delay_s, self._ring)
+            self._handle = self._loop.call_later(delay_s, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._handle = None
         now = self._mono_ms()
         if self._is_behind():
             self._held_since_ms = self._held_since_ms or now
             if now - self._held_since_ms < TIMERS_HELD_MS_MAX:
                 self._handle_due = 0  # nothing that becomes due rings sooner
-                self._handle = self._loop.call_later(LOOK_MS / 1000, self._ring)
+                self._handle = self._loop.call_later(LOOK_MS / 1000, self._on_timer)
                 return
         self._held_since_ms = 0
         ready: list[int] = []

@@ -10,7 +10,7 @@ import time
 
 from storage_nodes.client import StorageClient
 from storage_nodes.limits import PEER_TIMEOUT_MS
-from storage_nodes.node.committer import EXIT_DISK_FAILED
+from storage_nodes.node.disk.committer import EXIT_DISK_FAILED
 from tests.blackbox.bench import Bench, BenchError
 from tests.blackbox.checkers import APPEND, SEND
 from tests.blackbox.clusters import ImageCluster, NetworkCluster

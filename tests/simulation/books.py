@@ -72,6 +72,7 @@ class QueueBook:
         self.origin: dict[int, int] = {}  # offset -> where the message was scheduled
         self.releases: set[bytes] = set()
         self.early: list[int] = []  # released before they were due, and not looked at yet
+        self.receives_max = 0  # so many make a dead letter
         self._deadline_ms: dict[int, int] = {}  # when the last lease ends
         self._last_purge_ms = -60_000
         self._last_ms = 0  # by the log
@@ -152,8 +153,7 @@ class QueueBook:
             flat = command[FIRST_FIELD]
             for at in range(0, len(flat), 2):
                 offset, delivery = flat[at], flat[at + 1]
-                # A receipt is old only if the log knows a later delivery; a newer one outlived its lease's leader.
-                if offset in self.bodies and delivery >= max(self.delivery.get(offset, 0), 1):
+                if offset in self.bodies and delivery > 0:  # whichever delivery the receipt is of
                     self.gone.setdefault(offset, gone)
         elif kind == EXPIRED:
             flat = command[FIRST_FIELD + 1]
@@ -180,13 +180,21 @@ class QueueBook:
 
     def _change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> None:
         """-1: given back, as if the lease had run out. Less: given back after -2 - visibility_ms, and not counted."""
-        if not self._holds(offset, delivery, now_ms):
+        if not self._may_change(offset, delivery, visibility_ms, now_ms):
             return
         if visibility_ms < -1:
             self.delivery[offset] += _UNCOUNTED
             visibility_ms = -2 - visibility_ms
         self._deadline_ms[offset] = now_ms + max(visibility_ms, 0)
         self.times.freed_in(offset, max(visibility_ms, 0))
+
+    def _may_change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        """To say until when a message waits, the receipt of any delivery will do, unless it died of the last one."""
+        if visibility_ms < 0 or self._holds(offset, delivery, now_ms):
+            return self._holds(offset, delivery, now_ms)
+        receives = self.delivery.get(offset, 0)
+        is_dead = 0 < self.receives_max <= receives % 2**20 and self._deadline_ms.get(offset, 0) <= now_ms
+        return delivery > 0 and receives > 0 and not is_dead
 
     def _holds(self, offset: int, delivery: int, now_ms: int) -> bool:
         return self.delivery.get(offset) == delivery and self._deadline_ms.get(offset, 0) > now_ms
@@ -235,6 +243,9 @@ class FifoBook(QueueBook):
         if earlier is not None:
             self.times.forgets(earlier[0])
         self._originals[dedup_id] = offset, self._last_ms
+
+    def _may_change(self, offset: int, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        return self._holds(offset, delivery, now_ms)
 
     def waits_before(self, offset: int) -> list[int]:
         """Messages of the same group that must be gone before this one is handed out."""

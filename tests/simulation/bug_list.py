@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, provocations
+from tests.simulation import planted, planted_clients, planted_clocks, planted_groups, planted_queues, provocations
 from tests.simulation.faults import Faults
 
 
@@ -60,6 +60,8 @@ PLANTED = [
     Planted("B25", "R15", planted.changes_two_at_once, provocations.moves),
     Planted("B26", "R6", planted.answers_sends_before_commit),
     Planted("B27", "R25", planted.answers_deletes_before_commit),
+    Planted("B44", "R25", planted_queues.drops_deletes_by_older_receipts),
+    Planted("B45", "R26", planted_queues.passes_messages_in_flight, provocations.fifo),
     Planted("B28", "R24", planted.flushes_what_is_not_committed),
     Planted("B29", "R22", planted.recycles_wal_too_early),
     Planted("B30", "R1", planted.forgets_the_vote),

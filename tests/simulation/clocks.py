@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from storage_nodes.node.clock import NodeClock
+from storage_nodes.node.clocks.clock import NodeClock
 
 if TYPE_CHECKING:
     from tests.simulation.clockwork import Scheduler

@@ -155,7 +155,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._booked = True
         self.scheduler.at(time_us, self._turn)
 
-    def _ring(self, handle: SimHandle) -> None:
+    def _on_timer(self, handle: SimHandle) -> None:
         if handle.cancelled or self.dead:
             return
         self._ready.append(handle)
@@ -187,7 +187,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> Any:
         handle = SimHandle(callback, args, when)
         if not self.dead:
-            self.scheduler.at(max(round(when * 1e6), self.scheduler.now_us + TURN_US), self._ring, handle)
+            self.scheduler.at(max(round(when * 1e6), self.scheduler.now_us + TURN_US), self._on_timer, handle)
         return handle
 
     def time(self) -> float:

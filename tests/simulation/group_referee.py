@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from storage_nodes.log.record_batch import read_header
-from storage_nodes.node.stream_replica import StreamReplica
+from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.protocol.group_messages import (
     GroupCommitReply,
     GroupCommitRequest,
@@ -125,17 +125,17 @@ class GroupReferee:
 
     def check_bounds(self, node_id: int, replica: StreamReplica) -> None:
         """I14: nothing grows without a bound."""
-        desk = replica.machine._desk
-        if desk is None:
+        coordinator = replica.machine._coordinator
+        if coordinator is None:
             return
         shares = len(GROUPS) * len(self._world.topic)
         members = self._world.faults.consumers
         sizes = {
-            "commands": (len(desk._staged), 200),
-            "sessions": (len(desk._sessions), 2 * members + 256),
-            "heard": (len(desk._heard_ms), 2 * members + 256),
-            "fences": (len(desk._asked.keys() | desk._wanted.keys()), shares),
-            "pauses": (len(desk._paused), 2 * shares),
+            "commands": (len(coordinator._staged), 200),
+            "sessions": (len(coordinator._sessions), 2 * members + 256),
+            "heard": (len(coordinator._heard_ms), 2 * members + 256),
+            "fences": (len(coordinator._asked.keys() | coordinator._wanted.keys()), shares),
+            "pauses": (len(coordinator._paused), 2 * shares),
         }
         for name, (size, most) in sizes.items():
             if size > most:

@@ -18,8 +18,8 @@ from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.record_batch import ATTRIBUTE_CONFIGURATION, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.replica import Replica
 from tests.simulation.cluster_book import ClusterBook
 from tests.simulation.ledger import Change, CommittedLog, Mirror, NodeLedger
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from storage_nodes.node.peer_link import PeerLink
+from storage_nodes.node.transport.peer_link import PeerLink
 from tests.simulation.clockwork import Scheduler
 from tests.simulation.transport import RESET_DELAY_US, End, SimTransport
 

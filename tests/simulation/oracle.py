@@ -15,10 +15,10 @@ from storage_nodes.log.record_batch import read_configuration, read_header
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
-from storage_nodes.node.partition_meta import METAS_SHARED_MAX, shared_meta
-from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.replica import Replica
-from storage_nodes.node.stream_replica import StreamReplica
+from storage_nodes.node.replicas.partition_meta import METAS_SHARED_MAX, shared_meta
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.stream_replica import StreamReplica
 from storage_nodes.protocol.peer_messages import AppendReply, RaftMessage, VoteReply, VoteRequest
 from tests.simulation.books import FifoBook, QueueBook, StreamBook
 from tests.simulation.cluster_book import ClusterBook
@@ -285,6 +285,7 @@ class Oracle(LogOracle):
             return book
         config = machine.state.config
         book.times.retention_ms, book.times.window_ms = config.retention_ms, config.dedup_window_ms
+        book.receives_max = machine.state.receives_max
         if isinstance(book, FifoBook):
             book.parks = config.park_groups
         return book

@@ -20,21 +20,21 @@ from storage_nodes.machines.cluster.mover import Finish, next_step
 from storage_nodes.machines.queue.dedup import NOT_SEEN, DedupWindow
 from storage_nodes.machines.queue.effects import Answer
 from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.nothing import NO_IDS
+from storage_nodes.machines.queue.shared_empty import EMPTY_IDS
 from storage_nodes.machines.raft import machine as raft_machine
 from storage_nodes.machines.raft.effects import BecameLeader, EpochStart, Role, Send, TakeSnapshot
-from storage_nodes.machines.raft.following import Verdict
+from storage_nodes.machines.raft.following import AppendResult
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import AddLearner, Membership, Promote, Remove
 from storage_nodes.model import CLUSTER_PARTITION, Acks
-from storage_nodes.node import appends as appends_module
-from storage_nodes.node.appends import Appends
-from storage_nodes.node.cluster_replica import ClusterReplica
-from storage_nodes.node.committer import Committer
-from storage_nodes.node.holdings import Holdings
-from storage_nodes.node.moves import Moves
-from storage_nodes.node.peers import PeerLinks
+from storage_nodes.node.disk.committer import Committer
+from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
+from storage_nodes.node.membership.replica_moves import Moves
+from storage_nodes.node.replicas import appends as appends_module
+from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.replicas.cluster_replica import ClusterReplica
+from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol import dead_letters
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.peer_messages import SnapshotChunk, VoteReply, VoteRequest
@@ -52,7 +52,7 @@ def truncates_on_stale_append() -> Iterator[None]:
     """B1: what a repeated, shorter append does not hold is cut away."""
     real = raft_machine.judge
 
-    def judge(log: Any, commit: int, message: Any, headers: Any) -> Verdict:
+    def judge(log: Any, commit: int, message: Any, headers: Any) -> AppendResult:
         verdict = real(log, commit, message, headers)
         if verdict.ok and verdict.cut < 0 and verdict.end < log.log_end and headers and verdict.last == verdict.first:
             return verdict._replace(cut=max(verdict.end, log.flushed_end))
@@ -266,7 +266,7 @@ def counts_suspect_votes() -> Iterator[None]:
     real = RaftMachine._on_vote_reply
 
     def on_vote_reply(self: RaftMachine, sender: int, message: VoteReply, now_ms: int) -> Any:
-        self._doubtful = ()
+        self._suspect_votes = ()
         return real(self, sender, msgspec.structs.replace(message, suspect=False), now_ms)
 
     with mock.patch.object(RaftMachine, "_on_vote_reply", on_vote_reply):
@@ -276,16 +276,16 @@ def counts_suspect_votes() -> Iterator[None]:
 @contextmanager
 def drops_what_it_does_not_know() -> Iterator[None]:
     """B14: a partition that the node's cluster state does not name is taken for a deleted one."""
-    real = Holdings.catch_up
+    real = AssignedReplicas.catch_up
 
-    def catch_up(self: Holdings) -> None:
+    def catch_up(self: AssignedReplicas) -> None:
         real(self)
         node = self._node
         known = node.cluster.machine.partitions
         for partition in [p for p in node.log.partitions if p != CLUSTER_PARTITION and p not in known]:
             self._drop(partition)
 
-    with mock.patch.object(Holdings, "catch_up", catch_up):
+    with mock.patch.object(AssignedReplicas, "catch_up", catch_up):
         yield
 
 
@@ -343,7 +343,7 @@ def remembers_ids_before_commit() -> Iterator[None]:
         real_append(self, replica, bodies, requests, size, kind, sequence, now_ms)
         if any(HEADER_DEDUP in dict(decode_body(body).headers) for body in bodies):
             state = replica.machine.state
-            if state.dedup is NO_IDS:
+            if state.dedup is EMPTY_IDS:
                 state.dedup = DedupWindow(state.config.dedup_window_ms)
             dedup = state.dedup
             dedup.begin(base, now_ms)

@@ -51,7 +51,7 @@ def forgets_sequences_with_the_leader() -> Iterator[None]:
 @contextmanager
 def keeps_the_budget() -> Iterator[None]:
     """B42: what refused or lost sends took of a node's memory is not given back."""
-    budget = import_module("storage_nodes.node.memory_budget").MemoryBudget
+    budget = import_module("storage_nodes.node.memory.memory_budget").MemoryBudget
     real = budget.take
 
     def take(self: Any, kind: int, size_bytes: int) -> None:

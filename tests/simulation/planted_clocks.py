@@ -9,17 +9,17 @@ from typing import Any
 from unittest import mock
 
 from storage_nodes.log.partition_log import PartitionLog
-from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.stream_replica import StreamReplica
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.stream_replica import StreamReplica
 
 
 def _leader_time() -> Any:
-    return import_module("storage_nodes.node.leader_time").LeaderTime
+    return import_module("storage_nodes.node.replicas.leader_time").LeaderTime
 
 
 def _own_clock(stack: ExitStack) -> None:
     """Nobody asks the others what time it is, nor whether the own clock is wrong."""
-    agreement = import_module("storage_nodes.node.clock_agreement").ClockAgreement
+    agreement = import_module("storage_nodes.node.clocks.clock_agreement").ClockAgreement
     real = agreement.look
 
     def look(self: Any, own_wall_ms: int, mono_ms: int, _registered: Any) -> None:
@@ -60,7 +60,7 @@ def expires_by_one_clock() -> Iterator[None]:
 @contextmanager
 def leads_with_a_wrong_clock() -> Iterator[None]:
     """B37: a node whose clock is off stands for election and goes on leading. What time it is, it still asks."""
-    agreement = import_module("storage_nodes.node.clock_agreement").ClockAgreement
+    agreement = import_module("storage_nodes.node.clocks.clock_agreement").ClockAgreement
     right: Any = property(lambda self: False, lambda self, value: None)
     with mock.patch.object(agreement, "is_off", right, create=True):
         yield

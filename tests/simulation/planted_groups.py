@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from storage_nodes.machines.stream import consumers, desk
+from storage_nodes.machines.stream import consumers, coordinator
 from storage_nodes.machines.stream.consumers import GRANTED, Consumers, Group
-from storage_nodes.machines.stream.desk import GroupDesk
+from storage_nodes.machines.stream.coordinator import GroupCoordinator
 from storage_nodes.machines.stream.effects import Answer
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.group_messages import GroupCommitReply, GroupCommitRequest
@@ -31,7 +31,7 @@ def takes_commits_of_zombies() -> Iterator[None]:
 
         return commit
 
-    folds, requests = consumers._FOLDS, desk._REQUESTS
+    folds, requests = consumers._FOLDS, coordinator._REQUESTS
     with (
         mock.patch.dict(folds, {consumers.COMMITTED: trusting(folds[consumers.COMMITTED])}),
         mock.patch.dict(requests, {GroupCommitRequest: trusting(requests[GroupCommitRequest])}),
@@ -42,15 +42,15 @@ def takes_commits_of_zombies() -> Iterator[None]:
 @contextmanager
 def grants_before_fenced() -> Iterator[None]:
     """B32: a partition is granted before its log refuses everybody else."""
-    real = GroupDesk.ask_for_fences
+    real = GroupCoordinator.ask_for_fences
 
-    def ask_for_fences(self: GroupDesk) -> list[Any]:
+    def ask_for_fences(self: GroupCoordinator) -> list[Any]:
         asked = real(self)
         for group, partition, generation, epoch in asked:
             self._stage(None, [GRANTED, group, partition, generation, epoch])
         return asked
 
-    with mock.patch.object(GroupDesk, "ask_for_fences", ask_for_fences):
+    with mock.patch.object(GroupCoordinator, "ask_for_fences", ask_for_fences):
         yield
 
 
@@ -71,9 +71,9 @@ def takes_without_asking() -> Iterator[None]:
 @contextmanager
 def answers_commits_before_commit() -> Iterator[None]:
     """B34: an offset counts as committed when it is staged."""
-    real = GroupDesk._commit
+    real = GroupCoordinator._commit
 
-    def commit(self: GroupDesk, token: Any, request: GroupCommitRequest, view: Any) -> list[Any]:
+    def commit(self: GroupCoordinator, token: Any, request: GroupCommitRequest, view: Any) -> list[Any]:
         staged = len(self._staged)
         effects = real(self, token, request, view)
         if len(self._staged) > staged:
@@ -81,5 +81,5 @@ def answers_commits_before_commit() -> Iterator[None]:
             effects.append(Answer(token, GroupCommitReply(request.offset)))
         return effects
 
-    with mock.patch.dict(desk._REQUESTS, {GroupCommitRequest: commit}):
+    with mock.patch.dict(coordinator._REQUESTS, {GroupCommitRequest: commit}):
         yield

@@ -22,12 +22,12 @@ from storage_nodes.log.mark import MARK_NAME
 from storage_nodes.log.node_log import Group, NodeLog
 from storage_nodes.log.segment import segment_partition
 from storage_nodes.log.wal import GROUP_HEADER_BYTES, wal_name
-from storage_nodes.node import flushing as flushing_module
-from storage_nodes.node import forwards as forwards_module
 from storage_nodes.node import node as node_module
-from storage_nodes.node import replica as replica_module
-from storage_nodes.node.committer import Committer
+from storage_nodes.node.disk import flushing as flushing_module
+from storage_nodes.node.disk.committer import Committer
 from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replicas import replica as replica_module
+from storage_nodes.node.transport import inter_partition_client as forwards_module
 from storage_nodes.protocol.peer_messages import Heartbeat, RaftFrame, RaftMessage
 from tests.simulation.clocks import MachineClock, SimClock
 from tests.simulation.guards import NotDeterministic

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 from storage_nodes.model import CLUSTER_PARTITION, PartitionKind
-from storage_nodes.node.queue_replica import QueueReplica
+from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.protocol.messages import PartitionInfo
 from tests.simulation.books import QueueBook
 from tests.simulation.clients import Client

@@ -239,9 +239,11 @@ class ClusterMachine:
         if len(self.partitions) >= PARTITIONS_PER_NODE_MAX:
             return Outcome(ErrorCode.OVER_LIMIT, None, "the cluster holds as many partitions as it may"), []
         replicas = place(nodes, command.replication_factor, self.held, self._leader_counts)
-        plan = _shared(PartitionPlan(
-            self._next_partition, command.kind, command.tag, replicas, command.config, None, command.wanted
-        ))
+        plan = _shared(
+            PartitionPlan(
+                self._next_partition, command.kind, command.tag, replicas, command.config, None, command.wanted
+            )
+        )
         self._next_partition += 1
         self._add(plan)
         return Outcome(ErrorCode.OK, plan), [PartitionCreated(plan)]

@@ -8,7 +8,7 @@
              sent_ms - previous sent_ms)...; a run is a stretch of neighbouring offsets with equal entries, gap = its
              first offset less the end of the run before. Messages that were acquired together share a run, and the
              small differences take one to five bytes each.
-    ahead    `deleted_ahead`, flat (gap, length)...
+    ahead    `removed_above_cursor`, flat (gap, length)...
     dedup    see dedup.py
     groups   see fifo_state.py; empty for a standard queue
     config   the fields of a QueueConfig, by position

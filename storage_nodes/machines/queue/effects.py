@@ -82,7 +82,7 @@ class Duplicated(NamedTuple):
     pairs: list[tuple[int, int]]
 
 
-class Letter(NamedTuple):
+class DeadLetterInfo(NamedTuple):
     """One message that was received too often."""
 
     offset: int
@@ -97,7 +97,7 @@ class DeadLetter(NamedTuple):
     """Send copies of these to `partition` and call `moved` or `move_failed`. One such move is under way at a time."""
 
     partition: int
-    letters: list[Letter]
+    letters: list[DeadLetterInfo]
 
 
 class Answer(NamedTuple):

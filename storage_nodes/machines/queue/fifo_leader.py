@@ -1,11 +1,12 @@
-"""The leader's side of a FIFO queue: the same desk, but messages are handed out by group and only after commit.
+"""The leader's side of a FIFO queue: the same leader, but messages are handed out by group and only after commit.
 
-    acquire  ->  pick whole runs of free groups, lock them, stage a lease  ->  log  ->  fold  ->  Deliver
+    acquire  ->  pick runs off the front of groups, lock those, stage a lease  ->  log  ->  fold  ->  Deliver
 
 A lease is committed before anybody sees its messages (R26): a leader that is deposed in between delivered nothing, and
-its successor finds the group locked, by the fold, or free. While a lease is under way its groups are locked here; from
-the fold on their messages in flight lock them. Deletes and changes are decided by the fold too: a receipt whose lease
-ran out, or whose message was handed out again, is refused (RECEIPT_STALE), not taken as done.
+its successor finds them leased, by the fold, or free. While a lease is under way its groups are locked here; from the
+fold on each message in flight holds back what follows it in its group, and nothing that stands before it. Deletes and
+changes are decided by the fold too: a receipt whose lease ran out, or whose message was handed out again, is refused
+(RECEIPT_STALE), not taken as done.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ from storage_nodes.machines.queue.effects import (
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.groups import Group, GroupWindow
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
-from storage_nodes.machines.queue.staging import StagedLease, Taken
-from storage_nodes.machines.queue.state import Noted
+from storage_nodes.machines.queue.pending_commands import InFlightCommand, StagedLease
 from storage_nodes.protocol.errors import ErrorCode
 
 
@@ -111,7 +112,7 @@ class FifoLeader(Leader):
             self._waiters.remove_first()
 
     def _lease(self, token: Token, messages_max: int, visibility_ms: int, attempt: bytes, time_ms: int) -> bool:
-        """Stage a lease on as many messages of as few groups as there are free; False if there is nothing."""
+        """Stage a lease on as many messages of as few groups as may be; False if there is nothing."""
         if self._is_paused:
             return False
         window, staging = self._window, self._staging
@@ -140,9 +141,7 @@ class FifoLeader(Leader):
         staging.leased(lease, StagedLease(token, attempt, groups), fresh_count, again_count)
         return True
 
-    def _take_run(
-        self, group: Group, again_count: int, fresh_count: int, time_ms: int
-    ) -> tuple[list[int], list[int]]:
+    def _take_run(self, group: Group, again_count: int, fresh_count: int, time_ms: int) -> tuple[list[int], list[int]]:
         """Take messages off the front of a group: offsets of those in `live`, flat (offset, sent_ms) of fresh ones."""
         window = self._window
         again = group.back[:again_count]
@@ -183,7 +182,7 @@ class FifoLeader(Leader):
 
     # --- the fold's hooks -------------------------------------------------------------------------------------
 
-    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind = command[KIND]
         if kind == LEASED:
             self._fold_leased(command, taken, effects)
@@ -205,11 +204,11 @@ class FifoLeader(Leader):
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
         state = self._state
         if state.config.park_groups and len(state.parked) >= PARKED_GROUPS_MAX:
-            self._move_again_ms = 0  # looked at again when groups are unparked
+            self._letters.again_ms = 0  # looked at again when groups are unparked
             return
         super()._move_dead(effects, time_ms)
 
-    def _fold_leased(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_leased(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         leases, window = self._leases, self._window
         picked = self._state.fold_leased(command)
         live = self._state.live
@@ -232,7 +231,7 @@ class FifoLeader(Leader):
             self._attempts_under_way.discard(staged.attempt)
             effects.append(Deliver(staged.token, picks))
 
-    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         gone: list[tuple[bytes, int]] = []
         codes = self._state.fold_receipts(command, gone)
         self._leases.forget(command[FIRST_FIELD][::2])
@@ -262,7 +261,12 @@ class FifoLeader(Leader):
     def _became_ready(self, offsets: list[int]) -> None:
         self._window.became_ready(offsets)
 
-    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        return []  # a lease that ran out is not changed
+
+    def _window_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
+    ) -> None:
         if noted is None:
             self._window.arrived(first, last, timestamp_ms, before, dict.fromkeys(range(first, last + 1), b""), ())
         else:

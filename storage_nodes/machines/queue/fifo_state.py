@@ -1,12 +1,12 @@
 """The replicated state of a FIFO queue: that of a standard queue, but messages leave it group by group.
 
 Messages behind a locked group are handed out before those in front of it, so what was taken beyond the cursor is kept
-as ranges: `deleted_ahead` holds every offset at or beyond the cursor that does not wait any more, leased or gone, and
-control records too, so that neighbours grow together and the cursor can pass. A range stands between two waiting
-messages, so there are never more of them than messages wait.
+as ranges: `removed_above_cursor` holds every offset at or beyond the cursor that does not wait any more, leased or
+gone, and control records too, so that neighbours grow together and the cursor can pass. A range stands between two
+waiting messages, so there are never more of them than messages wait.
 
-    group_of   message group of every message in `live`. A group with a message in flight is locked (R26), so who leads
-               next knows every lock by the fold alone.
+    group_of   message group of every message in `live`. A message in flight holds back what follows it in its group
+               (R26), so who leads next knows every lock by the fold alone.
     parked     groups that are held because a message of theirs became a dead letter (parking.py)
     attempts   receives that may be asked for again: attempt id -> (time_ms, deadline_ms, flat (offset, delivery)...)
 
@@ -26,9 +26,9 @@ from storage_nodes.limits import ATTEMPT_MS_MAX, ATTEMPTS_MAX
 from storage_nodes.machines.queue.checkpoint import Entry
 from storage_nodes.machines.queue.commands import FIRST_FIELD, TIME_MS, Command
 from storage_nodes.machines.queue.effects import Pick
-from storage_nodes.machines.queue.nothing import NO_OFFSETS
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.parking import ParkedGroups
+from storage_nodes.machines.queue.shared_empty import EMPTY_OFFSETS
 from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
@@ -54,16 +54,16 @@ class FifoState(QueueState):
     def fold_control(self, base_offset: int, last_offset: int) -> None:
         """A control batch: no messages, so nothing that the cursor would have to wait for."""
         if self.fresh_count:
-            self._went_ahead(base_offset, last_offset + 1)
+            self._mark_removed(base_offset, last_offset + 1)
 
     def end_entry(self, end_offset: int) -> None:
         super().end_entry(end_offset)
-        self._move_cursor(self.deleted_ahead.end_of_first(self.cursor))
+        self._move_cursor(self.removed_above_cursor.end_of_first(self.cursor))
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
         super()._fold_delayed(offset, due_ms, sent_ms, group)
         self.group_of[offset] = group
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
 
     def _fold_dead_letter(self, offset: int, arrived_ms: int, dead_source: bytes) -> bool:
         return False  # in a FIFO queue its retention counts anew
@@ -101,10 +101,10 @@ class FifoState(QueueState):
     def _lease_fresh_of(
         self, group: bytes, fresh: list[int], time_ms: int, deadline_ms: int, picks: list[Pick]
     ) -> None:
-        self.take_up()
-        if self.deleted_ahead is NO_OFFSETS:
-            self.deleted_ahead = OffsetRanges()
-        live, group_of, take, cursor = self.live, self.group_of, self.deleted_ahead.take, self.cursor
+        self.allocate()
+        if self.removed_above_cursor is EMPTY_OFFSETS:
+            self.removed_above_cursor = OffsetRanges()
+        live, group_of, take, cursor = self.live, self.group_of, self.removed_above_cursor.take, self.cursor
         entry: Entry = (0, 0, 0, -1)
         fields = iter(fresh)
         for offset, sent_ms in zip(fields, fields, strict=True):
@@ -131,7 +131,7 @@ class FifoState(QueueState):
         for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is None:
-                waits = self.cursor <= offset and offset not in self.deleted_ahead
+                waits = self.cursor <= offset and offset not in self.removed_above_cursor
                 codes.append(ErrorCode.UNKNOWN_RECORD if waits or delivery < 1 else ErrorCode.OK)
             elif entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
                 codes.append(ErrorCode.RECEIPT_STALE)
@@ -141,6 +141,10 @@ class FifoState(QueueState):
                 self.deleted += 1
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        """A lease that holds, by its own receipt: others of the group may have been handed out since it ran out."""
+        return entry[1] == delivery and delivery > 0 and entry[0] > now_ms
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
         codes = super().fold_visibility(command)
@@ -158,7 +162,7 @@ class FifoState(QueueState):
             if count:
                 self.fresh_count -= count
                 self.expired += count
-                self._went_ahead(max(first, self.cursor), last + 1)
+                self._mark_removed(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 del self.group_of[offset]

@@ -3,10 +3,11 @@
 Derived from the replicated state and the log, thrown away with the leadership.
 
     back    the group's messages in `live`, in order: leased, ready again, delayed, dead. Those that were delivered are
-            the first of the group: leases are taken from the front while nothing is in flight
+            the first of the group: leases are taken from the front
     fresh   its messages that were never delivered, as far as the window reaches; eight bytes each
-    offers  heap of the groups that may have something to hand out, by their first message. An entry is only a hint:
-            `run` decides. A group that is locked leaves the heap and is offered again when something of it changes
+    offers  heap of the groups that may have something to hand out, by their first message; a group of which messages
+            came back goes behind all that waited then. An entry is only a hint: `run` decides. A group whose first
+            message is in flight leaves the heap and is offered again when something of it changes
 
 The window is the stretch [.., end) of the log in which every waiting message is known here. New messages extend it
 while it reaches to the log's end and holds fewer than FIFO_READ_AHEAD_MESSAGES_MAX; the rest is read from the log when
@@ -28,12 +29,15 @@ from storage_nodes.machines.queue.ready import Leases
 # Handed-out offsets at the front of an array before it is cut.
 _HEAD_MAX = 256
 _TIMES_GARBAGE_MAX = 1_024
-_NOT_OFFERED = -1
+# Where a group stands: at the place of a message in the log; of those that came back, in the order in which they did.
+_Standing = tuple[int, int]
+_NOT_OFFERED: _Standing = (-1, 0)
+_IN_PLACE: _Standing = (-1, 0)
 _NOTHING = (0, 0)
 
 
 class Group:
-    __slots__ = ("back", "fresh", "head", "key", "leases_under_way", "offered")
+    __slots__ = ("back", "behind", "fresh", "head", "key", "leases_under_way", "offered")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
@@ -42,6 +46,7 @@ class Group:
         self.head = 0  # fresh[head:] wait
         self.leases_under_way = 0  # leases of ours that are not folded yet: 0 or 1
         self.offered = _NOT_OFFERED
+        self.behind = _IN_PLACE  # where it went to stand as messages of it came back
 
     @property
     def is_empty(self) -> bool:
@@ -67,7 +72,7 @@ class Group:
 
 
 class GroupWindow:
-    __slots__ = ("_bases", "_leases", "_offers", "_state", "_times_ms", "count", "end", "groups")
+    __slots__ = ("_bases", "_leases", "_offers", "_returns", "_state", "_times_ms", "count", "end", "groups")
 
     def __init__(self, state: FifoState, leases: Leases) -> None:
         self._state = state
@@ -75,7 +80,8 @@ class GroupWindow:
         self.groups: dict[bytes, Group] = {}
         self.count = 0  # fresh messages known
         self.end = state.cursor
-        self._offers: list[tuple[int, bytes]] = []
+        self._offers: list[tuple[_Standing, bytes]] = []
+        self._returns = 0  # groups that went behind the others
         # Fresh messages from _bases[i] on were appended at _times_ms[i].
         self._bases = array("q")
         self._times_ms = array("q")
@@ -95,13 +101,13 @@ class GroupWindow:
                 self.reach(last + 1)  # nothing of it waits: it needs no room, and nobody will read on for it
             return
         self._note_time(base, timestamp_ms)
-        not_fresh = set(delayed)
-        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in not_fresh)
+        unavailable_offsets = set(delayed)
+        self._add_fresh((offset, key) for offset, key in groups.items() if offset not in unavailable_offsets)
         self.end = last + 1
 
     def fetched(self, ranges: list[tuple[FreshRange, Groups]], end: int) -> None:
         """The log was read up to `end`; its ranges may hold messages that do not wait any more."""
-        taken = self._state.deleted_ahead
+        taken = self._state.removed_above_cursor
         start = max(self.end, self._state.cursor)  # the cursor may have passed what is delayed beyond the window
         for (first, last, timestamp_ms), keys in ranges:
             gaps = taken.gaps(max(first, start), min(last, end - 1) + 1)
@@ -188,52 +194,47 @@ class GroupWindow:
     def has_offers(self) -> bool:
         """May some group have something? Drops offers that mean nothing any more."""
         while self._offers:
-            first, key = self._offers[0]
+            standing, key = self._offers[0]
             group = self.groups.get(key)
-            if group is not None and group.offered == first and self.run(group, 1) != _NOTHING:
+            if group is not None and group.offered == standing and self.run(group, 1) != _NOTHING:
                 return True
             self._withdraw_first()
         return False
 
     def take_offer(self, room: int) -> tuple[Group, int, int] | None:
-        """The group with the oldest message, out of the heap, with its `run`; None when every group is locked or
-        empty."""
+        """The group whose turn it is, out of the heap, with its `run`; None when no group has anything to give."""
         offers, groups = self._offers, self.groups
         while offers:
-            first, key = heapq.heappop(offers)
+            standing, key = heapq.heappop(offers)
             group = groups.get(key)
-            if group is None or group.offered != first:
+            if group is None or group.offered != standing:
                 continue
             group.offered = _NOT_OFFERED
             again, fresh = self.run(group, room)
             if again or fresh:
+                group.behind = _IN_PLACE
                 return group, again, fresh
         return None
 
     def run(self, group: Group, room: int) -> tuple[int, int]:
         """How many messages may be leased now, from the front of the group: (of `back`, of `fresh`).
 
-        None while any of its messages is in flight (R26) or dead, or it is parked; none from a delayed one on.
+        None from one on that is in flight (R26), dead or delayed; none while the group is parked.
         """
         if group.key in self._state.parked:
             return _NOTHING
-        assert not group.leases_under_way, "locked groups are not offered"
+        assert not group.leases_under_way, "a group is offered when its lease is folded"
         live, leases = self._state.live, self._leases
         again = 0
         for offset in group.back:
-            delivery = live[offset][1]
             if not leases.is_ready(offset):
-                if delivery > 0:
-                    return _NOTHING
                 break
-            if delivery == 0 and offset >= self.end:
+            if offset >= self.end and live[offset][1] == 0:
                 break  # messages in front of it may not have been read yet
             again += 1
-        waits_for_delay = again < len(group.back)
-        end = group.back[again] if waits_for_delay else self.end
-        fresh = bisect_left(group.fresh, end, group.head) - group.head if waits_for_delay else (
-            len(group.fresh) - group.head
-        )  # fmt: skip
+        fresh = len(group.fresh) - group.head
+        if fresh and again < len(group.back):
+            fresh = bisect_left(group.fresh, group.back[again], group.head) - group.head
         if not again or not fresh or group.fresh[group.head] > group.back[again - 1]:
             again = min(again, room)
             return again, min(fresh, room - again)
@@ -250,10 +251,10 @@ class GroupWindow:
             return
         if group.leases_under_way or (not group.back and group.head == len(group.fresh)):
             return
-        first = group.first()
-        if group.offered != first:
-            group.offered = first
-            heapq.heappush(self._offers, (first, group.key))
+        standing = max((group.first(), 0), group.behind)
+        if group.offered != standing:
+            group.offered = standing
+            heapq.heappush(self._offers, (standing, group.key))
 
     def unparked(self, keys: Iterable[bytes]) -> None:
         """These are held no more."""
@@ -268,8 +269,13 @@ class GroupWindow:
         return 0 if group is None else len(group.back) + len(group.fresh) - group.head
 
     def became_ready(self, offsets: list[int]) -> None:
+        state = self._state
         for offset in offsets:
-            self.offer(self.groups[self._state.group_of[offset]])
+            group = self.groups[state.group_of[offset]]
+            if state.live[offset][1] and group.behind == _IN_PLACE:
+                self._returns += 1
+                group.behind = (state.log_end - 1, self._returns)
+            self.offer(group)
 
     def sent_ms(self, offset: int) -> int:
         """Append time of a fresh message in the window."""
@@ -313,7 +319,7 @@ class GroupWindow:
                 del self._bases[:passed], times_ms[:passed]
 
     def _withdraw_first(self) -> None:
-        first, key = heapq.heappop(self._offers)
+        standing, key = heapq.heappop(self._offers)
         group = self.groups.get(key)
-        if group is not None and group.offered == first:
+        if group is not None and group.offered == standing:
             group.offered = _NOT_OFFERED

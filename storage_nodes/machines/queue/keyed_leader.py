@@ -1,9 +1,9 @@
 """The leader's side of a standard queue whose messages have groups or tags, or of which somebody asks for tags.
 
-The same desk with another view of what waits (backlog.py): messages of noisy groups let the others go first, and an
+The same leader with another view of what waits (backlog.py): messages of noisy groups let the others go first, and an
 acquire may ask for tags. What is handed out lies anywhere ahead of the cursor then. The fold takes that as it takes a
-lease that was lost: what was acquired stands in `live`, what is deleted stands in `deleted_ahead` until the cursor
-passes.
+lease that was lost: what was acquired stands in `live`, what is deleted stands in `removed_above_cursor` until the
+cursor passes.
 
 A queue without groups and tags never comes here (`Leader` serves it), and one that is drained begins as such a queue
 again.
@@ -23,9 +23,10 @@ from storage_nodes.machines.queue.commands import DEAD_LETTERED, EXPIRED, FIRST_
 from storage_nodes.machines.queue.effects import NO_KEY, Deliver, Effect, FreshRange, Pick, Refuse, Tags, Token
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.shelves import Shelf
-from storage_nodes.machines.queue.staging import Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.noted import FoldedHeaders
+from storage_nodes.machines.queue.pending_commands import InFlightCommand
+from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.tag_queues import TagQueue
 from storage_nodes.machines.queue.tag_waiters import TagWaiters
 from storage_nodes.machines.queue.waiters import Waiter
 from storage_nodes.protocol.errors import ErrorCode
@@ -46,11 +47,11 @@ class KeyedLeader(Leader):
     @classmethod
     def after(cls, plain: Leader) -> KeyedLeader:
         """Go on where a leader stands that never met a group or a tag."""
-        desk = cls.__new__(cls)
+        leader = cls.__new__(cls)
         for name in Leader.__slots__:
-            setattr(desk, name, getattr(plain, name))
-        desk._begin()
-        return desk
+            setattr(leader, name, getattr(plain, name))
+        leader._begin()
+        return leader
 
     def _begin(self) -> None:
         state, leases, plain = self._state, self._leases, self._window
@@ -63,7 +64,7 @@ class KeyedLeader(Leader):
         for offset, (group, _) in state.keys.items():
             if state.live[offset][1] and not leases.is_ready(offset):
                 self._in_flight.add(offset, group)
-        self._window.pass_over(self._in_flight.noisy(self.in_flight_count))
+        self._window.throttle(self._in_flight.noisy(self.in_flight_count))
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -108,7 +109,7 @@ class KeyedLeader(Leader):
     @property
     def _takes_in_order(self) -> bool:
         """So much was taken out ahead of waiting messages that no more may be."""
-        return len(self._state.deleted_ahead) >= TAKEN_AHEAD_RANGES_MAX
+        return len(self._state.removed_above_cursor) >= TAKEN_AHEAD_RANGES_MAX
 
     def _pick(self, messages_max: int, visibility_ms: int, time_ms: int) -> list[Pick]:
         return self._take(messages_max, visibility_ms, time_ms, ())
@@ -120,19 +121,21 @@ class KeyedLeader(Leader):
         in_order = self._takes_in_order
         if room <= 0 or self._is_paused or (tags and in_order):
             return picks
-        backlog.judge(in_flight)
+        backlog.refresh_throttled(in_flight)
         deadline_ms = time_ms + visibility_ms
         while 0 < room - len(picks) <= staging.expired_room and staging.has_keys_room:
-            shelf = backlog.next_shelf(tags, in_flight, in_order)
-            if shelf is None:
+            tag_queue = backlog.next_shelf(tags, in_flight, in_order)
+            if tag_queue is None:
                 break
-            if (offset := backlog.take_again(shelf)) >= 0:
+            if (offset := backlog.take_again(tag_queue)) >= 0:
                 picks.append(self._take_again(offset, time_ms, deadline_ms))
             else:
                 most = room - len(picks)
-                if not (in_order or shelf.is_noisy) and (group := shelf.fresh_group):
+                if not (in_order or tag_queue.is_noisy) and (group := tag_queue.fresh_group):
                     most = min(most, self._in_flight.until_noisy(group, in_flight))
-                self._take_fresh(shelf, most, time_ms, deadline_ms, picks)
+                self._take_fresh(tag_queue, most, time_ms, deadline_ms, picks)
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _take_again(self, offset: int, time_ms: int, deadline_ms: int) -> Pick:
@@ -142,9 +145,9 @@ class KeyedLeader(Leader):
         _, delivery, first_received_ms, sent_ms = self._state.live[offset]
         return Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms)
 
-    def _take_fresh(self, shelf: Shelf, room: int, time_ms: int, deadline_ms: int, picks: list[Pick]) -> None:
-        key = (shelf.fresh_group, shelf.tag)
-        first, last, sent_ms = taken = self._window.take_fresh(shelf, room)
+    def _take_fresh(self, tag_queue: TagQueue, room: int, time_ms: int, deadline_ms: int, picks: list[Pick]) -> None:
+        key = (tag_queue.fresh_group, tag_queue.tag)
+        first, last, sent_ms = taken = self._window.take_fresh(tag_queue, room)
         if sent_ms <= self._outlived_ms(time_ms):
             self._staging.expired_range(first, last)
             return
@@ -157,16 +160,16 @@ class KeyedLeader(Leader):
 
     def _serve(self, effects: list[Effect], time_ms: int) -> None:
         waiters, backlog = self._waiters, self._window
-        line = [(first.number, tag) for tag in backlog.woken if (first := waiters.first_of(tag)) is not None]
+        line = [(first.number, tag) for tag in backlog.tags_with_new if (first := waiters.first_of(tag)) is not None]
         heapq.heapify(line)
-        backlog.woken.clear()
+        backlog.tags_with_new.clear()
         while (waiter := self._next_waiter(line)) is not None:
             picks = self._take(waiter.messages_max, waiter.visibility_ms, time_ms, waiter.tags)
             if picks:
                 waiters.remove(waiter.token)
                 effects.append(Deliver(waiter.token, picks))
             elif self._takes_in_order or not self._may_take:
-                backlog.woken.update(tag for _, tag in line)  # their messages are there, and wait
+                backlog.tags_with_new.update(tag for _, tag in line)  # their messages are there, and wait
                 return
             elif waiter.tags:
                 heapq.heappop(line)
@@ -175,7 +178,7 @@ class KeyedLeader(Leader):
 
     def _wake(self, tags: Tags) -> None:
         """Messages with these tags may be there that nobody was given yet."""
-        self._window.woken.update(tag for tag in tags if tag in self._waiters.by_tag)
+        self._window.tags_with_new.update(tag for tag in tags if tag in self._waiters.by_tag)
 
     def _next_waiter(self, line: list[tuple[int, bytes]]) -> Waiter | None:
         """Who came first of those for whom there may be something; `line` is a heap of who is first of a tag."""
@@ -203,11 +206,11 @@ class KeyedLeader(Leader):
                 self._left(offsets)
             self._left(again)
 
-    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         super()._fold_deleted(command, taken, effects)
         self._left(command[FIRST_FIELD][::2])
 
-    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         super()._fold_rare(command, offset, taken, effects)
         kind = command[KIND]
         if kind == EXPIRED:
@@ -234,12 +237,20 @@ class KeyedLeader(Leader):
             self._in_flight.remove(offset)
         self._window.came_ready(offsets)
 
-    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        hidden = super()._hide(changes)
+        for offset in hidden:
+            self._in_flight.add(offset, self._state.keys.get(offset, NO_KEY)[0])
+        return hidden
+
+    def _window_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
+    ) -> None:
         if noted is None:
             self._window.arrived(first, last, timestamp_ms, before, (), ())
             return
         keys = [noted.keys.get(offset, NO_KEY) for offset in range(first, last + 1)] if noted.keys else ()
-        self._window.arrived(first, last, timestamp_ms, before, keys, noted.not_fresh())
+        self._window.arrived(first, last, timestamp_ms, before, keys, noted.unavailable_offsets())
 
     def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(zip(ranges, groups, strict=True), end)

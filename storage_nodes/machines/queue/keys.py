@@ -1,7 +1,7 @@
 """Message groups and tags of the messages in `live` of a standard queue, as commands and checkpoints hold them.
 
-    command      flat (group, tag, flat (first offset, last offset)...)...
-    checkpoint   flat (group, tag, flat (gap, length)...)..., sorted: equal keys give equal bytes
+command      flat (group, tag, flat (first offset, last offset)...)...
+checkpoint   flat (group, tag, flat (gap, length)...)..., sorted: equal keys give equal bytes
 """
 
 from __future__ import annotations

@@ -10,16 +10,12 @@ what a wrong clock must not bring about, that messages expire or scheduled ones 
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 from storage_nodes.limits import (
     CLOCK_LOOK_MS,
-    DEAD_LETTER_PAUSE_MS_MAX,
-    DEAD_LETTER_PAUSE_MS_MIN,
-    DEAD_LETTERS_PER_MOVE_MAX,
     PROPOSALS_PENDING_MAX,
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
@@ -42,28 +38,27 @@ from storage_nodes.machines.queue.commands import (
 from storage_nodes.machines.queue.configs import config_fields
 from storage_nodes.machines.queue.effects import (
     Answer,
-    DeadLetter,
     Deliver,
     Effect,
     Fetch,
     FreshRange,
     Groups,
     Keys,
-    Letter,
     Pick,
     Propose,
     Refuse,
     Tags,
     Token,
 )
+from storage_nodes.machines.queue.letters import Letters
+from storage_nodes.machines.queue.noted import FoldedHeaders
+from storage_nodes.machines.queue.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.probes import Probes
 from storage_nodes.machines.queue.ready import Leases, Window
 from storage_nodes.machines.queue.releases import Releases
 from storage_nodes.machines.queue.removals import Removals
-from storage_nodes.machines.queue.staging import Staging, Taken
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.machines.queue.waiters import Waiters
-from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig, QueueStats
 
@@ -80,12 +75,11 @@ class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
+        "_coming_back",
         "_fetch_again_ms",
         "_fetching",
         "_leases",
-        "_move_again_ms",
-        "_move_pause_ms",
-        "_moving",
+        "_letters",
         "_pauses_staged",
         "_probes",
         "_removals",
@@ -105,18 +99,17 @@ class Leader:
         self.ahead_ms = 0
         self._leases = Leases(state.live, state.receives_max, state.retry)
         self._window = Window(state.cursor)
-        self._staging = Staging(term)
+        self._staging = PendingCommands(term)
         self._waiters = Waiters()
         self._probes = Probes()
         self._fetching = -1  # the offset that the outstanding Fetch named, -1 = none
         self._fetch_again_ms = 0  # the last Fetch found nothing to go by: not before this time; 0 = at once
         self._retention_check_ms = 0  # 0 = nothing to look after
-        self._moving: list[int] = []  # dead letters whose move is under way
-        self._move_again_ms = 0  # the last move failed: not before this time; 0 = at once
-        self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        self._letters = Letters()
         self.releases = Releases(state.scheduled)
         self._pauses_staged = 0  # configurations on their way that pause the queue
         self._removals = Removals()
+        self._coming_back = 0  # messages handed out without a visibility that is not folded yet: ready then
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -165,6 +158,7 @@ class Leader:
         time_ms = self._advance(now_ms)
         if self._is_overloaded and token is not None:
             return [overloaded(token)]
+        self._hide(changes)
         for offset in [offset for offset, delivery, _ in changes if delivery > 0]:
             self._leases.hold(offset)
         self._staging.changed(changes, token)
@@ -174,7 +168,7 @@ class Leader:
         return self._single([PURGED, attempt], token, self._advance(now_ms))
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
-        if self._is_overloaded or not set(self._moving).isdisjoint(offsets):
+        if self._is_overloaded or not set(self._letters.under_way).isdisjoint(offsets):
             return [overloaded(token)]  # or a dead letter is on its way: it will have gone
         self._removals.begin(offsets, groups, self._leases, self._state.live)
         return self._single([REMOVED, list(offsets), moved], token, self._time_ms)
@@ -190,22 +184,20 @@ class Leader:
 
     def moved(self, offsets: list[int], now_ms: int) -> list[Effect]:
         """These dead letters stand in the other queue, committed."""
-        self._move_pause_ms = DEAD_LETTER_PAUSE_MS_MIN
+        self._letters.succeeded()
         if offsets:
             self._staging.dead_lettered(offsets)
         else:
-            self._moving = []  # purged meanwhile
+            self._letters.under_way = []  # purged meanwhile
         return self._settle([], self._advance(now_ms))
 
     def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:
         """The move under way did not succeed. If it never will (there is no such queue), the messages may be received
         again; else it is tried again after a pause, and they are not."""
         time_ms = self._advance(now_ms)
-        moving, self._moving = self._moving, []
+        moving = self._letters.failed(time_ms)
         if is_final:
             self._became_ready(self._leases.revive(moving))
-        self._move_again_ms = time_ms + self._move_pause_ms
-        self._move_pause_ms = min(2 * self._move_pause_ms, DEAD_LETTER_PAUSE_MS_MAX)
         return self._settle([], time_ms)
 
     # --- the driver's other inputs ----------------------------------------------------------------------------
@@ -232,8 +224,7 @@ class Leader:
         if from_offset == self._window.end or from_offset < self._window.end < end:
             self._window_fetched(ranges, groups, end)
         effects = self._settle([], time_ms)
-        if not self._fetch_may_help:
-            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+        self._answer_hasty(effects)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -249,7 +240,7 @@ class Leader:
         """Leases that run out are only waited for when somebody waits for messages, or when messages may be dead then;
         else the next acquire looks."""
         # Asked for after every input.
-        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._move_again_ms]
+        due_ms = [self._retention_check_ms, self._fetch_again_ms, self._letters.again_ms]
         if self._state.scheduled:
             due_ms.append(self._next_release_ms())
         if self._waiters:
@@ -297,7 +288,7 @@ class Leader:
     # --- the fold's hooks -------------------------------------------------------------------------------------
 
     def messages_arrived(
-        self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None, now_ms: int
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None, now_ms: int
     ) -> list[Effect]:
         self._window_arrived(first, last, timestamp_ms, before, noted)
         for offset in noted.delayed if noted is not None else ():
@@ -325,7 +316,7 @@ class Leader:
         else:
             self._fold_rare(command, offset, taken, effects)
 
-    def _fold_rare(self, command: Command, offset: int, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_rare(self, command: Command, offset: int, taken: InFlightCommand, effects: list[Effect]) -> None:
         kind, state = command[KIND], self._state
         if kind == EXPIRED:
             self._leases.expire(command[FIRST_FIELD + 2])
@@ -340,7 +331,7 @@ class Leader:
         elif kind == DEAD_LETTERED:
             state.fold_dead_lettered(command)
             self._leases.forget(command[FIRST_FIELD])
-            self._moving = []
+            self._letters.under_way = []
         elif kind == RESCHEDULED:
             codes = state.fold_rescheduled(command)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
@@ -364,6 +355,7 @@ class Leader:
         elif window.end >= before:
             window.end = state.log_end
         self._settle(effects, self._advance(now_ms))
+        self._answer_hasty(effects)
 
     # --- inside -----------------------------------------------------------------------------------------------
 
@@ -376,7 +368,7 @@ class Leader:
         """Nothing here that the replicated state does not say as well, and no answer of the driver to come."""
         state = self._state
         held = state.fresh_count or state.live or state.scheduled or self._waiters or self._probes
-        asked = self._fetching >= 0 or self._moving or self.releases.is_reading
+        asked = self._fetching >= 0 or self._letters.under_way or self.releases.is_reading
         return not held and not asked and self._staging.is_settled
 
     @property
@@ -406,7 +398,7 @@ class Leader:
         self._expire_head(time_ms)
         if self._waiters:
             self._serve(effects, time_ms)
-        if self._leases.dead or self._move_again_ms:
+        if self._leases.dead or self._letters.again_ms:
             self._move_dead(effects, time_ms)
         if state.scheduled and (release := self.releases.due(time_ms, time_ms - self.ahead_ms)) is not None:
             effects.append(release)
@@ -446,29 +438,36 @@ class Leader:
             effects.append(Deliver(waiter.token, picks))
 
     def _pick(self, messages_max: int, visibility_ms: int, time_ms: int) -> list[Pick]:
-        """Take messages out, those to be delivered again first; empty when there is nothing or a limit is reached."""
+        """Take messages out; empty when there is nothing or a limit is reached.
+
+        Half of them are fresh ones and half were delivered before, while there are both: a consumer that gives
+        everything back sees the others all the same, and what came back does not wait for all that is fresh.
+        """
         state, staging, window = self._state, self._staging, self._window
         room = min(messages_max, state.config.in_flight_max - self.in_flight_count, staging.picks_room)
         picks: list[Pick] = []
         if room <= 0 or state.config.paused or self._pauses_staged:
             return picks
         deadline_ms = time_ms + visibility_ms
-        if self._leases.ready_count:
-            again = self._leases.take(room)
-            staging.acquired_again(time_ms, deadline_ms, again)
-            for offset in again:
-                _, delivery, first_received_ms, sent_ms = state.live[offset]
-                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        fresh_room = room - self._leases.share_of(room)
         oldest_ms = self._outlived_ms(time_ms)
-        while len(picks) < room and window.ranges:
+        while len(picks) < fresh_room and window.ranges:
             if window.ranges[0].timestamp_ms <= oldest_ms:
                 if not self._expire_fresh(time_ms):
                     break
                 continue
-            taken = window.take(room - len(picks))
+            taken = window.take(fresh_room - len(picks))
             staging.acquired_fresh(time_ms, deadline_ms, taken)
             first, last, sent_ms = taken
             picks += map(Pick, range(first, last + 1), repeat(1), repeat(time_ms), repeat(sent_ms))
+        if self._leases.ready_count and len(picks) < room:
+            again = self._leases.take(room - len(picks))
+            staging.acquired_again(time_ms, deadline_ms, again)
+            for offset in again:
+                _, delivery, first_received_ms, sent_ms = state.live[offset]
+                picks.append(Pick(offset, delivery + 1, first_received_ms or time_ms, sent_ms))
+        if not visibility_ms:
+            self._coming_back += len(picks)
         return picks
 
     def _expire_head(self, time_ms: int) -> None:
@@ -518,28 +517,24 @@ class Leader:
         tags: Tags = (),
     ) -> list[Effect]:
         """There is nothing to hand out: wait if the caller does, or if a read of the log may change that."""
-        is_patient = wait_until_ms > now_ms
-        if not is_patient and not (self._tags_may_come if tags else self._fetch_may_help):
+        is_long_poll = wait_until_ms > now_ms
+        if not is_long_poll and not (self._coming_back or (self._tags_may_come if tags else self._fetch_may_help)):
             return [Deliver(token, [])]
         if len(self._waiters) >= WAITERS_PER_PARTITION_MAX:
             return [Refuse(token, ErrorCode.OVERLOADED, "too many requests wait for messages")]
-        until_ms = wait_until_ms if is_patient else now_ms + FETCH_PATIENCE_MS
-        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
+        until_ms = wait_until_ms if is_long_poll else now_ms + FETCH_PATIENCE_MS
+        self._waiters.park(token, messages_max, visibility_ms, until_ms, is_long_poll, attempt, tags)
         return []
 
+    def _answer_hasty(self, effects: list[Effect]) -> None:
+        """Short polls waited for what is known now."""
+        if self._waiters and not (self._coming_back or self._fetch_may_help):
+            effects += [Deliver(token, []) for token in self._waiters.remove_hasty()]
+
     def _move_dead(self, effects: list[Effect], time_ms: int) -> None:
-        if self._move_again_ms and time_ms >= self._move_again_ms:
-            self._move_again_ms = 0
-        dead = self._leases.dead
-        if self._moving or self._move_again_ms or not dead:
-            return
-        self._moving = heapq.nsmallest(DEAD_LETTERS_PER_MOVE_MAX, dead)
-        letters = []
-        for offset in self._moving:
-            died_ms, delivery, first_received_ms, sent_ms = self._state.live[offset]
-            receives_max = self._leases.receives_max
-            letters.append(Letter(offset, receives_of(delivery), first_received_ms, sent_ms, died_ms, receives_max))
-        effects.append(DeadLetter(self._state.config.dead_letter_partition, letters))
+        move = self._letters.next_move(self._state, self._leases, time_ms)
+        if move is not None:
+            effects.append(move)
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
         if self._is_overloaded:
@@ -549,8 +544,12 @@ class Leader:
 
     # --- what is different for FIFO queues, and where messages have groups or tags ----------------------------
 
-    def _window_arrived(self, first: int, last: int, timestamp_ms: int, before: int, noted: Noted | None) -> None:
-        self._window.arrived(first, last, timestamp_ms, before, noted.not_fresh() if noted is not None else ())
+    def _window_arrived(
+        self, first: int, last: int, timestamp_ms: int, before: int, noted: FoldedHeaders | None
+    ) -> None:
+        self._window.arrived(
+            first, last, timestamp_ms, before, noted.unavailable_offsets() if noted is not None else ()
+        )
 
     def _window_fetched(self, ranges: Sequence[FreshRange], groups: Sequence[Any], end: int) -> None:
         self._window.fetched(ranges, end, self._state)
@@ -563,6 +562,10 @@ class Leader:
     def _became_ready(self, offsets: list[int]) -> None:
         """These may be received again."""
 
+    def _hide(self, changes: Sequence[tuple[int, int, int]]) -> list[int]:
+        """Receipts of leases that ran out put messages off too; those that were ready."""
+        return self._leases.hide([offset for offset, delivery, wanted_ms in changes if delivery > 0 and wanted_ms >= 0])
+
     def _window_removed(self, offsets: list[int], groups: Mapping[int, bytes]) -> None:
         self._window.cut(offsets)
 
@@ -573,7 +576,7 @@ class Leader:
         """Groups in view, and the locked ones among them."""
         return 0, 0
 
-    def _fold_deleted(self, command: Command, taken: Taken, effects: list[Effect]) -> None:
+    def _fold_deleted(self, command: Command, taken: InFlightCommand, effects: list[Effect]) -> None:
         ahead = self._state.fold_deleted(command)
         self._leases.forget(command[FIRST_FIELD][::2])
         if ahead:
@@ -583,11 +586,13 @@ class Leader:
 
     def _follow_acquired(self, command: Command) -> None:
         leases = self._leases
-        for _, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
+        for time_ms, deadline_ms, fresh, again in command[FIRST_FIELD + 1]:
             for at in range(0, len(fresh), 3):
                 leases.set_timer(deadline_ms, fresh[at], fresh[at + 1])
             for offset in again:
                 leases.release(offset)
+            if deadline_ms == time_ms:
+                self._coming_back -= len(again) + sum(fresh[1::3]) - sum(fresh[::3]) + len(fresh) // 3
 
     def _follow_visibility(
         self, command: Command, codes: list[ErrorCode], effects: list[Effect], askers: Sequence[tuple[Token, int]]

@@ -68,8 +68,9 @@ from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.retry import policy_problem
-from storage_nodes.machines.queue.state import Noted, QueueState
+from storage_nodes.machines.queue.state import QueueState
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
@@ -97,15 +98,15 @@ class QueueMachine:
         assert base >= before, f"entry at {base} was folded already, the log ends at {before} here"
         if header.is_control:
             return self._apply_commands(header, records, before, now_ms)
-        leader = self._desk() if self._term >= 0 else None
+        leader = self._leader_state() if self._term >= 0 else None
         last, timestamp_ms = header.last_offset, header.timestamp_ms
         self.state.fold_messages(last, timestamp_ms, header.record_count)
-        noted: Noted | None = None
+        noted: FoldedHeaders | None = None
         if not header.is_plain:
             noted = self.state.fold_records(records(), timestamp_ms)
             self.state.end_entry(last + 1)
             if noted.keys and type(leader) is Leader:
-                leader = self._sort()
+                leader = self._enable_key_tracking()
         if header.producer_id >= 0:
             _fold_producer(self.state, header, noted)
         if leader is None:
@@ -157,7 +158,7 @@ class QueueMachine:
         # No two leaderships have the same: each begins with an entry of its own below this position.
         self._term = self.state.log_end
         if self.state.live or self.state.fresh_count or self.state.scheduled:
-            return self._desk().start(now_ms)
+            return self._leader_state().start(now_ms)
         return []
 
     def clocks_say(self, ahead_ms: int) -> None:
@@ -193,8 +194,8 @@ class QueueMachine:
         if tags:
             if self.is_fifo:
                 return [Refuse(token, ErrorCode.INVALID_REQUEST, "a FIFO queue keeps an order: no tags")]
-            return self._sort().acquire_tagged(token, wanted, visibility_ms, wait_until_ms, tags, now_ms)
-        return self._desk().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
+            return self._enable_key_tracking().acquire_tagged(token, wanted, visibility_ms, wait_until_ms, tags, now_ms)
+        return self._leader_state().acquire(token, wanted, visibility_ms, wait_until_ms, now_ms, attempt)
 
     def cancel(self, token: Token) -> list[Effect]:
         """Give up a waiting acquire: refused with CANCELLED if it still waited, nothing otherwise."""
@@ -202,30 +203,32 @@ class QueueMachine:
 
     def delete(self, token: Token, receipts: Sequence[tuple[int, int]]) -> list[Effect]:
         """Receipts are (offset, delivery)."""
-        return self._desk().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
+        return self._leader_state().delete(token, receipts) if self._term >= 0 else [_not_leader(token)]
 
     def change_visibility(self, token: Token, changes: Sequence[tuple[int, int, int]], now_ms: int) -> list[Effect]:
         """Changes are (offset, delivery, visibility_ms from commit; 0 = available at once; NACKED, or `uncounted` of a
         visibility)."""
         if self._term < 0:
             return [_not_leader(token)]
-        return self._desk().change_visibility(token, changes, now_ms)
+        return self._leader_state().change_visibility(token, changes, now_ms)
 
     def release(self, picks: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Hand back (offset, delivery) that were delivered to nobody: an answer that did not fit, a lost connection."""
         if self._term < 0:
             return []
         back = uncounted(0)
-        return self._desk().change_visibility(None, [(offset, delivery, back) for offset, delivery in picks], now_ms)
+        return self._leader_state().change_visibility(
+            None, [(offset, delivery, back) for offset, delivery in picks], now_ms
+        )
 
     def purge(self, token: Token, now_ms: int, attempt: bytes = b"") -> list[Effect]:
         """`attempt` names the call: a repeat of it hears what the first one did."""
-        return self._desk().purge(token, now_ms, attempt) if self._term >= 0 else [_not_leader(token)]
+        return self._leader_state().purge(token, now_ms, attempt) if self._term >= 0 else [_not_leader(token)]
 
     def remove(self, token: Token, offsets: Sequence[int], groups: Mapping[int, bytes], moved: bool) -> list[Effect]:
         """Remove messages from wherever they stand. Distinct offsets of messages, -1 in the place of what is none; of a
         FIFO queue with the groups of those that are not in `live`."""
-        return self._desk().remove(token, offsets, groups, moved) if self._term >= 0 else [_not_leader(token)]
+        return self._leader_state().remove(token, offsets, groups, moved) if self._term >= 0 else [_not_leader(token)]
 
     def configure(self, token: Token, config: QueueConfig) -> list[Effect]:
         if self._term < 0:
@@ -249,7 +252,7 @@ class QueueMachine:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "closed and dead_letter_groups are for FIFO queues")]
         if len(config.dead_letter_groups) > DEAD_LETTER_GROUPS_MAX or min(config.dead_letter_groups, default=1) < 1:
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "dead_letter_groups is out of range")]
-        return self._desk().configure(token, config)
+        return self._leader_state().configure(token, config)
 
     def reschedule(self, token: Token, changes: Sequence[tuple[int, int]], now_ms: int) -> list[Effect]:
         """Changes are (offset, due_ms; 0 = cancel) of scheduled messages; answered with a code each, after commit."""
@@ -257,7 +260,7 @@ class QueueMachine:
             return [_not_leader(token)]
         if any(not 0 <= due_ms <= now_ms + SCHEDULE_MS_MAX for _, due_ms in changes):
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "due_ms is out of range")]
-        return self._desk().reschedule(token, changes, now_ms)
+        return self._leader_state().reschedule(token, changes, now_ms)
 
     def scheduled_page(self, after: tuple[int, int], count_max: int, until_ms: int) -> list[tuple[int, int]]:
         """(due_ms, offset) of scheduled messages beyond `after`, in the order in which they are due."""
@@ -267,10 +270,10 @@ class QueueMachine:
         """Hand parked groups out again; none named = all of them."""
         if self._term < 0:
             return [_not_leader(token)]
-        desk = self._desk()
-        if not isinstance(desk, FifoLeader):
+        leader = self._leader_state()
+        if not isinstance(leader, FifoLeader):
             return [Refuse(token, ErrorCode.INVALID_REQUEST, "a standard queue parks no groups")]
-        return desk.unpark(token, groups, now_ms)
+        return leader.unpark(token, groups, now_ms)
 
     # --- leader: the driver's other inputs --------------------------------------------------------------------
 
@@ -321,7 +324,7 @@ class QueueMachine:
         return self.state.config.fifo
 
     @property
-    def sorts(self) -> bool:
+    def tracks_keys(self) -> bool:
         """Does the leader look at groups and tags of a standard queue?"""
         return isinstance(self._leader, KeyedLeader)
 
@@ -344,7 +347,7 @@ class QueueMachine:
             due_ms = state.scheduled.due_ms(offset)
             if due_ms is not None:
                 return MessageState.DELAYED, 0, due_ms, 0
-            waits = state.cursor <= offset < state.log_end and offset not in state.deleted_ahead
+            waits = state.cursor <= offset < state.log_end and offset not in state.removed_above_cursor
             return (MessageState.WAITING, 0, 0, 0) if waits else None
         deadline_ms, delivery, _, sent_ms = entry
         due_ms = state.due_ms(offset, entry)
@@ -371,17 +374,17 @@ class QueueMachine:
         state = self.state
         if not isinstance(state, FifoState) or not state.parked:
             return []
-        desk = self._desk()
-        assert isinstance(desk, FifoLeader)
+        leader = self._leader_state()
+        assert isinstance(leader, FifoLeader)
         page = state.parked.page(after, groups_max)
-        return [ParkedGroup(group, *parked, desk.known_count(group)) for group, parked in page]
+        return [ParkedGroup(group, *parked, leader.known_count(group)) for group, parked in page]
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _desk(self) -> Leader:
+    def _leader_state(self) -> Leader:
         if self._leader is None:
             state = self.state
-            state.take_up()
+            state.allocate()
             if isinstance(state, FifoState):
                 self._leader = FifoLeader(state, self._term)
             elif state.keys or state.keyed_end > state.cursor:
@@ -391,12 +394,12 @@ class QueueMachine:
             self._leader.ahead_ms = self.ahead_ms
         return self._leader
 
-    def _sort(self) -> KeyedLeader:
+    def _enable_key_tracking(self) -> KeyedLeader:
         """Groups and tags matter from now on, until the queue is idle."""
-        desk = self._desk()
-        if not isinstance(desk, KeyedLeader):
-            self._leader = desk = KeyedLeader.after(desk)
-        return desk
+        leader = self._leader_state()
+        if not isinstance(leader, KeyedLeader):
+            self._leader = leader = KeyedLeader.after(leader)
+        return leader
 
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
@@ -451,7 +454,7 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
         state.fold_configured(command)
 
 
-def _fold_producer(state: QueueState, batch: BatchFacts, noted: Noted | None) -> None:
+def _fold_producer(state: QueueState, batch: BatchFacts, noted: FoldedHeaders | None) -> None:
     if state.producers is None:
         state.producers = ProducerTable()
     state.producers.fold(batch)

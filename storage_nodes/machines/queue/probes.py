@@ -40,7 +40,7 @@ class Probes:
     def add(self, token: Token, receipts: Sequence[Receipt], window: Window, state: QueueState) -> None:
         probe = _Probe(token, receipts)
         for offset, delivery in receipts:
-            if offset < window.head or offset in state.live or offset in state.deleted_ahead:
+            if offset < window.head or offset in state.live or offset in state.removed_above_cursor:
                 continue
             if offset >= state.log_end or delivery < 1:
                 probe.unknown.add(offset)

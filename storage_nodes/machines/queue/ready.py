@@ -66,7 +66,7 @@ class Window:
 
     def fetched(self, ranges: Iterable[FreshRange], end: int, state: QueueState) -> None:
         """The log was read up to `end`; its ranges may hold messages that are delayed or gone."""
-        gone = state.deleted_ahead
+        gone = state.removed_above_cursor
         live = state.live
         for first, last, timestamp_ms in ranges:
             first, last = max(first, self.end), min(last, end - 1)
@@ -112,7 +112,9 @@ class Window:
 class Leases:
     """Messages in `live`: when they become available, and which of them are."""
 
-    __slots__ = ("_held", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max")
+    __slots__ = (
+        "_held", "_is_our_turn", "_live", "_order", "_ready", "_retry", "_timers", "dead", "delayed", "receives_max",
+    )  # fmt: skip
 
     def __init__(self, live: Live, receives_max: int, retry: RetryPolicy | None = None) -> None:
         self._live = live
@@ -120,9 +122,10 @@ class Leases:
         self._retry = retry
         self.dead: set[int] = set()  # to be moved to the dead-letter queue
         self._ready: set[int] = set()  # available again: lease ran out or was released, or delay is over
-        self._order: list[int] = []  # heap over _ready, may hold offsets that left it
+        self._order: deque[int] = deque()  # _ready in the order in which they came, and offsets that left it
         self._timers: list[_Timer] = []  # heap
         self._held: dict[int, int] = {}  # offset -> commands of ours on it that are not folded yet
+        self._is_our_turn = False
         self.delayed = sum(entry[1] == 0 for entry in live.values())  # not due yet
         self._rebuild()
 
@@ -177,7 +180,7 @@ class Leases:
                     continue
                 due.append(offset)
                 ready.add(offset)
-                heapq.heappush(self._order, offset)
+                self._order.append(offset)
                 if entry[1] == 0:
                     self.delayed -= 1
         return due
@@ -187,8 +190,7 @@ class Leases:
         revived = [offset for offset in offsets if offset in self.dead]
         self.dead.difference_update(revived)
         self._ready.update(revived)
-        for offset in revived:
-            heapq.heappush(self._order, offset)
+        self._order.extend(revived)
         return revived
 
     def configure(self, receives_max: int, retry: RetryPolicy | None) -> list[int]:
@@ -218,15 +220,35 @@ class Leases:
         """Take a ready message, whatever stands before it; now held."""
         self._ready.remove(offset)
         self.hold(offset)
-        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
-            self._order = sorted(self._ready)
+        self._tidy_order()
+
+    def hide(self, offsets: Sequence[int]) -> list[int]:
+        """A change on its way may put off messages that are ready: nobody gets them until it is folded. Which they are.
+
+        None that was delayed: no lease of it is known, so it is not put off.
+        """
+        live, ready = self._live, self._ready
+        hidden = [offset for offset in offsets if offset in ready and live[offset][1]] if ready else []
+        ready.difference_update(hidden)
+        self._tidy_order()
+        return hidden
+
+    def share_of(self, room: int) -> int:
+        """How many of so many are to be messages that are ready here, and not fresh ones: half of them. Of an odd
+        number each kind gets the larger share in turn."""
+        if not self._ready:
+            return 0
+        share = (room + self._is_our_turn) // 2
+        if room % 2:
+            self._is_our_turn = not self._is_our_turn
+        return min(share, len(self._ready))
 
     def take(self, count_max: int) -> list[int]:
-        """The first ready offsets, in order, now held."""
+        """The offsets that have been ready longest, now held."""
         ready, order = self._ready, self._order
         taken: list[int] = []
         while ready and len(taken) < count_max:
-            offset = heapq.heappop(order)
+            offset = order.popleft()
             if offset in ready:
                 ready.remove(offset)
                 taken.append(offset)
@@ -234,9 +256,8 @@ class Leases:
         return taken
 
     def first_ready(self) -> int | None:
-        while self._order and self._order[0] not in self._ready:
-            heapq.heappop(self._order)
-        return self._order[0] if self._order else None
+        """That with the lowest offset. O(ready)."""
+        return min(self._ready, default=None)
 
     def hold(self, offset: int) -> None:
         self._held[offset] = self._held.get(offset, 0) + 1
@@ -269,8 +290,7 @@ class Leases:
         if not self._ready:
             return
         self._ready.difference_update(offset for offset in offsets if offset not in self._live)
-        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
-            self._order = sorted(self._ready)
+        self._tidy_order()
 
     def clear(self) -> None:
         """`live` was emptied."""
@@ -279,6 +299,10 @@ class Leases:
         self._order.clear()
         self._timers.clear()
         self.delayed = 0
+
+    def _tidy_order(self) -> None:
+        if len(self._order) > 2 * len(self._ready) + _GARBAGE_MAX:
+            self._order = deque(offset for offset in dict.fromkeys(self._order) if offset in self._ready)
 
     def _is_due(self, offset: int) -> bool:
         return offset in self._ready or offset in self.dead

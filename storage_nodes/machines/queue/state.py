@@ -3,7 +3,8 @@
     cursor          every message below it was handed out, dropped, or stands in `live`
     live            messages that were handed out and not deleted, and delayed messages (which may stand beyond the
                     cursor)
-    deleted_ahead   messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
+    removed_above_cursor
+                    messages at or beyond the cursor that are gone already: their lease was lost in a failover, or
                     they were delayed and overtook the cursor; and scheduled ones
     fresh_count     messages at or beyond the cursor in neither of the two: they wait, and only the log knows them
     scheduled       messages that are due at a time of their own, by offset and by time (schedule.py)
@@ -19,8 +20,8 @@ whose message is not scheduled, or not for that time (it was cancelled or resche
 already), is nothing. So a release happens once, whatever leaders did.
 
 So memory is O(in flight + delayed), whatever waits, plus what is remembered of ids and of the schedule, and a range in
-`deleted_ahead` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep the fold
-exact:
+`removed_above_cursor` for each stretch that was taken out from among waiting messages (backlog.py). Two rules keep
+the fold exact:
   - nothing but log entries changes it, and time is only what stands in them (`last_ms` never falls);
   - when nothing is fresh at the end of an entry the cursor jumps to the log end, so a drained queue remembers nothing.
 
@@ -56,34 +57,18 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
-from storage_nodes.machines.queue.nothing import NO_ENTRIES, NO_IDS, NO_OFFSETS, NO_SCHEDULE
+from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
 from storage_nodes.machines.queue.schedule import Schedule
-from storage_nodes.protocol.deliveries import released
+from storage_nodes.machines.queue.shared_empty import EMPTY_ENTRIES, EMPTY_IDS, EMPTY_OFFSETS, EMPTY_SCHEDULE
+from storage_nodes.protocol.deliveries import receives_of, released
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import NOT_TAKEN, DeadSource, QueueConfig
 
 _NEVER_PURGED = -PURGE_INTERVAL_MS
 
 _decode_dead_source = msgspec.msgpack.Decoder(DeadSource).decode
-
-
-class Noted:
-    """What the fold read in the headers of one data batch, by offset."""
-
-    __slots__ = ("delayed", "duplicates", "groups", "keys", "released", "set_aside")
-
-    def __init__(self) -> None:
-        self.delayed: list[int] = []
-        self.duplicates: list[tuple[int, int]] = []  # (offset, offset of the original or NOT_TAKEN)
-        self.set_aside: list[int] = []  # scheduled messages, and releases of what is not scheduled
-        self.released: list[int] = []  # offsets of the scheduled messages that releases named, whatever became of them
-        self.groups: dict[int, bytes] = {}  # of all but the duplicates and those set aside
-        self.keys: dict[int, Key] = {}  # of those of them that have a group or a tag
-
-    def not_fresh(self) -> list[int]:
-        return sorted([*self.delayed, *self.set_aside, *(offset for offset, _ in self.duplicates)])
 
 
 class QueueState:
@@ -95,7 +80,6 @@ class QueueState:
         "dead_lettered",
         "dedup",
         "deleted",
-        "deleted_ahead",
         "duplicates",
         "expired",
         "fresh_count",
@@ -109,6 +93,7 @@ class QueueState:
         "producers",
         "purged",
         "received",
+        "removed_above_cursor",
         "retry",
         "scheduled",
         "sent",
@@ -121,11 +106,11 @@ class QueueState:
         self.log_end = 0  # end of the last entry folded
         self.fresh_count = 0
         # Shared with all idle queues until there is something to put into them.
-        self.live: Live = NO_ENTRIES
-        self.deleted_ahead = NO_OFFSETS  # all >= cursor, none in live
-        self.dedup = NO_IDS
-        self.scheduled = NO_SCHEDULE
-        self.keys: dict[int, Key] = NO_ENTRIES
+        self.live: Live = EMPTY_ENTRIES
+        self.removed_above_cursor = EMPTY_OFFSETS  # all >= cursor, none in live
+        self.dedup = EMPTY_IDS
+        self.scheduled = EMPTY_SCHEDULE
+        self.keys: dict[int, Key] = EMPTY_ENTRIES
         self.keyed_end = 0
         self.last_ms = 0  # highest time seen in the log
         self.last_purge_ms = _NEVER_PURGED
@@ -147,9 +132,9 @@ class QueueState:
         if timestamp_ms > self.last_ms:
             self.last_ms = timestamp_ms
 
-    def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> Noted:
+    def fold_records(self, records: Iterable[tuple[int, bytes]], sent_ms: int) -> FoldedHeaders:
         """What the header sections of the batch just folded say: duplicates go, delayed messages wait in `live`."""
-        noted = Noted()
+        noted = FoldedHeaders()
         time_ms = self.last_ms
         dedup = None
         keeps_keys = not self.config.fifo  # its groups are in `group_of`
@@ -163,7 +148,7 @@ class QueueState:
                 continue
             if dedup_id:
                 if dedup is None:
-                    if self.dedup is NO_IDS:
+                    if self.dedup is EMPTY_IDS:
                         self.dedup = DedupWindow(self.config.dedup_window_ms)
                     dedup = self.dedup
                     dedup.begin(offset, time_ms)
@@ -173,7 +158,7 @@ class QueueState:
                     noted.duplicates.append((offset, original))
                     continue
             if due and self._fold_scheduled(offset, due, sent_ms):
-                noted.set_aside.append(offset)
+                noted.excluded.append(offset)
                 continue
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
@@ -187,7 +172,7 @@ class QueueState:
             self._fold_keys(noted)
         return noted
 
-    def _fold_keys(self, noted: Noted) -> None:
+    def _fold_keys(self, noted: FoldedHeaders) -> None:
         self.keyed_end = self.log_end
         delayed = {offset: noted.keys[offset] for offset in noted.delayed if offset in noted.keys}
         if delayed:
@@ -211,13 +196,13 @@ class QueueState:
         due_ms = due_time_ms(due, sent_ms)
         if due_ms <= sent_ms and (due_ms <= 0 or not is_named_time(due)):
             return False
-        self.take_up()
+        self.allocate()
         self.scheduled.add(offset, due_ms)
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
         return True
 
-    def _fold_release(self, offset: int, release: bytes, noted: Noted) -> bool:
+    def _fold_release(self, offset: int, release: bytes, noted: FoldedHeaders) -> bool:
         """Whether the record at `offset` is a message now, that which was scheduled."""
         source, due_ms = source_of_release(release)
         noted.released.append(source)
@@ -226,15 +211,15 @@ class QueueState:
             self.scheduled.remove(source)
             return True
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
-        noted.set_aside.append(offset)
+        self._mark_removed(offset, offset + 1)
+        noted.excluded.append(offset)
         return False
 
     def _fold_duplicate(self, offset: int) -> None:
         self.sent -= 1
         self.duplicates += 1
         self.fresh_count -= 1
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
 
     def _fold_refused(self, dedup_id: bytes, offset: int, time_ms: int) -> int:
         """The partition is closed: it says what it took before (R28), and takes nothing."""
@@ -246,15 +231,15 @@ class QueueState:
         return NOT_TAKEN
 
     def _fold_delayed(self, offset: int, due_ms: int, sent_ms: int, group: bytes) -> None:
-        self.take_up()
+        self.allocate()
         self.live[offset] = (due_ms, 0, 0, sent_ms)
         self.fresh_count -= 1
 
     def fold_control(self, base_offset: int, last_offset: int) -> None:
         """A control batch: no messages. Behind one that was taken out ahead of waiting ones it would stand between two
-        ranges of `deleted_ahead` that can be one."""
-        if self.deleted_ahead and (base_offset - 1 in self.deleted_ahead or base_offset - 1 in self.live):
-            self._went_ahead(base_offset, last_offset + 1)
+        ranges of `removed_above_cursor` that can be one."""
+        if self.removed_above_cursor and (base_offset - 1 in self.removed_above_cursor or base_offset - 1 in self.live):
+            self._mark_removed(base_offset, last_offset + 1)
 
     def end_entry(self, end_offset: int) -> None:
         """Every entry ends here (a data batch without delayed messages need not: something is fresh)."""
@@ -268,7 +253,7 @@ class QueueState:
     def fold_acquired(self, command: Command) -> None:
         """Lease messages. What is gone by now (deleted, purged, expired before this in the log) stays gone."""
         cursor, groups, *keys = command[FIRST_FIELD:]
-        self.take_up()
+        self.allocate()
         live = self.live
         for time_ms, deadline_ms, fresh, again in groups:
             fields = iter(fresh)
@@ -286,8 +271,8 @@ class QueueState:
     def fold_deleted(self, command: Command) -> list[int]:
         """Delete by receipt; returns the offsets that were deleted ahead of the cursor.
 
-        All receipts succeed, as on any standard queue: an old one (another delivery) has no effect, and a message that
-        is gone is gone. The leader let receipts at or beyond its cursor through only where the log holds a message.
+        All receipts succeed, as on any standard queue, those of older deliveries too, and a message that is gone is
+        gone. The leader let receipts at or beyond its cursor through only where the log holds a message.
         """
         live = self.live
         ahead: list[int] = []
@@ -296,14 +281,13 @@ class QueueState:
         for offset, delivery in zip(fields, fields, strict=True):
             entry = live.get(offset)
             if entry is not None:
-                # A higher number than ours is no old receipt: its lease was lost in a failover (0: before the first).
-                if delivery > 0 and delivery >= entry[1]:
+                if delivery > 0:
                     del live[offset]
                     deleted += 1
                     if offset >= self.cursor:
-                        self._went_ahead(offset, offset + 1)
-            elif self.cursor <= offset < self.log_end and offset not in self.deleted_ahead:
-                self._went_ahead(offset, offset + 1)
+                        self._mark_removed(offset, offset + 1)
+            elif self.cursor <= offset < self.log_end and offset not in self.removed_above_cursor:
+                self._mark_removed(offset, offset + 1)
                 self.fresh_count -= 1
                 deleted += 1
                 ahead.append(offset)
@@ -313,22 +297,35 @@ class QueueState:
         return ahead
 
     def fold_visibility(self, command: Command) -> list[ErrorCode]:
-        """Move deadlines of leases that hold at the command's time; one code a change."""
+        """Move deadlines; one code a change (UNKNOWN_RECORD: the message is gone)."""
         now_ms = command[TIME_MS]
         live = self.live
         codes: list[ErrorCode] = []
         fields = iter(command[FIRST_FIELD])
         for offset, delivery, visibility_ms in zip(fields, fields, fields, strict=True):
             entry = live.get(offset)
-            if entry is None or entry[1] != delivery or delivery == 0 or entry[0] <= now_ms:
+            if entry is None:
+                is_gone = offset < self.cursor or offset in self.removed_above_cursor
+                codes.append(ErrorCode.UNKNOWN_RECORD if is_gone else ErrorCode.NOT_IN_FLIGHT)
+            elif not self._may_change(entry, delivery, visibility_ms, now_ms):
                 codes.append(ErrorCode.NOT_IN_FLIGHT)
             else:
                 if visibility_ms > 0:
-                    live[offset] = (now_ms + visibility_ms, delivery, entry[2], entry[3])
+                    live[offset] = (now_ms + visibility_ms, *entry[1:])
                 else:
                     live[offset] = self._given_back(offset, entry, now_ms, visibility_ms)
                 codes.append(ErrorCode.OK)
         return codes
+
+    def _may_change(self, entry: Entry, delivery: int, visibility_ms: int, now_ms: int) -> bool:
+        """A lease that holds may be changed. So may a message by the receipt of any delivery of it, whether another
+        lease holds or none does, unless it died, or the receive is to count as failed or not at all."""
+        if delivery == 0 or entry[1] == 0:
+            return False
+        if entry[0] > now_ms and entry[1] == delivery:
+            return True
+        is_dead = 0 < self.receives_max <= receives_of(entry[1]) and entry[0] <= now_ms
+        return visibility_ms >= 0 and not is_dead
 
     def _given_back(self, offset: int, entry: Entry, now_ms: int, visibility_ms: int) -> Entry:
         if visibility_ms == NACKED:
@@ -350,12 +347,12 @@ class QueueState:
             self.fresh_count -= count
             expired += count
             if count and not first < cursor:  # ... which passes it; it moves over all messages before it or none
-                self._went_ahead(max(first, self.cursor), last + 1)
+                self._mark_removed(max(first, self.cursor), last + 1)
         for offset in offsets:
             if self.live.pop(offset, None) is not None:
                 expired += 1
                 if offset >= self.cursor:
-                    self._went_ahead(offset, offset + 1)
+                    self._mark_removed(offset, offset + 1)
         self.expired += expired
         if self.keys:
             drop_keys(self.keys, self.live, offsets)
@@ -392,7 +389,7 @@ class QueueState:
         closed = self.config.closed or config.closed
         self.config = shared_config(msgspec.structs.replace(config, fifo=self.config.fifo, closed=closed))
         self.retry = RetryPolicy.of(config)
-        if self.dedup is not NO_IDS:
+        if self.dedup is not EMPTY_IDS:
             self.dedup.window_ms = config.dedup_window_ms
 
     def fold_dead_lettered(self, command: Command) -> list[int]:
@@ -400,7 +397,7 @@ class QueueState:
         moved = [offset for offset in command[FIRST_FIELD] if self.live.pop(offset, None) is not None]
         for offset in moved:
             if offset >= self.cursor:
-                self._went_ahead(offset, offset + 1)
+                self._mark_removed(offset, offset + 1)
         self.dead_lettered += len(moved)
         if self.keys:
             drop_keys(self.keys, self.live, moved)
@@ -445,7 +442,7 @@ class QueueState:
     def is_live(self, base_offset: int, last_offset: int) -> bool:
         """May any offset of the range still hold a message? O(length of the range) at most."""
         if last_offset >= self.cursor:
-            ahead = self.deleted_ahead
+            ahead = self.removed_above_cursor
             if not ahead or not ahead.covers(max(base_offset, self.cursor), last_offset + 1):
                 return True
         if self.live and not self.live.keys().isdisjoint(range(base_offset, last_offset + 1)):
@@ -484,7 +481,7 @@ class QueueState:
             Checkpoint(
                 scalars,
                 self.live,
-                self.deleted_ahead,
+                self.removed_above_cursor,
                 self.dedup.pack(),
                 self._pack_groups(),
                 config_fields(self.config),
@@ -495,7 +492,7 @@ class QueueState:
         )
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        self.live, self.deleted_ahead, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
+        self.live, self.removed_above_cursor, self.scheduled = checkpoint.live, checkpoint.ahead, checkpoint.scheduled
         (
             self.cursor, self.log_end, self.fresh_count, self.last_ms, self.last_purge_ms,
             self.sent, self.received, self.deleted, self.expired, self.purged,
@@ -514,22 +511,22 @@ class QueueState:
 
     # --- little memory where nothing is going on ---------------------------------------------------------------
 
-    def take_up(self) -> None:
+    def allocate(self) -> None:
         """Who leads holds on to these two: they are this queue's own from now on."""
-        if self.live is NO_ENTRIES:
+        if self.live is EMPTY_ENTRIES:
             self.live = {}
-        if self.scheduled is NO_SCHEDULE:
+        if self.scheduled is EMPTY_SCHEDULE:
             self.scheduled = Schedule()
 
     def rest(self) -> None:
         """Nobody leads: let go of what is empty."""
-        self.live = self.live or NO_ENTRIES
-        self.keys = self.keys or NO_ENTRIES
-        self.deleted_ahead = self.deleted_ahead or NO_OFFSETS
+        self.live = self.live or EMPTY_ENTRIES
+        self.keys = self.keys or EMPTY_ENTRIES
+        self.removed_above_cursor = self.removed_above_cursor or EMPTY_OFFSETS
         if not len(self.scheduled):
-            self.scheduled = NO_SCHEDULE
+            self.scheduled = EMPTY_SCHEDULE
         if self.dedup.is_empty:
-            self.dedup = NO_IDS
+            self.dedup = EMPTY_IDS
 
     # --- groups and tags: FIFO queues keep them otherwise -----------------------------------------------------
 
@@ -546,26 +543,26 @@ class QueueState:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _own_keys(self) -> dict[int, Key]:
-        if self.keys is NO_ENTRIES:
+        if self.keys is EMPTY_ENTRIES:
             self.keys = {}
         return self.keys
 
-    def _went_ahead(self, first: int, end: int) -> None:
+    def _mark_removed(self, first: int, end: int) -> None:
         """What stands in [first, end) does not wait any more."""
-        if self.deleted_ahead is NO_OFFSETS:
-            self.deleted_ahead = OffsetRanges()
-        self.deleted_ahead.add(first, end)
+        if self.removed_above_cursor is EMPTY_OFFSETS:
+            self.removed_above_cursor = OffsetRanges()
+        self.removed_above_cursor.add(first, end)
 
     def _remove(self, offset: int) -> bool:
         if self.scheduled.remove(offset):
             return True
         if self.live.pop(offset, None) is not None:
             if offset >= self.cursor:
-                self._went_ahead(offset, offset + 1)
+                self._mark_removed(offset, offset + 1)
             return True
-        if not self.cursor <= offset < self.log_end or offset in self.deleted_ahead:
+        if not self.cursor <= offset < self.log_end or offset in self.removed_above_cursor:
             return False
-        self._went_ahead(offset, offset + 1)
+        self._mark_removed(offset, offset + 1)
         self.fresh_count -= 1
         return True
 
@@ -579,12 +576,12 @@ class QueueState:
         """Offsets of a range of fresh messages that did not go since the leader named it.
 
         The leader never names delayed messages or control records, so only the cursor (moved by a purge) and
-        `deleted_ahead` are asked.
+        `removed_above_cursor` are asked.
         """
         offsets = range(max(first, self.cursor), last + 1)
-        if not self.deleted_ahead:
+        if not self.removed_above_cursor:
             return offsets
-        gaps = self.deleted_ahead.gaps(offsets.start, offsets.stop)
+        gaps = self.removed_above_cursor.gaps(offsets.start, offsets.stop)
         return [offset for first, end in gaps for offset in range(first, end)]
 
     def _move_cursor(self, cursor: int) -> None:
@@ -592,5 +589,5 @@ class QueueState:
             return
         assert cursor <= self.log_end or self.fresh_count == 0, "the cursor passed messages that were not folded"
         self.cursor = cursor
-        if self.deleted_ahead:
-            self.deleted_ahead.drop_below(cursor)
+        if self.removed_above_cursor:
+            self.removed_above_cursor.drop_below(cursor)

@@ -36,11 +36,11 @@ class TagWaiters(Waiters):
         messages_max: int,
         visibility_ms: int,
         until_ms: int,
-        is_patient: bool,
+        is_long_poll: bool,
         attempt: bytes,
         tags: Tags = (),
     ) -> None:
-        super().park(token, messages_max, visibility_ms, until_ms, is_patient, attempt, tags)
+        super().park(token, messages_max, visibility_ms, until_ms, is_long_poll, attempt, tags)
         waiter = self._waiting[token]
         for tag in tags:
             self.by_tag.setdefault(tag, OrderedDict())[token] = waiter

@@ -21,7 +21,7 @@ class Waiter(NamedTuple):
     visibility_ms: int
     until_ms: int
     number: int
-    is_patient: bool  # False: a short poll that waits only for a read of the log that is under way
+    is_long_poll: bool  # False: a short poll that waits only for a read of the log, or a commit, that is under way
     attempt: bytes
     tags: Tags
 
@@ -44,16 +44,16 @@ class Waiters:
         messages_max: int,
         visibility_ms: int,
         until_ms: int,
-        is_patient: bool,
+        is_long_poll: bool,
         attempt: bytes,
         tags: Tags = (),
     ) -> None:
         assert token not in self._waiting, "two requests with one token"
         self._next_number += 1
-        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_patient, attempt, tags)
+        waiter = Waiter(token, messages_max, visibility_ms, until_ms, self._next_number, is_long_poll, attempt, tags)
         self._waiting[token] = waiter
         heapq.heappush(self._deadlines, (until_ms, waiter.number, token))
-        if not is_patient:
+        if not is_long_poll:
             self._hasty.append(token)
         if len(self._deadlines) > 2 * len(self._waiting) + _GARBAGE_MAX:
             self._deadlines = [(w.until_ms, w.number, w.token) for w in self._waiting.values()]
@@ -69,8 +69,8 @@ class Waiters:
         self._waiting.popitem(last=False)
 
     def remove_hasty(self) -> list[Token]:
-        hasty, self._hasty = self._hasty, []
-        return [token for token in hasty if token in self._waiting and self.remove(token)]
+        short_polls, self._hasty = self._hasty, []
+        return [token for token in short_polls if token in self._waiting and self.remove(token)]
 
     def remove_overdue(self, now_ms: int) -> list[Token]:
         overdue: list[Token] = []

@@ -33,9 +33,31 @@ class Elections(Grouped):
     """The fields are explained where the machine sets them."""
 
     __slots__ = (
-        "_attempts", "_doubtful", "_forgetful", "_installing", "_lead", "_random_ms", "_votes", "alive", "commit",
-        "elected_by", "epoch", "leader", "leader_since_ms", "log", "loss", "lost_leader", "lost_ms", "members",
-        "node_id", "partition", "replicated", "role", "suspect", "timer_ms", "voted_for",
+        "_attempts",
+        "_installing",
+        "_lead",
+        "_may_have_lost_vote",
+        "_random_ms",
+        "_suspect_votes",
+        "_votes",
+        "alive",
+        "commit",
+        "elected_by",
+        "epoch",
+        "leader",
+        "leader_since_ms",
+        "log",
+        "loss",
+        "lost_leader",
+        "lost_ms",
+        "members",
+        "node_id",
+        "partition",
+        "replicated",
+        "role",
+        "suspect",
+        "timer_ms",
+        "voted_for",
     )  # fmt: skip
     partition: int
     node_id: int
@@ -55,8 +77,8 @@ class Elections(Grouped):
     alive: tuple[int, ...]
     timer_ms: int
     _attempts: int
-    _doubtful: tuple[int, ...]
-    _forgetful: bool
+    _suspect_votes: tuple[int, ...]
+    _may_have_lost_vote: bool
     _installing: bool
     _lead: Leadership | None
     _random_ms: Callable[[int], int]
@@ -78,9 +100,7 @@ class Elections(Grouped):
             return effects
         if message.pre_vote:
             granted = message.epoch > self.epoch and self._is_complete(message)
-            reply = VoteReply(
-                self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect
-            )
+            reply = VoteReply(self.partition, message.epoch if granted else self.epoch, granted, True, self.suspect)
             return [Send(sender, reply, False)]
         effects = []
         if message.epoch > self.epoch:
@@ -89,7 +109,7 @@ class Elections(Grouped):
         granted = message.epoch == self.epoch and self.voted_for in (0, sender) and self._is_complete(message)
         if granted and not self.voted_for:
             self.voted_for = sender
-            self._forgetful = False
+            self._may_have_lost_vote = False
             effects.append(SaveVote(self.epoch, sender))
             self._arm(now_ms + self._retry_ms())
         effects.append(Send(sender, VoteReply(self.partition, self.epoch, granted, False, self.suspect), True))
@@ -97,7 +117,7 @@ class Elections(Grouped):
 
     def _on_timeout_now(self, sender: int, message: TimeoutNow, now_ms: int) -> list[Effect]:
         """The leader hands over to this replica. Fenced: a late one, of an older epoch, changes nothing (R14)."""
-        if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.may_stand():
+        if message.epoch != self.epoch or sender != self.leader or self._installing or not self.members.can_campaign():
             return []
         self._lost(now_ms, Loss.HANDED_OVER)
         return self._ask_votes(now_ms, transfer=True)
@@ -116,7 +136,7 @@ class Elections(Grouped):
             return []
         self._votes += (sender,)
         if message.suspect:
-            self._doubtful += (sender,)
+            self._suspect_votes += (sender,)
         if not self._has_votes():
             return []
         return self._ask_votes(now_ms) if message.pre_vote else self._win(now_ms)
@@ -135,26 +155,24 @@ class Elections(Grouped):
 
     def _ask_votes(self, now_ms: int, transfer: bool = False) -> list[Effect]:
         self.role = Role.CANDIDATE
-        self._forgetful = False
+        self._may_have_lost_vote = False
         self.epoch += 1
         self.voted_for = self.node_id
         self._vote_for_itself()
         self.timer_ms = now_ms + self._retry_ms()
         effects: list[Effect] = [SaveVote(self.epoch, self.node_id)]
-        return effects + (
-            self._win(now_ms) if self._has_votes() else self._request_all(self.epoch, False, transfer)
-        )
+        return effects + (self._win(now_ms) if self._has_votes() else self._request_all(self.epoch, False, transfer))
 
     def _vote_for_itself(self) -> None:
         self._votes = (self.node_id,)
-        self._doubtful = (self.node_id,) if self.suspect else ()
+        self._suspect_votes = (self.node_id,) if self.suspect else ()
 
     def _has_votes(self) -> bool:
         """A majority of the voters, none of it suspect; or all of them (R12b): nobody else may have committed anything,
         so all are those of the configuration before as well, while the present one may yet be cut off."""
         members = self.members
         votes = set(self._votes)
-        return members.is_majority(votes.difference(self._doubtful)) or votes.issuperset(members.all_voters())
+        return members.is_majority(votes.difference(self._suspect_votes)) or votes.issuperset(members.all_voters())
 
     def _request_all(self, epoch: int, pre_vote: bool, transfer: bool = False) -> list[Effect]:
         """A request for votes leaves after the own vote was fsynced: else a replica could vote twice (R1)."""
@@ -184,7 +202,7 @@ class Elections(Grouped):
     def _watch(self, now_ms: int) -> None:
         """Following: that the leader's node is up says that it leads, if it is a voter. Another one, which may be about
         to leave the group, must be heard of again and again; so must one whose node is not up."""
-        if self.leader in self.alive and (self.leader in self.voters or not self.members.may_stand()):
+        if self.leader in self.alive and (self.leader in self.voters or not self.members.can_campaign()):
             self.timer_ms = 0
         elif self.timer_ms <= UNARMED:
             self._arm(now_ms + ELECTION_TIMEOUT_MS + self._random_ms(ELECTION_JITTER_MS))
@@ -216,7 +234,7 @@ class Elections(Grouped):
         self.leader_since_ms = now_ms
         self.elected_by = elected_by
         self._attempts = 0
-        self._votes = self._doubtful = ()
+        self._votes = self._suspect_votes = ()
 
     def _step_down(self, now_ms: int, loss: Loss, leader: int = 0) -> list[Effect]:
         """Stop leading. Followers hear of it through the campaign that follows (rules 1 and 2 of the module)."""
@@ -232,7 +250,7 @@ class Elections(Grouped):
 
     def _adopt(self, epoch: int, now_ms: int, leader: int, loss: Loss) -> list[Effect]:
         """Enter a higher epoch as a follower that has not voted in it; a blank replica gives its vote to the leader."""
-        self.voted_for = leader if self.members.blank(self.epoch) else 0
+        self.voted_for = leader if self.members.uninitialized(self.epoch) else 0
         self.epoch = epoch
         effects: list[Effect] = [SaveVote(epoch, self.voted_for)]
         if self._lead is not None:
@@ -262,7 +280,7 @@ class Elections(Grouped):
 
     def _arm(self, deadline_ms: int) -> None:
         """When to campaign; whoever may not has no timer."""
-        self.timer_ms = deadline_ms if self.members.may_stand() else 0
+        self.timer_ms = deadline_ms if self.members.can_campaign() else 0
 
     def _has_live_leader(self) -> bool:
         return self.leader in self.alive

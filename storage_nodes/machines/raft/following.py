@@ -9,7 +9,7 @@ an offset agree on everything before it, so one comparison decides:
   message never shortens the log. The first entry whose place is taken by another epoch is a real conflict: cut
   there, then append. A cut below the commit position means that a committed entry would be lost: SafetyViolation.
 
-Pure: answers a Verdict, changes nothing.
+Pure: answers a AppendResult, changes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from storage_nodes.protocol.peer_messages import AppendEntries
 NO_CUT = -1
 
 
-class Verdict(NamedTuple):
+class AppendResult(NamedTuple):
     """ok: cut at `cut` (unless NO_CUT), append entries[first:last]; the log then matches the leader's up to `end`.
 
     Not ok: `conflict_epoch` ends at `end` in this log.
@@ -37,16 +37,18 @@ class Verdict(NamedTuple):
     conflict_epoch: int = 0
 
 
-def judge(log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryHeader]) -> Verdict:
+def match_append(
+    log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryHeader]
+) -> AppendResult:
     """What `message`, whose entries have `headers`, means for `log`. Raises SafetyViolation."""
     prev_offset = message.prev_offset
     log_end = log.log_end
     if prev_offset == log_end and log.last_epoch == message.prev_epoch:
         # The steady state: entries continue the log.
         if len(headers) == 1 and headers[0].base_offset == prev_offset:
-            return Verdict(True, headers[0].end_offset, NO_CUT, 0, 1)
+            return AppendResult(True, headers[0].end_offset, NO_CUT, 0, 1)
         last, end = _chained(headers, 0, prev_offset)
-        return Verdict(True, end, NO_CUT, 0, last)
+        return AppendResult(True, end, NO_CUT, 0, last)
     if prev_offset > log_end or not agrees(log, commit, prev_offset, message.prev_epoch):
         if prev_offset <= commit:
             raise SafetyViolation(
@@ -54,16 +56,16 @@ def judge(log: LogPositions, commit: int, message: AppendEntries, headers: Seque
                 f"{message.prev_epoch} at the leader of epoch {message.epoch}"
             )
         conflict_epoch, end = log.end_of_epoch(message.prev_epoch)
-        return Verdict(False, min(end, prev_offset), conflict_epoch=conflict_epoch)
+        return AppendResult(False, min(end, prev_offset), conflict_epoch=conflict_epoch)
     return _judge_overlap(log, commit, prev_offset, headers)
 
 
-def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[EntryHeader]) -> Verdict:
+def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[EntryHeader]) -> AppendResult:
     """The logs agree up to `end`, which lies within this log: skip what is held, find the first real conflict."""
     log_end = log.log_end
     for index, header in enumerate(headers):
         if header.base_offset != end:
-            return Verdict(True, end)
+            return AppendResult(True, end)
         if header.end_offset <= log_end and agrees(log, commit, header.end_offset, header.epoch):
             end = header.end_offset
             continue
@@ -75,8 +77,8 @@ def _judge_overlap(log: LogPositions, commit: int, end: int, headers: Sequence[E
             if log.epoch_at(end + 1) == header.epoch:
                 raise SafetyViolation(f"two different entries of epoch {header.epoch} at offset {end}")
         last, end = _chained(headers, index, end)
-        return Verdict(True, end, cut, index, last)
-    return Verdict(True, end)
+        return AppendResult(True, end, cut, index, last)
+    return AppendResult(True, end)
 
 
 def agrees(log: LogPositions, commit: int, offset: int, epoch: int) -> bool:

@@ -44,7 +44,7 @@ from storage_nodes.machines.raft.effects import (
     TransferEnded,
     Trusted,
 )
-from storage_nodes.machines.raft.membership import Change, Promote, Refusal
+from storage_nodes.machines.raft.membership import Change, ConfigChangeError, Promote
 from storage_nodes.machines.raft.progress import Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow
@@ -120,20 +120,24 @@ class Leadership:
         if peer is None:
             return []  # no member any more
         peer.suspect = reply.suspect
-        if reply.suspect and peer.told:
-            peer.told = 0  # an append must follow: by it it is trusted, or says that it is, where this answer is late
+        if reply.suspect and peer.commit_sent:
+            peer.commit_sent = (
+                0  # an append must follow: by it it is trusted, or says that it is, where this answer is late
+            )
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
         if not reply.ok:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset
         log_end = self._log.log_end
-        if reply.commit > peer.told and not reply.suspect:  # one that is needs an append more: by that it is trusted
-            peer.told = reply.commit
+        if (
+            reply.commit > peer.commit_sent and not reply.suspect
+        ):  # one that is needs an append more: by that it is trusted
+            peer.commit_sent = reply.commit
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
         if peer.snapshotting and offset >= self._log.whole_from:
             peer.probe_from(offset)
-            peer.told = 0  # a snapshot says nothing of the commit position: an append must
+            peer.commit_sent = 0  # a snapshot says nothing of the commit position: an append must
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
         if not peer.replicating and not peer.snapshotting and offset >= peer.next:
             peer.replicating = True
@@ -221,17 +225,17 @@ class Leadership:
         """Is an entry of the own epoch committed? Before that no change may begin (R15, the bug of 2015)."""
         return self.serving
 
-    def unready(self, change: Change) -> Refusal | None:
+    def promotion_error(self, change: Change) -> ConfigChangeError | None:
         """Why the learner that `change` promotes is not fit to be counted; None for the other changes."""
         if not isinstance(change, Promote):
             return None
         peer = self._fed(change.node_id)
         if peer.suspect:
-            return Refusal.SUSPECT
+            return ConfigChangeError.SUSPECT
         # Beyond the entry that made it a learner: see "blank replicas" in `membership.py`.
         added_at = self._machine.members.end_offset
         if not peer.up or peer.match < max(added_at, self._log.log_end - PROMOTION_LAG_RECORDS_MAX):
-            return Refusal.NOT_CAUGHT_UP
+            return ConfigChangeError.NOT_CAUGHT_UP
         return None
 
     def reconfigured(self, now_ms: int) -> None:
@@ -276,9 +280,9 @@ class Leadership:
         effects: list[Effect] = [ConfigurationCommitted(members.configuration)]
         if members.is_voter:
             return effects
-        heirs = [peer for peer in self._counting if peer.up]
-        if heirs:
-            return effects + self.transfer(max(heirs, key=lambda peer: peer.match).node_id, now_ms)
+        successors = [peer for peer in self._counting if peer.up]
+        if successors:
+            return effects + self.transfer(max(successors, key=lambda peer: peer.match).node_id, now_ms)
         self._wake_by(now_ms)
         return effects
 
@@ -360,7 +364,7 @@ class Leadership:
         if not self._machine.members.settled:
             return False
         silent = peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms
-        return silent or peer.snapshotting or peer.told >= peer.leaving_at
+        return silent or peer.snapshotting or peer.commit_sent >= peer.leaving_at
 
     def _due_ms(self, peer: Progress, now_ms: int) -> int:
         """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
@@ -370,7 +374,7 @@ class Leadership:
             return now_ms + RETRANSMIT_MS
         if peer.waiting:
             return peer.last_sent_ms + RETRANSMIT_MS
-        if peer.told < self._machine.commit:
+        if peer.commit_sent < self._machine.commit:
             return peer.last_sent_ms + COMMIT_NOTICE_MS
         return now_ms if peer.next < self._log.log_end else 0
 

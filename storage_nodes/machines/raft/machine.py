@@ -37,9 +37,16 @@ from storage_nodes.machines.raft.effects import (
     Trusted,
 )
 from storage_nodes.machines.raft.elections import UNARMED, Elections
-from storage_nodes.machines.raft.following import agrees, judge
+from storage_nodes.machines.raft.following import agrees, match_append
 from storage_nodes.machines.raft.leadership import Leadership
-from storage_nodes.machines.raft.membership import Change, Membership, Refusal, changed, node_set, unfit
+from storage_nodes.machines.raft.membership import (
+    Change,
+    ConfigChangeError,
+    Membership,
+    changed,
+    config_change_error,
+    node_set,
+)
 from storage_nodes.machines.raft.reasons import reason_of
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.protocol.configuration import Configuration
@@ -97,16 +104,16 @@ class RaftMachine(Elections):
         self.replicated = 0
         # Nodes that are up, members or not; the own one always is.
         self.alive = node_set((node_id,))
-        self.timer_ms = UNARMED if self.members.may_stand() else 0
+        self.timer_ms = UNARMED if self.members.can_campaign() else 0
         self._random_ms = random_ms
         # Campaigns since a leader was last known, and who voted for this replica in the present one.
         self._attempts = 0
         self._votes: tuple[int, ...] = ()
         # Those of them that are suspect, and whether this replica is.
-        self._doubtful: tuple[int, ...] = ()
+        self._suspect_votes: tuple[int, ...] = ()
         self.suspect = suspect
         # It may have forgotten that it voted in an epoch above that of whoever speaks to it first.
-        self._forgetful = suspect
+        self._may_have_lost_vote = suspect
         self._lead: Leadership | None = None
         # A snapshot is taking the place of the log: nothing is appended, and nobody stands for election, until it has.
         self._installing = False
@@ -137,8 +144,8 @@ class RaftMachine(Elections):
 
     def campaign(self, now_ms: int) -> list[Effect]:
         """Stand for election now, not when the timer ends; without effect where there is a leader already."""
-        may_stand = self.role is Role.FOLLOWER and not self._installing and not self._has_live_leader()
-        return self._ask_pre_votes(now_ms) if may_stand and self.members.may_stand() else []
+        can_campaign = self.role is Role.FOLLOWER and not self._installing and not self._has_live_leader()
+        return self._ask_pre_votes(now_ms) if can_campaign and self.members.can_campaign() else []
 
     def transfer(self, target: int, now_ms: int) -> list[Effect]:
         """Leader: hand over to voter `target`. From here on, nothing is proposed until TransferEnded: `transferee`
@@ -159,22 +166,22 @@ class RaftMachine(Elections):
         if self.suspect:
             self.members = self.members.without_log()
 
-    def refusal_of(self, change: Change) -> Refusal | None:
+    def refusal_of(self, change: Change) -> ConfigChangeError | None:
         """Why `change` cannot be begun now; None where `change_configuration` begins it, or it is so already."""
         lead = self._lead
         if lead is None:
-            return Refusal.NOT_LEADER
+            return ConfigChangeError.NOT_LEADER
         if lead.transferee:
-            return Refusal.HANDING_OVER
+            return ConfigChangeError.HANDING_OVER
         configuration = self.members.configuration
-        refusal = unfit(configuration, change)
+        refusal = config_change_error(configuration, change)
         if refusal is not None or changed(configuration, change) == configuration:
             return refusal
         if not lead.has_own_commit():
-            return Refusal.NOT_SERVING
+            return ConfigChangeError.NOT_SERVING
         if self._change_under_way():
-            return Refusal.CHANGE_UNDER_WAY
-        return lead.unready(change)
+            return ConfigChangeError.CHANGE_UNDER_WAY
+        return lead.promotion_error(change)
 
     def change_configuration(self, change: Change, now_ms: int) -> list[Effect]:
         """Leader: begin `change`, which `refusal_of` does not refuse. Without effect where it is so already."""
@@ -209,7 +216,7 @@ class RaftMachine(Elections):
 
     def _may_stand_changed(self, now_ms: int) -> None:
         """Not leading: the configuration, or what is known of it, is another one."""
-        if not self.members.may_stand():
+        if not self.members.can_campaign():
             self.role = Role.FOLLOWER
             self.timer_ms = 0
         elif self.leader:
@@ -219,7 +226,7 @@ class RaftMachine(Elections):
 
     # --- inputs: snapshots and time -------------------------------------------------------------------------
 
-    def stood_still(self, now_ms: int) -> list[Effect]:
+    def on_stall(self, now_ms: int) -> list[Effect]:
         """The process had no turn for longer than its peers wait for it: whatever it led they may have given to others,
         so it leads nothing until it is elected again (R8). One that needs nobody else goes on."""
         if self._lead is None or self.members.is_majority((self.node_id,)):
@@ -284,7 +291,7 @@ class RaftMachine(Elections):
             return []
         if self.leader:
             self._forget_leader(now_ms, Loss.NOT_HEARD)
-        if not self.members.may_stand():
+        if not self.members.can_campaign():
             return []
         if not is_fit and self._attempts < TURNS_PASSED_MAX and not self.members.is_majority((self.node_id,)):
             self._attempts += 1
@@ -331,7 +338,7 @@ class RaftMachine(Elections):
         Raises SafetyViolation.
         """
         assert message.partition == self.partition, "message of another partition"
-        if sender == self.node_id or (not self.epoch and self._is_deaf_to(message)):
+        if sender == self.node_id or (not self.epoch and self._ignores(message)):
             return []
         if type(message) is AppendEntries:
             return self._on_append(sender, message, now_ms, headers)
@@ -346,9 +353,9 @@ class RaftMachine(Elections):
         assert type(message) is TimeoutNow
         return self._on_timeout_now(sender, message, now_ms)
 
-    def _is_deaf_to(self, message: RaftMessage) -> bool:
+    def _ignores(self, message: RaftMessage) -> bool:
         """A blank replica listens to nobody but a leader that has it as a learner (see `membership.py`)."""
-        return self.members.blank(self.epoch) and not getattr(message, "learner", False)
+        return self.members.uninitialized(self.epoch) and not getattr(message, "learner", False)
 
     def status(self) -> RaftStatus:
         lead = self._lead
@@ -374,14 +381,14 @@ class RaftMachine(Elections):
             if message.epoch < self.epoch:
                 # The answer deposes a leader that does not know of this epoch yet.
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
-            if self._forgetful and self.members.is_voter:
+            if self._may_have_lost_vote and self.members.is_voter:
                 return self._want_new_epoch(sender, message.epoch, now_ms)
             effects = self._follow(sender, message.epoch, now_ms)
         elif self.timer_ms:
             self._heard(now_ms)
         if self._installing:
             return effects  # the leader asks again
-        verdict = judge(self.log, self.commit, message, headers)
+        verdict = match_append(self.log, self.commit, message, headers)
         if not verdict.ok:
             # An empty log may have taken the place of one that acknowledged something.
             doubtful = self.suspect or not self.log.log_end
@@ -420,7 +427,7 @@ class RaftMachine(Elections):
         """Depose the first leader that speaks to a suspect voter, unless it voted for it since its loss. What it forgot
         may be a vote of a later epoch, whose leader committed with it: this one would commit with it once more. Whoever
         leads next has the votes of a majority that lost nothing, given after our loss (seed 7000868)."""
-        self._forgetful = False
+        self._may_have_lost_vote = False
         effects = self._adopt(epoch + 1, now_ms, 0, Loss.OUTVOTED)
         return [*effects, Send(leader, AppendReply(self.partition, self.epoch, False, 0), True)]
 
@@ -437,7 +444,7 @@ class RaftMachine(Elections):
         if chunk.epoch != self.epoch or self.leader != sender:
             if chunk.epoch < self.epoch:
                 return [Send(sender, AppendReply(self.partition, self.epoch, False, 0), True)]
-            if self._forgetful and self.members.is_voter:
+            if self._may_have_lost_vote and self.members.is_voter:
                 return self._want_new_epoch(sender, chunk.epoch, now_ms)
             effects = self._follow(sender, chunk.epoch, now_ms)
         elif self.timer_ms:

@@ -37,7 +37,7 @@ until then its vote counts where all voters gave theirs, and only there.
 
 **A voter that is blank again** has lost its whole log, and its vote with it. Its leader knows it as a voter, so nothing
 it sends is for a learner. That the change which brought it is done, and with it that it was made a voter, the cluster
-log proves (`node/holdings.py`): from then on it hears whoever speaks, like any voter that lost its disk, and is suspect
+log proves (`node/membership/assigned_replicas.py`): from then on it hears whoever speaks, like any voter that lost its disk, and is suspect
 like one (`was_made_voter`).
 
 **A leader that is removed** leads until the entry is committed, without counting itself, then hands over.
@@ -76,7 +76,7 @@ class Remove(NamedTuple):
 Change = AddLearner | Promote | Remove
 
 
-class Refusal(enum.Enum):
+class ConfigChangeError(enum.Enum):
     """Why a change is not begun; nothing has happened."""
 
     NOT_LEADER = "this replica does not lead the partition"
@@ -103,19 +103,19 @@ def changed(configuration: Configuration, change: Change) -> Configuration:
     return Configuration(tuple(voter for voter in voters if voter != node_id), others)
 
 
-def unfit(configuration: Configuration, change: Change) -> Refusal | None:
+def config_change_error(configuration: Configuration, change: Change) -> ConfigChangeError | None:
     """Why `configuration` cannot be changed so, whatever the state of the group."""
     node_id = change.node_id
     if isinstance(change, AddLearner):
         if node_id in configuration.voters:
-            return Refusal.ALREADY_VOTER
+            return ConfigChangeError.ALREADY_VOTER
         if node_id not in configuration.learners and len(configuration.members) >= PARTITION_MEMBERS_MAX:
-            return Refusal.TOO_MANY_MEMBERS
+            return ConfigChangeError.TOO_MANY_MEMBERS
     elif isinstance(change, Promote):
         if node_id not in configuration.members:
-            return Refusal.NOT_A_LEARNER
+            return ConfigChangeError.NOT_A_LEARNER
     elif configuration.voters == (node_id,):
-        return Refusal.LAST_VOTER
+        return ConfigChangeError.LAST_VOTER
     return None
 
 
@@ -179,7 +179,7 @@ class Membership:
         """It was made a voter, and its log does not know of that."""
         return Membership.of(self._node_id, self._boot, self.history, self.end_offset if self.settled else 0, True)
 
-    def may_stand(self) -> bool:
+    def can_campaign(self) -> bool:
         """May this replica campaign? One that is removed by an entry that may yet be cut off still may: it can be the
         only one whose log is complete enough."""
         return self.is_voter or (not self.settled and self._node_id in self.before.voters)
@@ -197,7 +197,7 @@ class Membership:
         """Whose vote counts (R6): that of a voter of the latest configuration in the log."""
         return node_id in self.voters
 
-    def blank(self, epoch: int) -> bool:
+    def uninitialized(self, epoch: int) -> bool:
         """Created as a learner, and nobody has led it in any epoch yet."""
         return epoch == 0 and not self.lost_log and self._node_id in self._boot.learners
 
@@ -226,7 +226,7 @@ class Grouped:
 
     def waits_to_be_added(self) -> bool:
         """Has no leader made this learner's acquaintance yet? It has no say, and its group none without it."""
-        return not self.members.is_voter and self.members.blank(self.epoch)
+        return not self.members.is_voter and self.members.uninitialized(self.epoch)
 
     @property
     def history(self) -> Sequence[ConfigurationEntry]:

@@ -23,8 +23,22 @@ class Progress:
     """Exists only while this node leads."""
 
     __slots__ = (
-        "asked", "in_flight", "in_flight_bytes", "last_sent_ms", "leaving_at", "match", "next", "node_id", "reading",
-        "replicating", "snapshotting", "suspect", "told", "up", "votes", "waiting",
+        "asked",
+        "commit_sent",
+        "in_flight",
+        "in_flight_bytes",
+        "last_sent_ms",
+        "leaving_at",
+        "match",
+        "next",
+        "node_id",
+        "reading",
+        "replicating",
+        "snapshotting",
+        "suspect",
+        "up",
+        "votes",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, node_id: int, up: bool, votes: bool, next_offset: int) -> None:
@@ -47,7 +61,7 @@ class Progress:
         self.waiting = False
         self.last_sent_ms = 0
         # The commit position that the follower's answers say it knows, those of a suspect one left out.
-        self.told = 0
+        self.commit_sent = 0
         self.in_flight = _NOTHING
         self.in_flight_bytes = 0
 

@@ -1,6 +1,6 @@
 """Why a leader changed, in words: how the one before was lost, and how the present one came.
 
-Only what the machine itself can know; `node/failover.py` adds what the node knows: in what way another node went
+Only what the machine itself can know; `node/replicas/failover.py` adds what the node knows: in what way another node went
 down, and what the time was.
 """
 

@@ -36,7 +36,7 @@ from storage_nodes.limits import (
 )
 from storage_nodes.machines.producers import ProducerTable
 from storage_nodes.machines.stream.consumers import Consumers
-from storage_nodes.machines.stream.desk import GroupDesk, GroupRequest, View
+from storage_nodes.machines.stream.coordinator import GroupCoordinator, GroupRequest, View
 from storage_nodes.machines.stream.effects import Answer, Effect, Fence, Propose, ReadNow, Refuse, Token, not_leader
 from storage_nodes.machines.stream.readers import Readers
 from storage_nodes.machines.stream.retention import Mark, Marks
@@ -93,7 +93,7 @@ class StreamMachine:
         "_check_ms",
         "_configures",
         "_consumers",
-        "_desk",
+        "_coordinator",
         "_is_leading",
         "_marks",
         "_readers",
@@ -124,7 +124,7 @@ class StreamMachine:
         self._taken: deque[Token | None] = deque()
         self.producers: ProducerTable | None = None  # made with the first record that has one
         self._consumers: Consumers | None = None  # made with the first command of a group
-        self._desk: GroupDesk | None = None  # made with the first request of a group
+        self._coordinator: GroupCoordinator | None = None  # made with the first request of a group
         self._announced = False
         self._check_ms = 0  # next look at retention, 0 = nothing held
 
@@ -194,7 +194,7 @@ class StreamMachine:
     def lead(self, now_ms: int) -> list[Effect]:
         self._is_leading = True
         if self._consumers is not None:
-            self._desk = GroupDesk(self._consumers, now_ms)
+            self._coordinator = GroupCoordinator(self._consumers, now_ms)
         return self._settle([], now_ms)
 
     def clocks_say(self, ahead_ms: int) -> None:
@@ -208,9 +208,9 @@ class StreamMachine:
         effects: list[Effect] = [Refuse(t, ErrorCode.NOT_LEADER, "another node leads now") for t in waiting]
         tokens = [token for token in self._taken if token is not None]
         tokens += [token for token, _, _ in self._configures]
-        if self._desk is not None:
-            tokens += self._desk.tokens()
-            self._desk = None
+        if self._coordinator is not None:
+            tokens += self._coordinator.tokens()
+            self._coordinator = None
         effects += [Refuse(t, ErrorCode.OUTCOME_UNKNOWN, "the leader changed before commit") for t in tokens]
         self._is_leading = self._announced = False
         self._trim_to = self._check_ms = 0
@@ -254,10 +254,10 @@ class StreamMachine:
     def group_request(self, token: Token, request: GroupRequest, now_ms: int) -> list[Effect]:
         if not self._is_leading:
             return [not_leader(token)]
-        if self._desk is None:
+        if self._coordinator is None:
             self._consumers = self._consumers or Consumers()
-            self._desk = GroupDesk(self._consumers, now_ms)
-        return self._announce(self._desk.request(token, request, View(now_ms, self.log_start, self.log_end)))
+            self._coordinator = GroupCoordinator(self._consumers, now_ms)
+        return self._announce(self._coordinator.request(token, request, View(now_ms, self.log_start, self.log_end)))
 
     def group_right(self, group: bytes, generation: int, epoch: int) -> ErrorCode:
         """May this grant read here?"""
@@ -266,9 +266,9 @@ class StreamMachine:
 
     def fenced(self, asked: Fence, code: ErrorCode, now_ms: int) -> list[Effect]:
         """What became of a `Fence`."""
-        if self._desk is None:
+        if self._coordinator is None:
             return []
-        self._desk.fenced(asked, code, now_ms)
+        self._coordinator.fenced(asked, code, now_ms)
         return self._announce([])
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -278,8 +278,8 @@ class StreamMachine:
         if self._check_ms and now_ms >= self._check_ms:
             self._check_ms = 0
             self._trim(max(now_ms, self.last_ms) - self.ahead_ms)
-        if self._desk is not None:
-            self._desk.tick(now_ms)
+        if self._coordinator is not None:
+            self._coordinator.tick(now_ms)
         return self._settle(effects, now_ms)
 
     def next_tick_ms(self) -> int:
@@ -287,7 +287,7 @@ class StreamMachine:
         due_ms = (
             self._check_ms,
             self._readers.next_deadline_ms() if self._readers else 0,
-            self._desk.next_tick_ms() if self._desk else 0,
+            self._coordinator.next_tick_ms() if self._coordinator else 0,
         )
         return min((ms for ms in due_ms if ms), default=0)
 
@@ -303,8 +303,8 @@ class StreamMachine:
             token, *retention = self._configures.popleft()
             self._taken.append(token)
             bodies.append(encode_body(_encode([CONFIGURED, time_ms, *retention]), CONTROL_STREAM_KEY))
-        if self._desk is not None:
-            for waiting, command in self._desk.take(time_ms):
+        if self._coordinator is not None:
+            for waiting, command in self._coordinator.take(time_ms):
                 self._taken.append(waiting)
                 bodies.append(encode_body(command, CONTROL_STREAM_KEY))
         return bodies
@@ -335,8 +335,8 @@ class StreamMachine:
         group, *fields = fields
         result = self._consumers.fold(kind, group, fields, base_offset)
         if self._taken:
-            assert self._desk is not None, "a command of ours without the desk that it lay on"
-            effects += self._desk.folded(self._taken.popleft(), kind, group, fields, result, now_ms)
+            assert self._coordinator is not None, "a command of ours without the coordinator that made it"
+            effects += self._coordinator.folded(self._taken.popleft(), kind, group, fields, result, now_ms)
 
     def _trim(self, time_ms: int) -> None:
         if self._trim_to == 0:
@@ -355,10 +355,12 @@ class StreamMachine:
         return self._announce(effects)
 
     def _announce(self, effects: list[Effect]) -> list[Effect]:
-        desk = self._desk
-        if desk is not None:
-            effects += desk.ask_for_fences()
-        if not self._announced and (self._trim_to > 0 or self._configures or (desk is not None and desk.has_staged)):
+        coordinator = self._coordinator
+        if coordinator is not None:
+            effects += coordinator.ask_for_fences()
+        if not self._announced and (
+            self._trim_to > 0 or self._configures or (coordinator is not None and coordinator.has_staged)
+        ):
             self._announced = True
             effects.append(Propose())
         return effects

@@ -17,11 +17,11 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.record_batch import Producer
 from storage_nodes.model import Acks
-from storage_nodes.node.all_waiters import SWEEP_MIN
-from storage_nodes.node.appends import Appends
-from storage_nodes.node.connections import Token
-from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.room import NodeRoom
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.replicas.all_waiters import SWEEP_MIN
+from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import encode_body

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from storage_nodes.log.record_batch import build_batch, read_header
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.replica import Replica
 
 
 class Follower(Replica):

@@ -15,8 +15,8 @@ import pytest
 
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.log.record_batch import build_batch, read_header
-from storage_nodes.node.bodies import BodyCache, BodyReader, read_scattered
-from storage_nodes.node.queue_replica import QueueReplica
+from storage_nodes.node.replicas.bodies import BodyCache, BodyReader, read_scattered
+from storage_nodes.node.replicas.queue_replica import QueueReplica
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, all_live, commit, facts_of, flush
 

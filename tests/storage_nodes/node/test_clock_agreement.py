@@ -11,7 +11,7 @@ from storage_nodes.limits import (
     CLOCK_SAMPLES_MAX,
     HEARTBEAT_INTERVAL_MS,
 )
-from storage_nodes.node.clock_agreement import ClockAgreement
+from storage_nodes.node.clocks.clock_agreement import ClockAgreement
 
 TRUE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

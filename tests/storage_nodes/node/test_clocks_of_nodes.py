@@ -29,13 +29,13 @@ from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRY_MS_MAX
 from storage_nodes.model import NodeAddress, PartitionKind, format_node_list
-from storage_nodes.node.care import NodeCare
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.leader_time import LeaderTime
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.disk.maintenance import DiskMaintenance
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.peers import PeerLinks
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.timers import Timers
+from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import NodeInfo, QueueConfig
@@ -204,7 +204,7 @@ def test_node_whose_clock_is_off_hands_over_what_it_leads() -> None:
         links.read_only, links.clocks = False, SimpleNamespace(is_off=is_off)
         replica: Any = Led(PLAIN)
         node: Any = SimpleNamespace(links=links, replicas={7: replica}, moves=moves_of({7: replica}))
-        NodeCare(node, 0)._hand_over_if_unfit()
+        DiskMaintenance(node, 0)._hand_over_if_unfit()
         assert replica.target == target
 
 

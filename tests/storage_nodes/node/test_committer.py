@@ -10,9 +10,9 @@ from typing import Any
 from storage_nodes.limits import MIB, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.committer import Committer
-from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.disk.committer import Committer
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.peer_messages import AppendReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL

@@ -23,12 +23,12 @@ from storage_nodes.limits import (
     WRITE_STALL_MS_MAX,
 )
 from storage_nodes.model import Acks
-from storage_nodes.node import connection_table as table_module
-from storage_nodes.node.appends import Appends
-from storage_nodes.node.connection_table import ConnectionTable
-from storage_nodes.node.connections import Connection, Token
-from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.room import NodeRoom
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.transport import connection_table as table_module
+from storage_nodes.node.transport.connection_table import ConnectionTable
+from storage_nodes.node.transport.connections import Connection, Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.frames import FLAG_ERROR, encode_frame
 from storage_nodes.protocol.messages import Cancel, ErrorReply, Hello, Opcode, SendRequest, encode_message

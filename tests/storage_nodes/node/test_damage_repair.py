@@ -15,7 +15,7 @@ from storage_nodes.limits import WAL_FILE_BYTES
 from storage_nodes.log.errors import CorruptionError
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.damage import DamageControl
+from storage_nodes.node.disk.damage import DamageControl
 from storage_nodes.protocol.configuration import Configuration, ConfigurationEntry
 from storage_nodes.protocol.records import decode_body, encode_body
 from tests.storage_nodes.node.test_cluster_of_nodes import run
@@ -166,7 +166,7 @@ class Bench:
 def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_and_keeps_what_it_has() -> None:
     """F17: the same record is damaged everywhere; the others were emptied for it already."""
     bench = Bench(Role.LEADER, peer_match=3)
-    assert bench.control.met(bench.error)
+    assert bench.control.on_read_corruption(bench.error)
     assert bench.closed == bench.given_up == 1 and not bench.reset and not bench.node.replicas
     assert bench.control.waiting and bench.control.unrepaired == 1
     bench.now_ms = 60_000
@@ -176,7 +176,7 @@ def test_leader_that_meets_damage_while_no_other_replica_holds_everything_stops_
 
 def test_replica_that_meets_damage_while_the_others_are_down_stops_until_they_are_up() -> None:
     bench = Bench(Role.FOLLOWER, peer_match=0, others_up=False)
-    assert bench.control.met(bench.error)
+    assert bench.control.on_read_corruption(bench.error)
     bench.now_ms = 60_000
     bench.control.look()
     assert not bench.opened and not bench.reset
@@ -203,7 +203,7 @@ def test_leader_is_not_emptied_because_a_learner_holds_everything() -> None:
     """A learner cannot lead next: what the voters lack would be nowhere."""
     bench = Bench(Role.LEADER, peer_match=3)
     bench.replica.raft.status().peers.append(SimpleNamespace(up=True, match=10, learner=True))
-    assert bench.control.met(bench.error)
+    assert bench.control.on_read_corruption(bench.error)
     assert bench.closed == 1 and not bench.reset
 
 
@@ -212,13 +212,13 @@ def test_replica_is_emptied_only_if_the_present_voters_are_up() -> None:
     bench = Bench(Role.FOLLOWER, peer_match=0)
     bench.replica.log.configurations = (ConfigurationEntry(9, Configuration((1, 2, 4))),)
     bench.node.links.is_up = lambda peer: peer in (2, 3)
-    assert bench.control.met(bench.error)
+    assert bench.control.on_read_corruption(bench.error)
     assert bench.closed == 1 and not bench.reset
 
 
 def test_stopped_replica_that_went_and_came_back_is_not_opened_twice() -> None:
     bench = Bench(Role.LEADER, peer_match=3)
-    bench.control.met(bench.error)
+    bench.control.on_read_corruption(bench.error)
     bench.node.replicas[7] = SimpleNamespace(log=bench.node.log.partitions[7])
     bench.node.log.needs = lambda *_: False  # its files are other ones
     bench.now_ms = 60_000
@@ -229,7 +229,7 @@ def test_stopped_replica_that_went_and_came_back_is_not_opened_twice() -> None:
 @pytest.mark.parametrize(("role", "match"), [(Role.LEADER, 10), (Role.FOLLOWER, 0)])
 def test_replica_whose_group_can_help_is_emptied(role: Role, match: int) -> None:
     bench = Bench(role, match)
-    assert bench.control.met(bench.error)
+    assert bench.control.on_read_corruption(bench.error)
     assert bench.reset == 1 and bench.control.resetting == {7} and not bench.control.waiting
 
 
@@ -244,5 +244,5 @@ def test_scrubbed_damage_that_the_group_cannot_repair_is_reported_and_the_replic
 
 def test_damage_to_what_belongs_to_all_partitions_is_not_for_one_replica_to_bear() -> None:
     bench = Bench(Role.FOLLOWER, peer_match=0)
-    assert not bench.control.met(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
+    assert not bench.control.on_read_corruption(CorruptionError("/node/wal/0000000000000001.wal", 0, "rotten"))
     assert bench.node.replicas

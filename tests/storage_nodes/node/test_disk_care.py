@@ -27,10 +27,10 @@ from storage_nodes.limits import (
 )
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.care import NodeCare
-from storage_nodes.node.disk_space import SpaceLevel, SpaceWatch
+from storage_nodes.node.disk.disk_space import SpaceLevel, SpaceWatch
+from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.disk.slow_disk import SlowDisk, SyncTimes
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.slow_disk import SlowDisk, SyncTimes
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftFrame, RaftMessage
 from storage_nodes.protocol.records import encode_body
@@ -254,7 +254,7 @@ def test_full_node_takes_commands_of_other_leaders_and_leaves_what_is_damaged_to
     taken: list[RaftMessage] = []
     node: Any = StorageNode.__new__(StorageNode)
     node.links = SimpleNamespace(is_newest=lambda _sender, _incarnation: True)
-    node.care = SimpleNamespace(closed=True)
+    node.maintenance = SimpleNamespace(closed=True)
     node.room = SimpleNamespace(takes_appends=lambda: True)
     node._inbox = SimpleNamespace(take=lambda _sender, _incarnation, kept: taken.extend(kept))
     frame = RaftFrame(9, [AppendEntries(number, 1, 0, 0, 0, [entry]) for number, entry in enumerate(messages)])
@@ -271,19 +271,19 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
     node: Any = SimpleNamespace(
         clock=SimpleNamespace(mono_ms=lambda: now_ms),
         bodies=SimpleNamespace(drop_idle=lambda: dropped.append(now_ms)),
-        damage=SimpleNamespace(look=lambda: None, restate=nothing),
+        damage=SimpleNamespace(look=lambda: None, rewrite_manifest=nothing),
         links=SimpleNamespace(read_only=False),
         log=SimpleNamespace(sync_mark=None),
         run_blocking=nothing,
     )
-    care = NodeCare(node, 0)
+    maintenance = DiskMaintenance(node, 0)
     for rest in ("_look_at_space", "_rewrite_some", "_purge_trash"):
-        monkeypatch.setattr(care, rest, nothing)
-    monkeypatch.setattr(care, "_look_at_syncs", lambda: None)
-    monkeypatch.setattr(care, "_hand_over_if_unfit", lambda: None)
-    monkeypatch.setattr(care.scrub, "look", nothing)
+        monkeypatch.setattr(maintenance, rest, nothing)
+    monkeypatch.setattr(maintenance, "_look_at_syncs", lambda: None)
+    monkeypatch.setattr(maintenance, "_hand_over_if_unfit", lambda: None)
+    monkeypatch.setattr(maintenance.scrub, "look", nothing)
     while now_ms <= 2 * BODY_CACHE_IDLE_MS:
-        asyncio.run(care._once())
+        asyncio.run(maintenance._once())
         now_ms += 1_000
     assert dropped == [0, BODY_CACHE_IDLE_MS, 2 * BODY_CACHE_IDLE_MS]
 
@@ -291,13 +291,13 @@ def test_care_lets_idle_queues_drop_their_bodies_now_and_then(monkeypatch: pytes
 def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cancelled in the middle, its thread went on, nobody heard of its end, and the stop of a node that had a damaged
     log to empty waited for ever (seed 130001160)."""
-    monkeypatch.setattr("storage_nodes.node.care.CARE_INTERVAL_MS", 1)
+    monkeypatch.setattr("storage_nodes.node.disk.maintenance.CARE_INTERVAL_MS", 1)
 
     async def scenario() -> None:
         begun, end = asyncio.Event(), asyncio.Event()
         ended = []
 
-        async def restate() -> None:
+        async def rewrite_manifest() -> None:
             begun.set()
             await end.wait()
             ended.append(True)
@@ -305,30 +305,30 @@ def test_stop_waits_for_a_step_that_keeps_flushes_away_and_for_nothing_else(monk
         async def nothing() -> None:
             pass
 
-        damage = SimpleNamespace(look=lambda: None, restate=restate)
+        damage = SimpleNamespace(look=lambda: None, rewrite_manifest=rewrite_manifest)
         links = SimpleNamespace(read_only=False)
         node: Any = SimpleNamespace(loop=asyncio.get_running_loop(), damage=damage, links=links)
-        care = NodeCare(node, 0)
-        monkeypatch.setattr(care, "_look_at_space", nothing)
+        maintenance = DiskMaintenance(node, 0)
+        monkeypatch.setattr(maintenance, "_look_at_space", nothing)
         for rest in ("_look_at_syncs", "_hand_over_if_unfit"):
-            monkeypatch.setattr(care, rest, lambda: None)
-        monkeypatch.setattr(care, "_is_due", lambda what, interval_ms: False)
-        monkeypatch.setattr(care.scrub, "look", nothing)
-        care.start()
+            monkeypatch.setattr(maintenance, rest, lambda: None)
+        monkeypatch.setattr(maintenance, "_is_due", lambda what, interval_ms: False)
+        monkeypatch.setattr(maintenance.scrub, "look", nothing)
+        maintenance.start()
         await begun.wait()
-        care.stop()
+        maintenance.stop()
         await asyncio.sleep(0.02)
-        assert care.busy and care._task is not None and not care._task.done()
+        assert maintenance.busy and maintenance._task is not None and not maintenance._task.done()
         end.set()
         with pytest.raises(asyncio.CancelledError):
-            await care._task
-        assert ended == [True] and not care.busy
-        care = NodeCare(node, 0)
-        monkeypatch.setattr(care, "_look_at_space", asyncio.Event().wait)
-        care.start()
+            await maintenance._task
+        assert ended == [True] and not maintenance.busy
+        maintenance = DiskMaintenance(node, 0)
+        monkeypatch.setattr(maintenance, "_look_at_space", asyncio.Event().wait)
+        maintenance.start()
         await asyncio.sleep(0.02)
-        care.stop()
+        maintenance.stop()
         with pytest.raises(asyncio.CancelledError):
-            await care._task  # type: ignore[misc]
+            await maintenance._task  # type: ignore[misc]
 
     asyncio.run(asyncio.wait_for(scenario(), 10))

@@ -15,9 +15,9 @@ from storage_nodes.limits import DESCRIBE_PARTITIONS_MAX
 from storage_nodes.machines.raft.effects import Loss, Role
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.failover import GATHER_MS, LASTS_MS, REMIND_MS, Failover
-from storage_nodes.node.peer_history import NO_PROCESS, RESTARTED, PeerHistory
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.replicas.failover import GATHER_MS, LASTS_MS, REMIND_MS, Failover
+from storage_nodes.node.transport.peer_history import NO_PROCESS, RESTARTED, PeerHistory
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.storage_nodes.machines.raft.raft_bench import Bench, log_of

@@ -9,37 +9,37 @@ from typing import Any
 from storage_nodes.limits import FEED_BYTES_PER_S_MIN, FEED_SHARE, FEED_WINDOW_MS, MIB
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.machines.raft.effects import SendEntries
-from storage_nodes.node.feeding import Done, Feed, Pace, Read
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.catch_up_reads import CatchUpReads, Done, Read, ReadRate
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.records import encode_body
 
 MIB_MS = 1000 * MIB / FEED_BYTES_PER_S_MIN
 
 
 def test_idle_node_feeds_at_the_least_rate() -> None:
-    pace = Pace()
-    assert pace.spent(MIB, 1_000) == MIB_MS
-    assert pace.spent(MIB, 1_000) == 2 * MIB_MS  # the second waits for the first
-    assert pace.spent(MIB, 60_000) == MIB_MS  # time that was not used is not saved up
+    rate = ReadRate()
+    assert rate.spent(MIB, 1_000) == MIB_MS
+    assert rate.spent(MIB, 1_000) == 2 * MIB_MS  # the second waits for the first
+    assert rate.spent(MIB, 60_000) == MIB_MS  # time that was not used is not saved up
 
 
 def test_busy_node_feeds_faster_than_its_leaders_append() -> None:
-    pace = Pace()
-    pace.look(1)
+    rate = ReadRate()
+    rate.look(1)
     appended_bytes_ms = 4 * FEED_BYTES_PER_S_MIN / 1000
-    pace.appended_bytes += int(appended_bytes_ms * FEED_WINDOW_MS)
-    pace.look(1 + FEED_WINDOW_MS)
-    fed_bytes_ms = MIB / pace.spent(MIB, 2 * FEED_WINDOW_MS)
+    rate.appended_bytes += int(appended_bytes_ms * FEED_WINDOW_MS)
+    rate.look(1 + FEED_WINDOW_MS)
+    fed_bytes_ms = MIB / rate.spent(MIB, 2 * FEED_WINDOW_MS)
     assert abs(fed_bytes_ms / appended_bytes_ms - FEED_SHARE) < 0.01
 
 
 def test_burst_is_forgotten_after_a_window() -> None:
-    pace = Pace()
-    pace.look(1)
-    pace.appended_bytes += 1_000 * MIB
-    pace.look(1 + FEED_WINDOW_MS)
-    pace.look(1 + 2 * FEED_WINDOW_MS)
-    assert pace.spent(MIB, 5_000) == MIB_MS
+    rate = ReadRate()
+    rate.look(1)
+    rate.appended_bytes += 1_000 * MIB
+    rate.look(1 + FEED_WINDOW_MS)
+    rate.look(1 + 2 * FEED_WINDOW_MS)
+    assert rate.spent(MIB, 5_000) == MIB_MS
 
 
 class Node:
@@ -49,7 +49,7 @@ class Node:
         self.now_ms = 1_000.0
         self.reads: list[tuple[Read, Done, Callable[[], None]]] = []
         self.later: list[tuple[float, Callable[[], None]]] = []
-        self.feed = Feed(
+        self.catch_up_reads = CatchUpReads(
             lambda read, done, damaged: self.reads.append((read, done, damaged)),
             lambda seconds, call: self.later.append((seconds, call)),
             lambda: self.now_ms,
@@ -60,7 +60,7 @@ def test_large_reads_are_one_at_a_time_and_spaced() -> None:
     node = Node()
     fed: list[bytes] = []
     for number in range(2):
-        node.feed.submit(lambda number=number: [bytes([number]) * MIB], fed.extend)
+        node.catch_up_reads.submit(lambda number=number: [bytes([number]) * MIB], fed.extend)
     ((read, done, _),) = node.reads
     done(read())
     assert len(fed) == 1 and len(node.reads) == 1
@@ -75,7 +75,7 @@ def test_large_reads_are_one_at_a_time_and_spaced() -> None:
 def test_small_reads_follow_at_once() -> None:
     node = Node()
     for _ in range(3):
-        node.feed.submit(lambda: [b"x"], lambda found: None)
+        node.catch_up_reads.submit(lambda: [b"x"], lambda found: None)
     for number in range(3):
         read, done, _ = node.reads[number]
         done(read())
@@ -84,8 +84,8 @@ def test_small_reads_follow_at_once() -> None:
 
 def test_damaged_read_does_not_stop_the_queue() -> None:
     node = Node()
-    node.feed.submit(lambda: [], lambda found: None)
-    node.feed.submit(lambda: [], lambda found: None)
+    node.catch_up_reads.submit(lambda: [], lambda found: None)
+    node.catch_up_reads.submit(lambda: [], lambda found: None)
     node.reads[0][2]()
     assert len(node.reads) == 2
 
@@ -96,7 +96,9 @@ class Feeder(Replica):
     def __init__(self, epoch: int) -> None:
         self.reads: list[tuple[Read, Done]] = []
         self.sent: list[tuple[SendEntries, list[bytes]]] = []
-        host: Any = SimpleNamespace(feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))))
+        host: Any = SimpleNamespace(
+            catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done)))
+        )
         log: Any = SimpleNamespace(log_end=0, read_hot=lambda *_: None, read_cold=lambda *_: [b"entry"])
         raft: Any = SimpleNamespace(is_current=lambda effect: effect.epoch == epoch)
         self.host, self.log, self.raft = host, log, raft

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from storage_nodes.log.node_log import NodeLog
-from storage_nodes.node.flushing import Flushing
+from storage_nodes.node.disk.flushing import Flushing
 
 SLICES = 3
 

@@ -14,10 +14,10 @@ from storage_nodes.machines.cluster.commands import RegisterNode, SetNodeState, 
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.machines.raft.effects import PeerStatus
 from storage_nodes.model import NodeState
-from storage_nodes.node.care import NodeCare
-from storage_nodes.node.hand_over import hand_over_some
-from storage_nodes.node.moves import Moves
+from storage_nodes.node.disk.maintenance import DiskMaintenance
+from storage_nodes.node.membership.replica_moves import Moves
 from storage_nodes.node.node import StorageNode
+from storage_nodes.node.replicas.hand_over import hand_over_some
 
 OWN, PLAIN, EMPTIED, FULL, STOPPING, WRONG_CLOCK = 1, 2, 3, 4, 5, 6
 # Those that are worth less hold more of the log: it is not the log that decides.
@@ -79,8 +79,8 @@ async def stop(replica: Any) -> None:
 
 async def be_full(replica: Any) -> None:
     node: Any = SimpleNamespace(links=Links(), replicas={7: replica}, moves=moves_of({7: replica}))
-    care = NodeCare(node, 0)
-    care._hand_over_if_unfit()
+    maintenance = DiskMaintenance(node, 0)
+    maintenance._hand_over_if_unfit()
 
 
 async def be_emptied(replica: Any) -> None:

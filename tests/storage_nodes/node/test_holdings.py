@@ -23,9 +23,9 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import CLUSTER_PARTITION, NodeState
-from storage_nodes.node.early import EarlyMessages
-from storage_nodes.node.holdings import Holdings
-from storage_nodes.node.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.membership.assigned_replicas import AssignedReplicas
+from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.node.transport.pending_raft_messages import PendingRaftMessages
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
@@ -55,11 +55,11 @@ class FakeNode:
             admit=lambda address: self.admitted.add(address.node_id), expel=self.admitted.discard
         )
         self.hung_up: list[int] = []
-        self.hang_up = self.hung_up.append
-        self.moves = SimpleNamespace(poke=lambda: None)
+        self.close_peer_connections = self.hung_up.append
+        self.moves = SimpleNamespace(wake=lambda: None)
         self.committer = SimpleNamespace(wake=lambda: None)
         self.loop = SimpleNamespace(call_later=lambda delay, call, *args: None)
-        self.holdings = Holdings(self, EarlyMessages(lambda _sender: 1))  # type: ignore[arg-type]
+        self.assigned = AssignedReplicas(self, PendingRaftMessages(lambda _sender: 1))  # type: ignore[arg-type]
 
     def open_replica(self, log: PartitionLog, meta: PartitionMeta | None = None) -> Any:
         self.made.append(log.partition)
@@ -76,7 +76,7 @@ class FakeNode:
     def fold(self, commands: list[Command]) -> None:
         for command in commands:
             for effect in self.cluster.machine.apply(encode_command(command))[1]:
-                self.holdings.changed(effect)
+                self.assigned.changed(effect)
             if self.log.staged_bytes:
                 commit(self.log)
 
@@ -87,10 +87,10 @@ class FakeNode:
             again.open_replica(log)
         again.made.clear()
         again.cluster.refolding = True
-        again.holdings.catch_up()
+        again.assigned.catch_up()
         again.fold(commands)
         again.cluster.refolding = False
-        again.holdings.replaced()
+        again.assigned.replaced()
         return again
 
     def meta(self, partition: int = 1) -> PartitionMeta:
@@ -126,7 +126,7 @@ def test_replica_made_again_in_mid_move_by_a_node_that_lost_its_log_votes_with_t
     for command in [*CREATED, BeginMove(1, 2, 4)]:
         node.cluster.machine.apply(encode_command(command))
     node.cluster.log.suspect = True
-    node.holdings.replaced()
+    node.assigned.replaced()
     others = tuple(voter for voter in (1, 2, 3) if voter != node_id)
     boot = node.meta().boot(node_id)
     assert boot == (Configuration((1, 2, 3)) if node_id == 1 else Configuration(others, (4,)))
@@ -211,7 +211,7 @@ def test_snapshot_of_the_cluster_log_drops_what_it_no_longer_names(node: FakeNod
     history: list[Command] = [*created, BeginMove(1, 1, 4), EndMove(1, 1, True), DeletePartition(2, "r")]
     for command in history:
         node.cluster.machine.apply(encode_command(command))
-    node.holdings.replaced()
+    node.assigned.replaced()
     assert 1 not in node.log.partitions and 2 not in node.log.partitions
 
 
@@ -220,7 +220,7 @@ def test_state_older_than_a_partition_keeps_it(node: FakeNode) -> None:
     node.cluster.machine = ClusterMachine()
     for command in START:
         node.cluster.machine.apply(encode_command(command))
-    node.holdings.replaced()
+    node.assigned.replaced()
     assert 1 in node.log.partitions
 
 
@@ -234,10 +234,10 @@ def test_snapshot_that_passes_over_the_end_of_a_replica_after_a_restart_drops_it
     again.open_replica(again.log.partitions[1])
     for command in history:
         again.cluster.machine.apply(encode_command(command))
-    again.holdings.replaced()
+    again.assigned.replaced()
     assert 1 in again.replicas, "it is still to come"
     again.cluster.machine.apply(encode_command(end))
-    again.holdings.replaced()
+    again.assigned.replaced()
     assert again.replicas == {} and 1 not in again.log.partitions
 
 
@@ -248,7 +248,7 @@ def test_state_older_than_the_move_that_brought_a_replica_keeps_it(node: FakeNod
     again.open_replica(again.log.partitions[1])
     for command in [*CREATED, *away]:
         again.cluster.machine.apply(encode_command(command))
-    again.holdings.replaced()
+    again.assigned.replaced()
     assert 1 in again.replicas and 1 in again.log.partitions
 
 

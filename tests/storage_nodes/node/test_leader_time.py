@@ -9,10 +9,10 @@ import pytest
 
 from storage_nodes.limits import CLOCK_OFFSET_MS_MAX, CLOCK_SLEW_PERMILLE
 from storage_nodes.model import AHEAD_UNKNOWN
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.clock_agreement import ClockAgreement
-from storage_nodes.node.leader_time import LeaderTime
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.clocks.clock_agreement import ClockAgreement
+from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.replica import Replica
 
 TRUE_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -16,8 +16,8 @@ from storage_nodes.limits import (
     WRITE_STALL_MS_MAX,
 )
 from storage_nodes.model import NodeAddress
-from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.peers import PeerLinks
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol.messages import Opcode
 from storage_nodes.protocol.peer_messages import (
     AppendEntries,
@@ -172,7 +172,7 @@ def test_what_asks_for_no_room_is_bounded_too(rig: Rig) -> None:
 
 def test_message_larger_than_all_that_may_wait_goes_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dropped for its own size it would be dropped again each time that it is sent again."""
-    monkeypatch.setattr("storage_nodes.node.peer_link.LINK_BYTES_MAX", MIB // 4)
+    monkeypatch.setattr("storage_nodes.node.transport.peer_link.LINK_BYTES_MAX", MIB // 4)
     for _ in range(2):
         rig.append(2)
         rig.append(2)
@@ -185,7 +185,7 @@ def test_message_that_there_is_room_for_is_sent_though_a_small_one_waits(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a busy link something waits each time that a leader feeds its peer again (seeds 1000224, 1000227)."""
-    monkeypatch.setattr("storage_nodes.node.peer_link.LINK_BYTES_MAX", MIB // 4)
+    monkeypatch.setattr("storage_nodes.node.transport.peer_link.LINK_BYTES_MAX", MIB // 4)
     rig.links.send(2, VoteRequest(1, 1, 1, 1))
     assert rig.links.has_room(2)
     rig.append(2)

@@ -14,10 +14,10 @@ from storage_nodes.config import NodeConfig
 from storage_nodes.limits import CREATING_AT_ONCE_MAX
 from storage_nodes.machines.cluster.machine import ClusterMachine, CreatePartition, RegisterNode, encode_command
 from storage_nodes.model import PartitionKind
-from storage_nodes.node import cluster_replica
-from storage_nodes.node.connections import Token
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.partition_meta import shared_meta
+from storage_nodes.node.replicas import cluster_replica
+from storage_nodes.node.replicas.partition_meta import shared_meta
+from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.messages import CreatePartitionRequest, QueueConfig, encode_message
 
 WAIT_S_MAX = 10.0

@@ -18,11 +18,11 @@ from storage_nodes.limits import KIB
 from storage_nodes.log.bounds import LogBounds
 from storage_nodes.log.node_log import NodeLog
 from storage_nodes.machines.cluster.commands import Move, MoveBegun, PartitionCreated
-from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove
+from storage_nodes.machines.raft.membership import AddLearner, Change, ConfigChangeError, Promote, Remove
 from storage_nodes.model import CLUSTER_PARTITION, NodeAddress, PartitionKind, format_node_list
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import encode_body
@@ -212,7 +212,7 @@ def test_replica_moves_under_traffic_and_no_acknowledged_message_is_lost(
         await traffic.flow()
         await nodes.change(Remove(old))
         await traffic.flow()
-        await until(lambda: not nodes.replica(old).raft.members.may_stand())
+        await until(lambda: not nodes.replica(old).raft.members.can_campaign())
         # The newcomer must be able to carry the group: with the leader gone, it is one of the two that are left.
         leader = nodes.leader()
         assert leader is not None
@@ -297,7 +297,7 @@ def test_change_that_its_leader_could_not_commit_is_undone(tmp_path: Path) -> No
         before, newcomer, old = leader.raft.configuration, outsider(nodes), leader.host.node_id
         nodes.nodes[old].send = lambda peer, message: None  # type: ignore[method-assign]
         assert leader.change_configuration(AddLearner(newcomer)) is None
-        assert leader.change_configuration(Remove(newcomer)) is Refusal.CHANGE_UNDER_WAY
+        assert leader.change_configuration(Remove(newcomer)) is ConfigChangeError.CHANGE_UNDER_WAY
         end = leader.log.log_end
         await until(lambda: leader.log.durable_end >= end)
         await nodes.crash(old)
@@ -319,8 +319,8 @@ def test_change_asked_of_a_follower_or_refused_has_no_effect(tmp_path: Path) -> 
         assert leader is not None
         follower = nodes.replica(next(node for node in leader.voters if node != leader.host.node_id))
         end = leader.log.log_end
-        assert follower.change_configuration(Remove(1)) is Refusal.NOT_LEADER
-        assert leader.change_configuration(Promote(outsider(nodes))) is Refusal.NOT_A_LEARNER
+        assert follower.change_configuration(Remove(1)) is ConfigChangeError.NOT_LEADER
+        assert leader.change_configuration(Promote(outsider(nodes))) is ConfigChangeError.NOT_A_LEARNER
         assert leader.change_configuration(Promote(leader.host.node_id)) is None, "it is a voter already"
         assert leader.log.log_end == end
 
@@ -342,14 +342,14 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         assert meta.learner and log.suspect
         raft = node.open_replica(log).raft
         assert raft.members.blank(raft.epoch)
-        node.holdings.catch_up()
+        node.assigned.catch_up()
         assert not raft.members.blank(raft.epoch), "it may have been a voter, whose leader does not call it a learner"
         plan = nodes.nodes[1].cluster.machine.partitions[nodes.partition]
-        node.holdings.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
+        node.assigned.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
         held = node.log.partitions[nodes.partition]
         assert held.suspect and node.replicas[nodes.partition].raft.suspect
         coming = msgspec.structs.replace(plan, partition=99, replicas=(1, 2, 3), move=Move(1, 3, 4))
-        node.holdings.changed(MoveBegun(coming))
+        node.assigned.changed(MoveBegun(coming))
         raft = node.replicas[99].raft
         assert raft.configuration == Configuration((1, 2, 3), (4,)) and raft.suspect
         assert not raft.members.blank(raft.epoch), "it may have been promoted before it lost its log"

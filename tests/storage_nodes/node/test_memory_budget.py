@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import MIB, NODE_MEMORY_BYTES_MIN, RETRY_AFTER_MS_MAX, RETRY_AFTER_MS_MIN
-from storage_nodes.node.memory_budget import Kind, MemoryBudget
-from storage_nodes.node.room import NodeRoom
+from storage_nodes.node.memory.memory_budget import Kind, MemoryBudget
+from storage_nodes.node.memory.room import NodeRoom
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotChunk, VoteRequest
 

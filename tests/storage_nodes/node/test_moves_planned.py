@@ -17,7 +17,7 @@ from storage_nodes.machines.cluster.commands import (
 )
 from storage_nodes.machines.cluster.machine import ClusterMachine
 from storage_nodes.model import NodeState
-from storage_nodes.node.moves import Moves
+from storage_nodes.node.membership.replica_moves import Moves
 from storage_nodes.protocol.messages import QueueConfig
 
 

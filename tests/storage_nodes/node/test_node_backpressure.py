@@ -19,9 +19,9 @@ from storage_nodes.limits import KIB, NODE_MEMORY_BYTES_MIN, WAL_GROUP_BYTES_MAX
 from storage_nodes.log.record_batch import build_batch
 from storage_nodes.machines.raft.effects import SendEntries
 from storage_nodes.model import PartitionKind
-from storage_nodes.node.memory_budget import Kind
+from storage_nodes.node.memory.memory_budget import Kind
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.frames import FLAG_ERROR, FrameDecoder, encode_frame
 from storage_nodes.protocol.messages import (
@@ -222,7 +222,7 @@ def test_follower_without_room_drops_appends_and_takes_the_rest() -> None:
     full = True
     follower: Any = SimpleNamespace(
         links=SimpleNamespace(is_newest=lambda sender, incarnation: True),
-        care=SimpleNamespace(closed=False),
+        maintenance=SimpleNamespace(closed=False),
         room=SimpleNamespace(takes_appends=lambda: not full, without_appends=lambda them: [them[0]]),
         _inbox=SimpleNamespace(take=lambda sender, incarnation, messages: taken.extend(messages)),
     )

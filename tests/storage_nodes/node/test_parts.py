@@ -20,13 +20,17 @@ from storage_nodes.limits import (
     TIMERS_SLICE_PARTITIONS,
 )
 from storage_nodes.log.errors import DiskFailedError
-from storage_nodes.node.committer import EXIT_DISK_FAILED
-from storage_nodes.node.early import EARLY_MESSAGE_AGE_MS_MAX, EARLY_MESSAGES_MAX, EarlyMessages
-from storage_nodes.node.flushing import Flushing
-from storage_nodes.node.inbox import Inbox
-from storage_nodes.node.memory_budget import MemoryBudget
-from storage_nodes.node.requests import first_integer
+from storage_nodes.node.disk.committer import EXIT_DISK_FAILED
+from storage_nodes.node.disk.flushing import Flushing
+from storage_nodes.node.memory.memory_budget import MemoryBudget
 from storage_nodes.node.timers import LOOK_MS, OVERTAKEN_MAX, Timers
+from storage_nodes.node.transport.inbox import Inbox
+from storage_nodes.node.transport.pending_raft_messages import (
+    EARLY_MESSAGE_AGE_MS_MAX,
+    EARLY_MESSAGES_MAX,
+    PendingRaftMessages,
+)
+from storage_nodes.node.transport.requests import first_integer
 from storage_nodes.protocol.messages import DeleteRequest, SendRequest, encode_message
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, VoteRequest
 
@@ -140,7 +144,7 @@ def test_forgotten_partition_does_not_ring() -> None:
 
 
 def test_early_messages_are_replayed_to_their_partition_once() -> None:
-    early = EarlyMessages(lambda _sender: 1)
+    early = PendingRaftMessages(lambda _sender: 1)
     mine, other = VoteRequest(5, 1, 0, 0), VoteRequest(6, 1, 0, 0)
     early.keep(1, mine, 0)
     early.keep(2, other, 0)
@@ -150,7 +154,7 @@ def test_early_messages_are_replayed_to_their_partition_once() -> None:
 
 
 def test_early_messages_are_bounded_in_age_and_count() -> None:
-    early = EarlyMessages(lambda _sender: 1)
+    early = PendingRaftMessages(lambda _sender: 1)
     early.keep(1, VoteRequest(5, 1, 0, 0), 0)
     early.keep(1, VoteRequest(6, 1, 0, 0), EARLY_MESSAGE_AGE_MS_MAX + 1)
     assert early.take(5) == []
@@ -160,7 +164,7 @@ def test_early_messages_are_bounded_in_age_and_count() -> None:
 
 
 def test_early_messages_are_bounded_in_bytes() -> None:
-    early = EarlyMessages(lambda _sender: 1)
+    early = PendingRaftMessages(lambda _sender: 1)
     entry = bytes(EARLY_BYTES_MAX // 4)
     for partition in range(6):
         early.keep(1, AppendEntries(partition, 1, 0, 0, 0, [entry]), 0)
@@ -173,7 +177,7 @@ def test_early_messages_are_bounded_in_bytes() -> None:
 def test_early_messages_of_an_older_incarnation_are_not_replayed() -> None:
     """R4: its sender was restarted, perhaps with another disk, before the partition was made here."""
     incarnations = {1: 10, 2: 20}
-    early = EarlyMessages(incarnations.__getitem__)
+    early = PendingRaftMessages(incarnations.__getitem__)
     old, kept, new = (VoteRequest(5, epoch, 0, 0) for epoch in (1, 2, 3))
     early.keep(1, old, 0)
     early.keep(2, kept, 0)

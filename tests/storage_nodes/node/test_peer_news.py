@@ -10,7 +10,7 @@ import pytest
 
 from storage_nodes.limits import PEER_NEWS_SLICE_PARTITIONS as SLICE
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.peer_news import PeerNews
+from storage_nodes.node.transport.peer_state_notifier import PeerStateNotifier
 from storage_nodes.protocol.peer_messages import VoteReply
 
 PEER = 2
@@ -34,7 +34,7 @@ class Scene:
         self.replicas = {partition: Hearing() for partition in range(count)}
         self.booked: list[Callable[[], None]] = []
         loop: Any = SimpleNamespace(call_soon=lambda call, *args: self.booked.append(lambda: call(*args)))
-        self.news = PeerNews(loop, lambda: self.replicas)
+        self.news = PeerStateNotifier(loop, lambda: self.replicas)
 
     def turn(self) -> None:
         booked, self.booked = self.booked, []
@@ -44,7 +44,7 @@ class Scene:
     def turns(self) -> None:
         while self.booked:
             self.turn()
-        assert not self.news.falling and not self.news._rising and not self.news._turning
+        assert not self.news.pending_down and not self.news._pending_up and not self.news._turning
 
     def told(self) -> int:
         return sum(bool(replica.heard) for replica in self.replicas.values())
@@ -76,9 +76,9 @@ def test_message_for_a_replica_that_has_not_had_its_turn_lets_it_hear_first_that
     scene.news.changed(PEER, False)
     scene.news.changed(3, False)
     last = scene.replicas[PARTITIONS - 1]
-    scene.news.tell_first(PARTITIONS - 1)
+    scene.news.notify_before_message(PARTITIONS - 1)
     assert last.heard == [DOWN, (3, False)]
-    scene.news.tell_first(PARTITIONS - 1)
+    scene.news.notify_before_message(PARTITIONS - 1)
     scene.turns()
     assert last.heard == [DOWN, (3, False)], "and once only"
 
@@ -126,7 +126,7 @@ def test_node_tells_a_replica_who_is_down_before_it_handles_a_message_for_it() -
     last = scene.replicas[PARTITIONS - 1]
     handled: list[tuple[int, bool]] = []
     last.receive = lambda sender, message: handled.extend(last.heard)  # type: ignore[attr-defined]
-    node: Any = SimpleNamespace(peer_news=scene.news, replicas=scene.replicas)
+    node: Any = SimpleNamespace(peer_states=scene.news, replicas=scene.replicas)
     scene.news.changed(PEER, False)
     StorageNode._raft_message(node, 3, VoteReply(PARTITIONS - 1, 5, True, False, False))
     assert handled == [DOWN]

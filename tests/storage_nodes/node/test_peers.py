@@ -10,9 +10,9 @@ import pytest
 
 from storage_nodes.limits import HEARTBEAT_INTERVAL_MS, PEER_TIMEOUT_MS
 from storage_nodes.model import NodeAddress
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.peer_link import BEAT_AGAIN_MS
-from storage_nodes.node.peers import PeerLinks
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.transport.peer_link import BEAT_AGAIN_MS
+from storage_nodes.node.transport.peers import PeerLinks
 from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, encode_frame
 from storage_nodes.protocol.messages import ErrorReply, Opcode, encode_message
 from storage_nodes.protocol.peer_messages import Heartbeat, PeerHello

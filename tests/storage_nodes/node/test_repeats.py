@@ -37,13 +37,13 @@ from storage_nodes.machines.queue.effects import Duplicated, Pick
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.stream.machine import StreamMachine
 from storage_nodes.model import Acks
-from storage_nodes.node.appends import Appends
-from storage_nodes.node.connections import Token
-from storage_nodes.node.memory_budget import MemoryBudget
-from storage_nodes.node.queue_replica import QueueReplica
-from storage_nodes.node.repeats import Repeats
-from storage_nodes.node.replica import Replica
-from storage_nodes.node.room import NodeRoom
+from storage_nodes.node.memory.memory_budget import MemoryBudget
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.replicas.queue_replica import QueueReplica
+from storage_nodes.node.replicas.repeats import Repeats
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, decode_body, encode_body
@@ -553,7 +553,7 @@ def test_leases_that_nobody_gets_while_leadership_is_handed_over_go_back_by_way_
         handing_over=True,
         serving=True,
         machine=SimpleNamespace(state=SimpleNamespace(live=live)),
-        host=SimpleNamespace(forwards=SimpleNamespace(give_back=lambda *call: given.append(call))),
+        host=SimpleNamespace(other_partitions=SimpleNamespace(give_back=lambda *call: given.append(call))),
     )
     replica._give_back_elsewhere = lambda picks: QueueReplica._give_back_elsewhere(replica, picks)
     QueueReplica._give_back(replica, [Pick(offset, 1, NOW_MS, NOW_MS) for offset in (7, 8, 9)])

@@ -17,9 +17,9 @@ from storage_nodes.client import StorageClient
 from storage_nodes.client.connection import Connection, connect
 from storage_nodes.config import NodeConfig
 from storage_nodes.model import PartitionKind, format_node_list
-from storage_nodes.node.bodies import BodyReader
 from storage_nodes.node.node import StorageNode
-from storage_nodes.node.replica import Replica
+from storage_nodes.node.replicas.bodies import BodyReader
+from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import Opcode, QueueConfig, SendReply, SendRequest, encode_message
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DELAY_MS, HEADER_DUE, HEADER_GROUP, encode_body

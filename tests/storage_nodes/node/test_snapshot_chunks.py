@@ -14,10 +14,10 @@ from storage_nodes.log.node_log import FlushFacts, NodeLog
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.machines.raft.effects import SendSnapshot, TakeSnapshot
 from storage_nodes.model import PartitionKind
-from storage_nodes.node import snapshots as snapshots_module
-from storage_nodes.node.feeding import Done, Read
-from storage_nodes.node.partition_meta import PartitionMeta
-from storage_nodes.node.snapshots import Snapshots
+from storage_nodes.node.replicas import snapshots as snapshots_module
+from storage_nodes.node.replicas.catch_up_reads import Done, Read
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.snapshots import Snapshots
 from storage_nodes.protocol.peer_messages import SnapshotChunk, SnapshotReply
 from tests.storage_nodes.log.faulty_disk import FaultyDisk
 from tests.storage_nodes.log.writing import SMALL, append, commit, facts_of, fill_until_flush_due, flush, read_all
@@ -62,7 +62,7 @@ class Leader:
         self._host = SimpleNamespace(
             node_id=LEADER,
             loop=loop,
-            feed=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
+            catch_up_reads=SimpleNamespace(submit=lambda read, done: self.reads.append((read, done))),
             send=self._send,
         )
 

@@ -165,10 +165,10 @@ class NaiveFifo:
                 message.touched = True
 
     def _check_lock_and_order(self, group: bytes, offsets: list[int], time_ms: int) -> None:
-        """I9: no open lease in the group, and the lease takes what stands first in it."""
+        """I9: the lease takes what stands first in the group, and nothing of that is in flight."""
         assert group not in self.parked, f"group {group!r} is parked"
         standing = self.group_of(group)
-        assert not any(self.messages[offset].is_in_flight(time_ms) for offset in standing), f"group {group!r} is locked"
+        assert not any(self.messages[offset].is_in_flight(time_ms) for offset in offsets), f"group {group!r}: leased"
         assert standing[: len(offsets)] == offsets, f"group {group!r}: {offsets} leased, {standing} stand"
         for offset in offsets:
             message = self.messages[offset]

@@ -32,7 +32,7 @@ from storage_nodes.machines.queue.effects import (
 )
 from storage_nodes.machines.queue.headers import group_of, key_of
 from storage_nodes.machines.queue.machine import QueueMachine
-from storage_nodes.node.scheduled import released_copy
+from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.messages import QueueConfig, RetryKind
 from storage_nodes.protocol.records import (
     HEADER_DEDUP,
@@ -220,7 +220,7 @@ class Partition:
             found = [entry for entry in self.log if entry[0].last_offset >= from_offset][: self.fetch_batches_max]
             data = [entry for entry in found if not entry[0].is_control]
             ranges = [FreshRange(h.base_offset, h.last_offset, h.timestamp_ms) for h, _ in data]
-            name_of = key_of if self.leader.sorts else group_of
+            name_of = key_of if self.leader.tracks_keys else group_of
             groups = [[name_of(section) for _, section in records_to_fold(batch)] for _, batch in data]
             next_offset = found[-1][0].end_offset if found else self.end
             self.perform(self.leader.fetched(from_offset, ranges, next_offset, self.now_ms, groups))
@@ -293,8 +293,8 @@ class Partition:
         gone = state.deleted + state.expired + state.purged + state.dead_lettered
         assert state.sent == state.fresh_count + len(state.live) + len(state.scheduled) + gone
         assert state.cursor <= state.log_end == self.end
-        assert not any(offset < state.cursor for offset in state.deleted_ahead)
-        assert self.leader.is_fifo or not any(offset in state.live for offset in state.deleted_ahead)
+        assert not any(offset < state.cursor for offset in state.removed_above_cursor)
+        assert self.leader.is_fifo or not any(offset in state.live for offset in state.removed_above_cursor)
         restored = QueueMachine()
         restored.restore(checkpoint)
         assert restored.checkpoint() == checkpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX, RETENTION_MS_MIN
-from storage_nodes.machines.queue.effects import DeadLetter, Letter
+from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
 from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, encode_body
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of
@@ -35,7 +35,7 @@ def kill_letters(partition: Partition, count: int = 1) -> list[int]:
 def test_message_received_too_often_is_handed_to_the_mover_with_its_life(partition: Partition) -> None:
     sent_ms = partition.now_ms
     (offset,) = kill_letters(partition)
-    assert partition.moves == [DeadLetter(TARGET, [Letter(offset, 2, sent_ms, sent_ms, sent_ms + 2_000, 2)])]
+    assert partition.moves == [DeadLetter(TARGET, [DeadLetterInfo(offset, 2, sent_ms, sent_ms, sent_ms + 2_000, 2)])]
     assert receive(partition, "third") == []
 
 

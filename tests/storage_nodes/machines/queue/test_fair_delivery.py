@@ -72,8 +72,32 @@ def test_messages_of_a_noisy_group_that_come_again_let_others_go_first(partition
     partition.commit()
     partition.change("back", [(*receipt, 0) for receipt in receipts_of(first)[:10]])
     partition.commit()
-    assert offsets_of(partition.acquire("second", 11)) == [*flood[:10], quiet[0]]
-    assert offsets_of(partition.acquire("third", 1)) == [flood[30]]
+    assert offsets_of(partition.acquire("second", 11)) == [*flood[30:40], quiet[0]]
+    assert offsets_of(partition.acquire("third", 2)) == [*flood[:2]], "they stand where 30 stood"
+
+
+def test_messages_that_come_back_and_waiting_ones_are_served_in_turn(partition: Partition) -> None:
+    sent = partition.send_tagged(*[(b"%d" % number, b"") for number in range(30)])
+    seen: list[int] = []
+    for number in range(12):
+        seen += offsets_of(partition.acquire(number, visibility_ms=0))
+        partition.commit()
+    assert sorted(set(seen)) == list(sent)
+    assert min(seen.count(offset) for offset in sent) >= 3
+
+
+def test_message_that_came_back_again_and_again_does_not_wait_for_ever(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time it goes behind the other one, and none of the two behind messages of a day."""
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog._GARBAGE_MAX", 10)
+    first, second = partition.send_tagged((b"a", b"x"), (b"b", b"y"))
+    for number in range(200):
+        assert offsets_of(partition.acquire(number, 1, visibility_ms=0)) == [(first, second)[number % 2]]
+        partition.commit()
+    partition.send_tagged(*[(b"c", b"z")] * 100)
+    later = [offsets_of(partition.acquire(f"later {number}", 1)) for number in range(40)]
+    assert [first] in later and [second] in later
 
 
 def test_messages_without_group_are_never_noisy(partition: Partition) -> None:
@@ -125,7 +149,7 @@ def test_everything_comes_once_with_a_cursor_held_back(partition: Partition) -> 
     partition.pass_ms(31_000)
     assert len(drained) == len(set(drained)) == 600 and min(drained) > start
     state = partition.leader.state
-    assert (state.fresh_count, len(state.live), len(state.deleted_ahead)) == (0, 0, 0)
+    assert (state.fresh_count, len(state.live), len(state.removed_above_cursor)) == (0, 0, 0)
     assert state.cursor == state.log_end and state.deleted == 900
     partition.check()
 
@@ -138,7 +162,7 @@ def test_stretches_taken_out_grow_together_over_control_records(partition: Parti
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
     assert partition.leader.state.cursor <= 32, "the flood waits"
-    assert len(partition.leader.state.deleted_ahead) <= 2
+    assert len(partition.leader.state.removed_above_cursor) <= 2
     partition.check()
 
 
@@ -152,10 +176,10 @@ def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
     for number in range(3):
         partition.delete(f"d{number}", receipts_of(partition.acquire(number, 1)))
         partition.commit()
-    assert len(partition.leader.state.deleted_ahead) == 3
+    assert len(partition.leader.state.removed_above_cursor) == 3
     assert offsets_of(partition.acquire("in order", 4)) == [mixed[0], mixed[2], mixed[4], mixed[6]]
     partition.commit()
-    assert not partition.leader.state.deleted_ahead
+    assert not partition.leader.state.removed_above_cursor
     assert offsets_of(partition.acquire("fair", 2)) == [mixed[7], mixed[9]]
 
 
@@ -168,9 +192,9 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
         partition.now_ms += number % 2
     partition.acquire("flood", 31, visibility_ms=1_000_000)
     partition.commit()
-    desk = partition.leader._leader
-    assert isinstance(desk, KeyedLeader)
-    assert desk._window._runs < 50 + 6
+    leader = partition.leader._leader
+    assert isinstance(leader, KeyedLeader)
+    assert leader._window._runs < 50 + 6
     assert len(drain(partition)) == 240 - 31
     partition.check()
 

@@ -67,7 +67,7 @@ def test_one_acquire_takes_as_many_of_a_group_as_it_may(partition: Partition) ->
     assert offsets_of(take(partition, "two", 3)) == [offsets[1], offsets[5], offsets[2]]
 
 
-def test_group_stays_locked_while_one_of_its_messages_is_in_flight(partition: Partition) -> None:
+def test_message_in_flight_holds_back_what_follows_it_in_its_group(partition: Partition) -> None:
     a1, a2, a3, a4 = send(partition, "aaaa")
     take(partition, "one", 3)
     partition.delete("d", [(a1, 1), (a3, 1)])
@@ -78,15 +78,70 @@ def test_group_stays_locked_while_one_of_its_messages_is_in_flight(partition: Pa
     assert [(pick.offset, pick.delivery) for pick in take(partition, "three")] == [(a2, 2), (a4, 1)]
 
 
-def test_message_that_is_visible_again_waits_for_the_others_of_its_lease(partition: Partition) -> None:
-    a1, a2 = send(partition, "aa")
-    take(partition, "one")
+def test_message_that_is_visible_again_does_not_wait_for_later_ones_of_its_lease(partition: Partition) -> None:
+    a1, a2, _ = send(partition, "aaa")
+    take(partition, "one", 2)
     partition.change("c", [(a1, 1, 0)])
     partition.commit()
-    assert take(partition, "two") == [], "a2 is in flight"
+    assert take(partition, "two") == [Pick(a1, 2, partition.now_ms, partition.now_ms)], "a2 is in flight, as before"
     partition.delete("d", [(a2, 1)])
     partition.commit()
-    assert offsets_of(take(partition, "three")) == [a1]
+    assert partition.answers["d"] == [ErrorCode.OK]
+    assert take(partition, "three") == [], "a1 is in flight"
+
+
+def test_extended_message_of_a_lease_stays_while_the_one_before_it_comes_back(partition: Partition) -> None:
+    a1, a2, _ = send(partition, "aaa")
+    take(partition, "one", 2)
+    partition.change("c", [(a2, 1, 2 * VISIBILITY_MS)])
+    partition.commit()
+    partition.pass_ms(VISIBILITY_MS)
+    assert offsets_of(take(partition, "two")) == [a1]
+    assert take(partition, "three") == []
+
+
+def test_later_message_of_a_lease_that_comes_back_waits_for_the_one_before_it(partition: Partition) -> None:
+    a1, a2, a3 = send(partition, "aaa")
+    take(partition, "one", 2)
+    partition.change("c", [(a2, 1, 0)])
+    partition.commit()
+    assert take(partition, "two") == []
+    partition.delete("d", [(a1, 1)])
+    partition.commit()
+    assert offsets_of(take(partition, "three")) == [a2, a3]
+
+
+def test_leader_after_a_failover_knows_each_message_that_is_in_flight(partition: Partition) -> None:
+    a1, a2, _ = send(partition, "aaa")
+    take(partition, "one", 2)
+    partition.change("c", [(a1, 1, 0)])
+    partition.commit()
+    partition.fail_over()
+    assert offsets_of(take(partition, "two")) == [a1]
+    partition.fail_over()
+    partition.delete("d", [(a2, 1), (a1, 2)])
+    partition.commit()
+    assert partition.answers["d"] == [ErrorCode.OK, ErrorCode.OK]
+
+
+def test_groups_that_come_back_go_behind_those_that_were_not_served_yet(partition: Partition) -> None:
+    a1, a2, b1, b2, c1, c2 = send(partition, "aabbcc")
+    assert offsets_of(take(partition, "one", 4, visibility_ms=0)) == [a1, a2, b1, b2]
+    assert offsets_of(take(partition, "two")) == [c1, c2, a1, a2, b1, b2]
+
+
+def test_consumer_that_gives_everything_back_sees_every_group(partition: Partition) -> None:
+    sent = send(partition, "abcdefghijklmnopqrstuvwxyz")
+    seen = [offsets_of(take(partition, f"t{turn}", 3, visibility_ms=0)) for turn in range(18)]
+    assert sorted(offset for turn in seen[:8] for offset in turn) == sent[:24]
+    assert sorted({offset for turn in seen[8:] for offset in turn}) == sent, "and once more, in turn"
+
+
+def test_message_that_came_back_goes_before_what_was_sent_after_it_did(partition: Partition) -> None:
+    (a1,) = send(partition, "a")
+    take(partition, "one", visibility_ms=0)
+    b1, c1 = send(partition, "bc")
+    assert offsets_of(take(partition, "two")) == [a1, b1, c1]
 
 
 def test_second_lease_on_a_group_is_not_staged_while_the_first_is_on_its_way(partition: Partition) -> None:
@@ -281,7 +336,7 @@ def test_what_was_taken_behind_a_locked_group_is_one_range_however_much_it_is(pa
         partition.delete(f"d{number}", receipts_of(picks))
         partition.commit()
     state = partition.leader.state
-    assert state.cursor == blocked + 1 and len(state.deleted_ahead) == 1
+    assert state.cursor == blocked + 1 and len(state.removed_above_cursor) == 1
     assert len(partition.leader.checkpoint()) < 400
     partition.check()
 
@@ -368,7 +423,7 @@ def test_messages_that_wait_for_nothing_but_their_time_come_though_the_window_ha
 ) -> None:
     """The fold's cursor passes them as they come: nothing is read from the log, or they would be read as fresh."""
     (first,) = send(partition, "z")
-    take(partition, "desk")
+    take(partition, "leader")
     delayed = send(partition, "abc", delay_ms=1_000)
     assert partition.leader.state.fresh_count == 0
     partition.pass_ms(1_000)
@@ -419,7 +474,7 @@ def test_message_due_beyond_the_window_comes_when_what_is_in_front_of_it_was_rem
     """Nothing is fresh any more, so nobody reads the log to find out that nothing stands in front of it."""
     front = send(partition, "xy")
     delayed = send(partition, "a", delay_ms=1_000)
-    partition.remove("desk", list(front))
+    partition.remove("leader", list(front))
     partition.commit()
     assert not partition.fetches
     partition.pass_ms(1_000)

@@ -198,8 +198,8 @@ class FifoAgainstModel(RuleBasedStateMachine):
         assert state.group_of == {offset: message.group for offset, message in touched.items()}  # type: ignore[attr-defined]
         waiting = {offset for offset in messages if offset not in touched}
         assert state.fresh_count == len(waiting)
-        assert all(offset >= state.cursor and offset not in state.deleted_ahead for offset in waiting)
-        assert len(state.deleted_ahead) <= len(waiting)
+        assert all(offset >= state.cursor and offset not in state.removed_above_cursor for offset in waiting)
+        assert len(state.removed_above_cursor) <= len(waiting)
         assert set(state.parked) == self.naive.parked  # type: ignore[attr-defined]
         assert all(state.is_live(offset, offset) for offset in messages)
         waiting_count, in_flight, delayed = self.partition.counts()

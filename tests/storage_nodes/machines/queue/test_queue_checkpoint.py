@@ -21,7 +21,7 @@ def test_checkpoint_of_version_1_is_read() -> None:
     assert state.config == QueueConfig(in_flight_max=500) and not machine.is_fifo
     assert state.live == {7: (30_900, 1, 905, 900), 8: (30_900, 1, 905, 900)}
     assert (state.cursor, state.log_end, state.fresh_count, state.sent, state.deleted) == (10, 20, 8, 13, 3)
-    assert list(state.deleted_ahead) == [12, 13] and len(state.dedup) == 0
+    assert list(state.removed_above_cursor) == [12, 13] and len(state.dedup) == 0
     again = QueueMachine()
     again.restore(machine.checkpoint())
     assert again.checkpoint() == machine.checkpoint()

@@ -9,6 +9,7 @@ from storage_nodes.limits import (
     READ_AHEAD_MESSAGES_MAX,
     WAITERS_PER_PARTITION_MAX,
 )
+from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import Pick, Refuse
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import QueueConfig
@@ -68,13 +69,55 @@ def test_lease_that_runs_out_delivers_again_with_the_next_number(partition: Part
     partition.check()
 
 
-def test_messages_to_be_delivered_again_come_before_fresh_ones(partition: Partition) -> None:
-    old = partition.send(2)
+def test_messages_that_come_back_and_fresh_ones_share_a_receive(partition: Partition) -> None:
+    old = partition.send(4)
     partition.acquire("a", visibility_ms=1_000)
     partition.commit()
-    new = partition.send(2)
+    new = partition.send(6)
     partition.now_ms += 1_000
-    assert offsets_of(partition.acquire("b")) == [*old, *new]
+    assert offsets_of(partition.acquire("b", 4)) == [*new[:2], *old[:2]]
+    partition.commit()
+    assert offsets_of(partition.acquire("c")) == [*new[2:], *old[2:]], "each kind fills up what the other leaves"
+
+
+def test_receives_of_one_message_give_a_fresh_one_and_one_that_came_back_in_turn(partition: Partition) -> None:
+    old = partition.send(2)
+    partition.acquire("a", visibility_ms=0)
+    partition.commit()
+    new = partition.send(2)
+    taken = [offsets_of(partition.acquire(number, 1)) for number in range(4)]
+    assert taken == [[new[0]], [old[0]], [new[1]], [old[1]]]
+
+
+def test_consumer_that_gives_everything_back_sees_every_message(partition: Partition) -> None:
+    sent = list(partition.send(30))
+    seen: list[int] = []
+    for number in range(12):
+        seen += offsets_of(partition.acquire(number, visibility_ms=0))
+        partition.commit()
+    assert sorted(set(seen)) == sent
+    assert min(seen.count(offset) for offset in sent) >= 3, "those that come back have their turn each"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_message_received_without_visibility_is_given_to_the_very_next_short_poll(
+    partition: Partition, keyed: bool
+) -> None:
+    (offset,) = partition.send_tagged((b"g", b"t")) if keyed else partition.send()
+    partition.acquire("a", visibility_ms=0)
+    assert partition.acquire("b") is None, "the commit of the first receive is on its way"
+    partition.commit()
+    assert partition.delivered["b"] == [Pick(offset, 2, NOW_MS, NOW_MS)]
+    assert partition.acquire("c") == []
+
+
+def test_short_poll_that_waited_for_a_commit_is_answered_though_nothing_came_of_it() -> None:
+    partition = Partition(QueueConfig(max_receives=1, dead_letter_partition=7))
+    partition.send()
+    partition.acquire("a", visibility_ms=0)
+    partition.acquire("b")
+    partition.commit()
+    assert partition.delivered["b"] == [] and len(partition.moves) == 1
 
 
 def test_lease_with_different_visibilities_in_one_command_runs_out_separately(partition: Partition) -> None:
@@ -195,7 +238,7 @@ def test_delete_staged_together_with_its_acquire_holds(partition: Partition) -> 
     assert partition.acquire("b") == []
 
 
-def test_delete_with_an_old_receipt_has_no_effect(partition: Partition) -> None:
+def test_delete_with_the_receipt_of_an_older_delivery_deletes(partition: Partition) -> None:
     partition.send()
     old = receipts_of(partition.acquire("a", visibility_ms=0))
     partition.commit()
@@ -203,10 +246,10 @@ def test_delete_with_an_old_receipt_has_no_effect(partition: Partition) -> None:
     partition.commit()
     partition.delete("d", old)
     partition.commit()
-    assert partition.answers["d"] == [OK] and partition.counts() == (0, 1, 0)
+    assert partition.answers["d"] == [OK] and partition.counts() == (0, 0, 0)
     partition.delete("e", new)
     partition.commit()
-    assert partition.counts() == (0, 0, 0)
+    assert partition.answers["e"] == [OK] and partition.leader.state.deleted == 1
 
 
 def test_delete_after_the_lease_ran_out_still_deletes(partition: Partition) -> None:
@@ -261,7 +304,7 @@ def test_change_visibility_to_zero_serves_a_waiter_at_commit(partition: Partitio
     assert partition.delivered["b"] == [Pick(offset, 2, NOW_MS, NOW_MS)]
 
 
-def test_change_visibility_of_what_is_not_leased_is_refused_item_by_item(partition: Partition) -> None:
+def test_change_visibility_of_what_nobody_received_or_is_gone_is_refused_item_by_item(partition: Partition) -> None:
     gone, expired, held, fresh = partition.send(4)
     partition.acquire("a", 1)
     partition.acquire("b", 1, visibility_ms=10)
@@ -269,10 +312,62 @@ def test_change_visibility_of_what_is_not_leased_is_refused_item_by_item(partiti
     partition.delete("d", [(gone, 1)])
     partition.commit()
     partition.now_ms += 10
-    partition.change("v", [(gone, 1, 1), (expired, 1, 1), (held, 1, 1), (held, 2, 1), (fresh, 1, 1), (10**9, 1, 1)])
+    partition.change("v", [(gone, 1, 1), (expired, 1, 1), (held, 1, 1), (fresh, 1, 1), (10**9, 1, 1)])
     partition.commit()
     no = ErrorCode.NOT_IN_FLIGHT
-    assert partition.answers["v"] == [no, no, OK, no, no, no]
+    assert partition.answers["v"] == [ErrorCode.UNKNOWN_RECORD, OK, OK, no, no]
+
+
+def test_change_by_the_receipt_of_a_lease_that_ran_out_hides_the_message_again(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=10)
+    partition.commit()
+    partition.now_ms += 10
+    assert partition.counts() == (1, 0, 0)
+    partition.change("v", [(offset, 1, 5_000)])
+    assert partition.acquire("b") == [], "the change is on its way"
+    partition.commit()
+    assert partition.answers["v"] == [OK] and partition.counts() == (0, 1, 0)
+    partition.now_ms += 4_999
+    assert partition.acquire("c") == []
+    partition.now_ms += 1
+    assert partition.acquire("d") == [Pick(offset, 2, NOW_MS, NOW_MS)]
+    partition.check()
+
+
+def test_change_by_the_receipt_of_an_older_delivery_moves_the_lease_that_holds(partition: Partition) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=0)
+    partition.commit()
+    partition.acquire("b", visibility_ms=30_000)
+    partition.commit()
+    partition.change("v", [(offset, 1, 1_000)])
+    partition.commit()
+    partition.now_ms += 1_000
+    assert partition.acquire("c") == [Pick(offset, 3, NOW_MS, NOW_MS)]
+
+
+@pytest.mark.parametrize("back", [NACKED, uncounted(0)])
+def test_old_receipt_gives_no_right_to_give_back_what_another_holds(partition: Partition, back: int) -> None:
+    (offset,) = partition.send()
+    partition.acquire("a", visibility_ms=0)
+    partition.commit()
+    partition.acquire("b", visibility_ms=30_000)
+    partition.commit()
+    partition.change("v", [(offset, 1, back)])
+    partition.commit()
+    assert partition.answers["v"] == [ErrorCode.NOT_IN_FLIGHT] and partition.counts() == (0, 1, 0)
+
+
+def test_change_of_a_delayed_message_whose_lease_was_lost_is_refused(partition: Partition) -> None:
+    (offset,) = partition.send(delay_ms=1_000)
+    partition.now_ms += 1_000
+    partition.acquire("lost")
+    partition.fail_over()
+    partition.change("v", [(offset, 1, 5_000)])
+    partition.commit()
+    assert partition.answers["v"] == [ErrorCode.NOT_IN_FLIGHT] and partition.counts() == (1, 0, 0)
+    partition.check()
 
 
 def test_lease_that_runs_out_while_its_change_is_on_the_way_is_not_delivered(partition: Partition) -> None:
@@ -326,20 +421,20 @@ def test_delayed_message_that_overtakes_the_cursor_is_not_delivered_after_its_de
     (late,) = partition.send(delay_ms=1_000)
     partition.send(5)
     partition.now_ms += 1_000
-    assert offsets_of(partition.acquire("a", 1)) == [late]
+    assert offsets_of(partition.acquire("a", 2))[1:] == [late]
     partition.commit()
     partition.delete("d", [(late, 1)])
     partition.commit()
-    assert partition.leader.state.deleted_ahead == {late}
+    assert partition.leader.state.removed_above_cursor == {late}
     partition.check()
     partition.holds_fetches = False
     partition.run_fetches()
     rest = offsets_of(partition.acquire("b", 1_000) or []) + offsets_of(partition.acquire("c", 1_000))
     partition.commit()
     rest += offsets_of(partition.acquire("e", 1_000))
-    assert len(rest) == READ_AHEAD_MESSAGES_MAX + 5 and late not in rest
+    assert len(rest) == READ_AHEAD_MESSAGES_MAX + 5 - 1 and late not in rest
     partition.commit()
-    assert not partition.leader.state.deleted_ahead
+    assert not partition.leader.state.removed_above_cursor
     partition.check()
 
 

@@ -209,7 +209,7 @@ def test_delete_far_beyond_the_window_asks_the_log() -> None:
     partition.commit()
     unknown = ErrorCode.UNKNOWN_RECORD
     assert partition.answers["d"] == [OK, OK, unknown, unknown]
-    assert partition.leader.state.deleted_ahead == {batches[5][7], last[3]}
+    assert partition.leader.state.removed_above_cursor == {batches[5][7], last[3]}
     assert partition.counts()[0] == 6_008
     partition.check()
 
@@ -316,7 +316,7 @@ def test_drained_queue_remembers_nothing(partition: Partition) -> None:
         partition.delete(("d", round_number), receipts_of(partition.acquire(round_number)))
         partition.commit()
     state = partition.leader.state
-    assert not state.live and not state.deleted_ahead and state.cursor == state.log_end
+    assert not state.live and not state.removed_above_cursor and state.cursor == state.log_end
     assert len(partition.leader.checkpoint()) < 80
     assert partition.leader._leader is None, "the leader's side goes with the last message"
 
@@ -368,7 +368,7 @@ def test_machine_at_rest_lets_go_of_what_is_empty_and_of_nothing_else(partition:
     before = follower.checkpoint()
     follower.rest()
     new = QueueMachine().state
-    for part in ("live", "keys", "deleted_ahead", "scheduled"):
+    for part in ("live", "keys", "removed_above_cursor", "scheduled"):
         assert getattr(follower.state, part) is getattr(new, part), part
     assert follower.checkpoint() == before
     partition.send(1)
@@ -383,7 +383,7 @@ def test_what_idle_machines_share_takes_nothing_in() -> None:
     for put in (
         lambda: state.live.update({1: (1, 1, 1, 1)}),
         lambda: state.keys.__setitem__(1, (b"g", b"")),
-        lambda: state.deleted_ahead.add(1, 2),
+        lambda: state.removed_above_cursor.add(1, 2),
         lambda: state.scheduled.add(1, 2),
         lambda: state.dedup.begin(1, 2),
     ):

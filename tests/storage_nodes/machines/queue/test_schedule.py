@@ -12,7 +12,7 @@ from storage_nodes.machines.queue.checkpoint import CheckpointError
 from storage_nodes.machines.queue.effects import Release
 from storage_nodes.machines.queue.machine import QueueMachine
 from storage_nodes.machines.queue.schedule import CHUNK_PAIRS_MAX, Schedule
-from storage_nodes.node.scheduled import released_copy
+from storage_nodes.node.replicas.scheduled import released_copy
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, QueueConfig
 from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body, encode_body, origin_offset
@@ -283,7 +283,7 @@ def test_far_message_keeps_only_its_own_entry_alive() -> None:
     leader = partition.leader
     assert leader.is_live(far, far) and leader.low_watermark() == far
     assert not leader.is_live(before[0], before[-1]) and not leader.is_live(after[0], after[-1])
-    assert leader.state.cursor == partition.end and not leader.state.deleted_ahead
+    assert leader.state.cursor == partition.end and not leader.state.removed_above_cursor
 
 
 def test_duplicate_of_a_scheduled_message_is_dropped_and_its_release_is_no_duplicate() -> None:
@@ -378,7 +378,7 @@ def test_cursor_of_a_fifo_queue_passes_scheduled_messages() -> None:
     partition.commit()
     partition.delete("done", [(sent, 1)])
     partition.commit()
-    assert partition.leader.state.cursor == partition.end and not partition.leader.state.deleted_ahead
+    assert partition.leader.state.cursor == partition.end and not partition.leader.state.removed_above_cursor
     partition.check()
 
 

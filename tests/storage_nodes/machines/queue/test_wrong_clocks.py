@@ -6,9 +6,9 @@ import pytest
 
 from storage_nodes.limits import CLOCK_LOOK_MS, RETENTION_MS_MIN
 from storage_nodes.model import AHEAD_UNKNOWN
-from storage_nodes.node.clock import NodeClock
-from storage_nodes.node.clock_agreement import ClockAgreement
-from storage_nodes.node.leader_time import LeaderTime
+from storage_nodes.node.clocks.clock import NodeClock
+from storage_nodes.node.clocks.clock_agreement import ClockAgreement
+from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.protocol.messages import QueueConfig
 from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition, offsets_of
 

@@ -149,8 +149,15 @@ class Cluster:
         log = SimLog(self.images[node_id])
         spread = self.random
         machine = RaftMachine(
-            PARTITION, node_id, log.image.boot, log, log.epoch, log.voted_for, log.whole_from,
-            spread.randrange, log.suspect,
+            PARTITION,
+            node_id,
+            log.image.boot,
+            log,
+            log.epoch,
+            log.voted_for,
+            log.whole_from,
+            spread.randrange,
+            log.suspect,
         )
         self.nodes[node_id] = Node(node_id, self.incarnations[node_id], log, machine)
         self._after_input(self.nodes[node_id])

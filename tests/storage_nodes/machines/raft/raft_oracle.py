@@ -51,7 +51,7 @@ _PLAIN = {
     "peer_down": Input.PEER_DOWN,
     "transfer": Input.TRANSFER,
     "snapshot_ended": Input.SNAPSHOT_ENDED,
-    "stood_still": Input.STOOD_STILL,
+    "on_stall": Input.STOOD_STILL,
     "installed": Input.INSTALLED,
     "configured": Input.CONFIGURED,
     "change_configuration": Input.CHANGE_CONFIGURATION,
@@ -129,7 +129,7 @@ class Oracle:
         if machine.commit > machine.log.log_end:
             self._fail("commit within the log", f"node {node.node_id}: {machine.commit} > {machine.log.log_end}")
         has_leader = machine.leader in node.heard_ms or machine.leader == node.node_id
-        if not has_leader and machine.members.may_stand() and not machine.next_tick_ms():
+        if not has_leader and machine.members.can_campaign() and not machine.next_tick_ms():
             self._fail("whoever has no leader campaigns", f"node {node.node_id} has no timer")
         self._steps += 1
         if self._steps % MATCHING_EVERY_STEPS == 0:

@@ -289,7 +289,7 @@ def test_leader_lost_to_a_candidate_is_told_apart_from_a_hand_over(transfer: boo
 def test_idle_machine_weighs_less_than_600_bytes() -> None:
     """20,000 groups a node. They share who is up, who belongs to the group, and who voted."""
     machine, other = (Bench(log_of(1)).follow(2).machine for _ in range(2))
-    shared = {"alive", "elected_by", "members", "_votes", "_doubtful"}
+    shared = {"alive", "elected_by", "members", "_votes", "_suspect_votes"}
     assert all(getattr(machine, name) is getattr(other, name) for name in shared)
     own = {name for name in Elections.__slots__ if name not in ("log", "_random_ms", *shared)}
     parts = [getattr(machine, name) for name in own]
@@ -300,7 +300,7 @@ def test_idle_machine_weighs_less_than_600_bytes() -> None:
 def test_leader_that_gives_up_is_followed_no_more() -> None:
     """Its node stays up: only its own request for votes tells the followers that it leads no more."""
     leader = Bench(log_of(1)).lead()
-    leader.machine.stood_still(leader.now_ms)
+    leader.machine.on_stall(leader.now_ms)
     requests = [
         effect.message
         for effect in leader.machine.campaign(leader.now_ms)

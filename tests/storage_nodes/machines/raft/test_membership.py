@@ -16,7 +16,7 @@ from storage_nodes.machines.raft.effects import (
     SendSnapshot,
     SteppedDown,
 )
-from storage_nodes.machines.raft.membership import AddLearner, Change, Promote, Refusal, Remove, changed
+from storage_nodes.machines.raft.membership import AddLearner, Change, ConfigChangeError, Promote, Remove, changed
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.configuration import Configuration
 from storage_nodes.protocol.peer_messages import (
@@ -101,7 +101,7 @@ def test_change_is_appended_in_force_at_once_and_committed_later() -> None:
 
 def test_change_by_a_follower_is_refused() -> None:
     bench = Bench(log_of(1)).follow(2)
-    assert bench.machine.refusal_of(AddLearner(4)) is Refusal.NOT_LEADER
+    assert bench.machine.refusal_of(AddLearner(4)) is ConfigChangeError.NOT_LEADER
     with pytest.raises(AssertionError, match="refused"):
         bench.machine.change_configuration(AddLearner(4), bench.now_ms)
 
@@ -109,7 +109,7 @@ def test_change_by_a_follower_is_refused() -> None:
 def test_change_before_an_entry_of_the_own_epoch_is_committed_is_refused() -> None:
     """R15, B7: the bug of 2015."""
     bench = Bench(log_of(1)).become(Role.LEADER)
-    assert bench.machine.refusal_of(Remove(3)) is Refusal.NOT_SERVING
+    assert bench.machine.refusal_of(Remove(3)) is ConfigChangeError.NOT_SERVING
     commit_all(bench)
     assert bench.machine.refusal_of(Remove(3)) is None
 
@@ -118,7 +118,7 @@ def test_change_while_another_is_not_committed_is_refused() -> None:
     """R15, R34, B25."""
     bench = led()
     change(bench, AddLearner(4))
-    assert bench.machine.refusal_of(Remove(3)) is Refusal.CHANGE_UNDER_WAY
+    assert bench.machine.refusal_of(Remove(3)) is ConfigChangeError.CHANGE_UNDER_WAY
     commit_all(bench)
     assert bench.machine.refusal_of(Remove(3)) is None
 
@@ -126,19 +126,19 @@ def test_change_while_another_is_not_committed_is_refused() -> None:
 def test_change_during_a_hand_over_is_refused() -> None:
     bench = led()
     bench.machine.transfer(2, bench.now_ms)
-    assert bench.machine.refusal_of(AddLearner(4)) is Refusal.HANDING_OVER
+    assert bench.machine.refusal_of(AddLearner(4)) is ConfigChangeError.HANDING_OVER
 
 
 def test_change_that_the_configuration_does_not_allow_is_refused() -> None:
     bench = led()
-    assert bench.machine.refusal_of(AddLearner(2)) is Refusal.ALREADY_VOTER
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_A_LEARNER
+    assert bench.machine.refusal_of(AddLearner(2)) is ConfigChangeError.ALREADY_VOTER
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_A_LEARNER
     alone = Bench(log_of(1), 1)
     alone.sync()
-    assert alone.machine.refusal_of(Remove(1)) is Refusal.LAST_VOTER
+    assert alone.machine.refusal_of(Remove(1)) is ConfigChangeError.LAST_VOTER
     full = Bench(log_of(1), boot=Configuration((1,), tuple(range(2, PARTITION_MEMBERS_MAX + 1))))
     full.sync()
-    assert full.machine.refusal_of(AddLearner(99)) is Refusal.TOO_MANY_MEMBERS
+    assert full.machine.refusal_of(AddLearner(99)) is ConfigChangeError.TOO_MANY_MEMBERS
 
 
 def test_learner_is_promoted_only_when_caught_up() -> None:
@@ -146,28 +146,28 @@ def test_learner_is_promoted_only_when_caught_up() -> None:
     change(bench, AddLearner(4))
     bench.sync()
     bench.answer(2, 3)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP, "it has not answered yet"
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP, "it has not answered yet"
     bench.answer(4, 2)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP, "not beyond the entry that added it"
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP, "not beyond the entry that added it"
     bench.answer(4, 3)
     assert bench.machine.refusal_of(Promote(4)) is None
     bench.propose(records=PROMOTION_LAG_RECORDS_MAX)
     assert bench.machine.refusal_of(Promote(4)) is None
     bench.propose()
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP
 
 
 def test_learner_that_is_down_or_suspect_is_not_promoted() -> None:
     bench = with_learner()
     epoch, end = bench.machine.epoch, bench.log.log_end
     bench.step(4, AppendReply(PARTITION, epoch, True, end, 0, end, True))
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.SUSPECT
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.SUSPECT
     bench.answer(4, end)
     assert bench.machine.refusal_of(Promote(4)) is None
     bench.machine.peer_down(4, bench.now_ms)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP
     bench.machine.peer_up(4, bench.now_ms)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP, "it must prove anew what it holds"
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP, "it must prove anew what it holds"
 
 
 # --- what counts --------------------------------------------------------------------------------------------
@@ -403,11 +403,11 @@ def test_acknowledgement_of_an_earlier_replica_of_a_node_does_not_stand_for_its_
     commit_all(bench)
     change(bench, AddLearner(4))
     bench.answer(4, 3)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.CHANGE_UNDER_WAY
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.CHANGE_UNDER_WAY
     commit_end = bench.log.log_end
     bench.sync()
     bench.answer(2, commit_end)
-    assert bench.machine.refusal_of(Promote(4)) is Refusal.NOT_CAUGHT_UP
+    assert bench.machine.refusal_of(Promote(4)) is ConfigChangeError.NOT_CAUGHT_UP
     effects = bench.step(4, AppendReply(PARTITION, bench.machine.epoch, False, 0, 0, 0, True))
     assert appends_to(effects, 4)[0].prev_offset == 0
 

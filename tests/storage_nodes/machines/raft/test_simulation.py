@@ -19,7 +19,7 @@ from storage_nodes.machines.raft.effects import (
     Send,
     TakeSnapshot,
 )
-from storage_nodes.machines.raft.following import Verdict, judge
+from storage_nodes.machines.raft.following import AppendResult, match_append
 from storage_nodes.machines.raft.leadership import Leadership
 from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Membership
@@ -86,13 +86,13 @@ def truncates_on_a_shorter_append(patch: Patch) -> None:
 
     def judge_and_cut(
         log: LogPositions, commit: int, message: AppendEntries, headers: Sequence[EntryHeader]
-    ) -> Verdict:
-        verdict = judge(log, commit, message, headers)
+    ) -> AppendResult:
+        verdict = match_append(log, commit, message, headers)
         if verdict.ok and verdict.cut < 0 and verdict.first == verdict.last and verdict.end < log.log_end:
             return verdict._replace(cut=verdict.end)
         return verdict
 
-    patch.setattr(machine_module, "judge", judge_and_cut)
+    patch.setattr(machine_module, "match_append", judge_and_cut)
 
 
 def commits_entries_of_older_epochs(patch: Patch) -> None:

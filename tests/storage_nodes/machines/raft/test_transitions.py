@@ -118,7 +118,7 @@ WAYS: dict[Input, list[Act]] = {
         lambda b: b.step(9, VoteReply(PARTITION, b.machine.epoch + 1, False)),
     ],
     Input.SNAPSHOT_ENDED: [lambda b: b.machine.snapshot_ended(2, b.now_ms)],
-    Input.STOOD_STILL: [lambda b: b.machine.stood_still(b.now_ms)],
+    Input.STOOD_STILL: [lambda b: b.machine.on_stall(b.now_ms)],
     Input.INSTALLED: [install, install_without_me],
     Input.SNAPSHOT_STALE: [snapshot(-1)],
     Input.SNAPSHOT_CURRENT: [snapshot(0)],
@@ -161,7 +161,7 @@ def test_machine_given_any_input_in_any_role_goes_where_the_table_says(row: Inpu
         reached.add(following.machine.role)
     if row is Input.STOOD_STILL and role is Role.LEADER:
         alone = Bench(size=1)
-        assert alone.machine.stood_still(alone.now_ms) == []
+        assert alone.machine.on_stall(alone.now_ms) == []
         reached.add(alone.machine.role)
     if row is Input.TIMEOUT_NOW and role is Role.FOLLOWER:
         following = bench_in(role).follow(2)

@@ -1,0 +1,595 @@
+"""A replica of a queue partition: sends, leases, deletes. Drives the queue machine.
+
+Send:     request -> gathered -> one data batch per group commit -> committed -> answered.
+Acquire:  request -> machine picks offsets -> bodies read from the log -> answered; the lease is logged, not waited for.
+Delete:   request -> machine stages a command -> committed and folded -> answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from storage_nodes.limits import (
+    ACQUIRE_MESSAGES_MAX,
+    ACQUIRE_WAIT_MS_MAX,
+    ATTEMPT_BYTES_MAX,
+    BATCH_BYTES_MAX,
+    DEDUP_ID_BYTES_MAX,
+    FIFO_PARSED_BYTES_MAX,
+    FIFO_READ_AHEAD_BYTES_MAX,
+    GROUP_BYTES_MAX,
+    LEASE_LINGER_MS,
+    PARKED_GROUPS_PER_PAGE_MAX,
+    READ_AHEAD_BYTES_MAX,
+    RECEIPTS_PER_CALL_MAX,
+    SCHEDULED_BATCH_BYTES_MAX,
+    TAG_BYTES_MAX,
+    TAGS_PER_ACQUIRE_MAX,
+    UNPARK_GROUPS_MAX,
+    VISIBILITY_MS_MAX,
+)
+from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold
+from storage_nodes.machines.queue import effects as queue_effects
+from storage_nodes.machines.queue.commands import NACKED, uncounted
+from storage_nodes.machines.queue.effects import FreshRange, Keys
+from storage_nodes.machines.queue.headers import group_of, is_due_time, key_of
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.node.host import Host
+from storage_nodes.node.plain_counter import PlainCounter
+from storage_nodes.node.replicas.appends import Appends
+from storage_nodes.node.replicas.bodies import BodyReader
+from storage_nodes.node.replicas.browsing import browse
+from storage_nodes.node.replicas.dead_letters import DeadLetters
+from storage_nodes.node.replicas.partition_meta import PartitionMeta
+from storage_nodes.node.replicas.removing import remove
+from storage_nodes.node.replicas.replica import Replica
+from storage_nodes.node.replicas.scheduled import check_changes, release, show
+from storage_nodes.node.transport.connections import Token
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import (
+    AcquiredMessage,
+    AcquireReply,
+    AcquireRequest,
+    ChangeVisibilityRequest,
+    CodesReply,
+    ConfigureReply,
+    ConfigureRequest,
+    DeleteRequest,
+    Opcode,
+    ParkedGroupsReply,
+    ParkedGroupsRequest,
+    PurgeReply,
+    PurgeRequest,
+    QueueBrowseRequest,
+    QueueRemoveRequest,
+    RescheduleRequest,
+    ScheduledRequest,
+    SendRequest,
+    UnparkRequest,
+    VisibilityMode,
+    encode_message,
+)
+from storage_nodes.protocol.records import (
+    RecordError,
+    group_and_id,
+    read_headers,
+    section_of,
+)
+
+MESSAGES_SENT = PlainCounter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
+MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
+
+_acquire_request = msgspec.msgpack.Decoder(AcquireRequest)
+_delete_request = msgspec.msgpack.Decoder(DeleteRequest)
+_change_request = msgspec.msgpack.Decoder(ChangeVisibilityRequest)
+_purge_request = msgspec.msgpack.Decoder(PurgeRequest)
+_browse_request = msgspec.msgpack.Decoder(QueueBrowseRequest)
+_remove_request = msgspec.msgpack.Decoder(QueueRemoveRequest)
+_parked_request = msgspec.msgpack.Decoder(ParkedGroupsRequest)
+_unpark_request = msgspec.msgpack.Decoder(UnparkRequest)
+_configure_request = msgspec.msgpack.Decoder(ConfigureRequest)
+_scheduled_request = msgspec.msgpack.Decoder(ScheduledRequest)
+_reschedule_request = msgspec.msgpack.Decoder(RescheduleRequest)
+
+
+class QueueReplica(Replica):
+    """Queue semantics on one partition."""
+
+    __slots__ = ("_appends", "_body_reader", "_fetching", "_linger_until_ms", "_released", "machine")
+
+    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
+        self.machine = QueueMachine(meta.config)
+        # Made with the first send, as `_body_reader` with the first read: an idle partition stays small.
+        self._appends: Appends | None = None
+        self._fetching = False
+        # When leases that were handed out must be on their way to the log (monotonic); 0 = none are.
+        self._linger_until_ms = 0
+        self._body_reader: BodyReader | None = None
+        # Scheduled messages that are due, to be appended with the next group commit.
+        self._released: Sequence[bytes] = ()
+        super().__init__(host, log, meta)
+
+    @property
+    def bodies(self) -> BodyReader:
+        if self._body_reader is None:
+            is_shuffled = self.machine.is_fifo or self.machine.tracks_keys
+            parsed_bytes_max = FIFO_PARSED_BYTES_MAX if is_shuffled else 0
+            self._body_reader = BodyReader(self.log, self.host.bodies, self.host.run_cold, parsed_bytes_max)
+        return self._body_reader
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def send(self, token: Token, payload: bytes) -> None:
+        self.require_leader()
+        appends = self._appends
+        if appends is None:
+            appends = self._appends = Appends(self.host.room, self.used_since_ms)
+        if appends.take(token, payload, self.machine.state.producers, self._check_send):
+            self.progressed()
+        self.propose_soon()
+
+    def acquire(self, token: Token, payload: bytes) -> None:
+        request = _acquire_request.decode(payload)
+        self.require_leader()
+        # 0 asks whether an attempt is known here.
+        if not (0 if request.attempt else 1) <= request.max_messages <= ACQUIRE_MESSAGES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"max_messages must be 1 to {ACQUIRE_MESSAGES_MAX}")
+        _check_visibility(request.visibility_ms)
+        if not 0 <= request.wait_ms <= ACQUIRE_WAIT_MS_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"wait_ms must be 0 to {ACQUIRE_WAIT_MS_MAX}")
+        now_ms = self.now_ms()
+        wait_until_ms = now_ms + request.wait_ms if request.wait_ms else 0
+        if wait_until_ms:
+            token.connection.parked[token.request_id] = (self.partition, token.opcode)
+        if len(request.attempt) > ATTEMPT_BYTES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
+        tags = _check_tags(request.tags) if request.tags else ()
+        effects = self.machine.acquire(
+            token, request.max_messages, request.visibility_ms, wait_until_ms, now_ms, request.attempt, tags
+        )
+        self._do(effects)
+        self.schedule()
+
+    def delete(self, token: Token, payload: bytes) -> None:
+        request = _delete_request.decode(payload)
+        self.require_leader()
+        _check_count(len(request.receipts))
+        self._do(self.machine.delete(token, request.receipts))
+        self.propose_soon()
+
+    def change_visibility(self, token: Token, payload: bytes) -> None:
+        request = _change_request.decode(payload)
+        self.require_leader()
+        _check_count(len(request.changes))
+        for _, _, visibility_ms in request.changes:
+            _check_visibility(visibility_ms)
+        changes = request.changes if request.mode == VisibilityMode.SET else _give_backs(request)
+        self._do(self.machine.change_visibility(token, changes, self.now_ms()))
+        self.propose_soon()
+
+    def purge(self, token: Token, payload: bytes) -> None:
+        request = _purge_request.decode(payload)
+        self.require_leader()
+        if len(request.attempt) > ATTEMPT_BYTES_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"an attempt id has at most {ATTEMPT_BYTES_MAX} bytes")
+        self._do(self.machine.purge(token, self.now_ms(), request.attempt))
+        self.propose_soon()
+
+    def configure(self, token: Token, payload: bytes) -> None:
+        request = _configure_request.decode(payload)
+        self.require_leader()
+        config = request.config
+        if self.partition in (config.dead_letter_partition, *config.dead_letter_groups):
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a queue is not its own dead-letter queue")
+        self._do(self.machine.configure(token, request.config))
+        self.propose_soon()
+
+    def stats(self, token: Token, payload: bytes) -> None:
+        self.require_leader()
+        token.connection.answer(token, encode_message(self.machine.stats(self.now_ms())))
+
+    def parked_groups(self, token: Token, payload: bytes) -> None:
+        request = _parked_request.decode(payload)
+        self.require_leader()
+        if not 1 <= request.groups_max <= PARKED_GROUPS_PER_PAGE_MAX:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"groups_max must be 1 to {PARKED_GROUPS_PER_PAGE_MAX}")
+        groups = self.machine.parked_groups(request.after, request.groups_max)
+        reply = ParkedGroupsReply(groups, self.machine.state.parked_count)
+        token.connection.answer(token, encode_message(reply))
+
+    def unpark(self, token: Token, payload: bytes) -> None:
+        request = _unpark_request.decode(payload)
+        self.require_leader()
+        if len(request.groups) > UNPARK_GROUPS_MAX or any(len(group) > GROUP_BYTES_MAX for group in request.groups):
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names up to {UNPARK_GROUPS_MAX} groups")
+        self._do(self.machine.unpark(token, request.groups, self.now_ms()))
+        self.propose_soon()
+
+    def browse(self, token: Token, payload: bytes) -> None:
+        request = _browse_request.decode(payload)
+        self.require_leader()
+        browse(self, token, request)
+
+    def scheduled(self, token: Token, payload: bytes) -> None:
+        request = _scheduled_request.decode(payload)
+        self.require_leader()
+        show(self, token, request)
+
+    def reschedule(self, token: Token, payload: bytes) -> None:
+        request = _reschedule_request.decode(payload)
+        self.require_leader()
+        check_changes(request)
+        self._do(self.machine.reschedule(token, request.changes, self.now_ms()))
+        self.propose_soon()
+
+    def remove(self, token: Token, payload: bytes) -> None:
+        request = _remove_request.decode(payload)
+        self.require_leader()
+        remove(self, token, request)
+
+    def staged(self, effects: list[queue_effects.Effect]) -> None:
+        """The machine was told something outside this class: its effects, and what it staged goes to the log."""
+        self._do(effects)
+        self.propose_soon()
+
+    def cancel(self, token: Token) -> None:
+        """The caller gave up a parked acquire or a send that waits for all voters, or its connection is gone."""
+        if self._appends is not None and self._appends.give_up(token):
+            return
+        self._do(self.machine.cancel(token))
+
+    # --- scheduled messages -----------------------------------------------------------------------------------
+
+    def released(self, copies: list[bytes], offsets: list[int]) -> None:
+        """These were read to be appended once more; none: there is no room for them now."""
+        self._released = copies
+        self._do(self.machine.release_begun(offsets, self.now_ms()))
+        self.propose_soon()
+        self.schedule()
+
+    # --- dead letters -----------------------------------------------------------------------------------------
+
+    def moved(self, offsets: list[int]) -> None:
+        self._do(self.machine.moved(offsets, self.now_ms()))
+        self.propose_soon()
+        self.schedule()
+
+    def move_failed(self, is_final: bool) -> None:
+        self._do(self.machine.move_failed(is_final, self.now_ms()))
+        self.schedule()
+
+    # --- Replica ----------------------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: bytes) -> None:
+        self.machine.restore(checkpoint)
+
+    def now_ms(self) -> int:
+        time = self.time
+        if time is None:
+            return 0
+        now_ms = time.now_ms()
+        if time.ahead_ms != self.machine.ahead_ms:
+            self.machine.clocks_say(time.ahead_ms)
+        return now_ms
+
+    def folded_ms(self) -> int:
+        return self.machine.last_ms
+
+    def propose(self) -> None:
+        now_ms = self.now_ms()
+        self._linger_until_ms = 0
+        if self._appends is not None:
+            self._appends.propose(self, now_ms)
+        if self._released:
+            self.append_own(list(self._released), now_ms)
+            self._released = ()
+        commands = self.machine.take_commands(now_ms)
+        if commands:
+            self.append_own(commands, now_ms, control=True)
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None:
+        self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.now_ms()))
+        if self.serving and not header.is_control:
+            MESSAGES_SENT.count += header.record_count
+
+    def progressed(self) -> None:
+        appends = self._appends
+        if appends is not None:
+            raft, applied = self.raft, self.applied
+            commit = raft.commit
+            appends.progressed(self.log.durable_end, applied if applied < commit else commit, raft.replicated)
+
+    def on_lead(self) -> None:
+        self._do(self.machine.lead(self.now_ms()))
+
+    def on_follow(self) -> None:
+        if self._appends is not None:
+            self._appends.fail(self.raft.leader)
+            self._appends = None
+        self._released = ()
+        self._do(self.machine.follow())
+        if self._body_reader is not None:
+            self._body_reader.close()
+            self._body_reader = None
+        self._linger_until_ms = 0
+
+    def on_tick(self) -> None:
+        self._do(self.machine.tick(self.now_ms()))
+        if self._linger_until_ms and self._linger_until_ms <= self.host.clock.mono_ms():
+            # Booked no more: the proposal itself waits for the disk, and the timer must not ring for it meanwhile.
+            self._linger_until_ms = 0
+            self.propose_soon()
+
+    def machine_tick_mono_ms(self) -> int:
+        due_ms = self.machine.next_tick_ms()
+        tick_ms = self.time.mono_of(due_ms) if due_ms and self.time is not None else 0
+        linger_until_ms = self._linger_until_ms
+        return linger_until_ms if linger_until_ms and not 0 < tick_ms < linger_until_ms else tick_ms
+
+    def flush_facts(self) -> FlushFacts:
+        if self._appends is not None and self._appends.is_idle:
+            self._appends = None
+        if self._body_reader is not None and self._body_reader.is_idle:
+            self._body_reader = None
+        self.machine.rest()
+        return FlushFacts(
+            self.raft.commit, self.machine.checkpoint(), self.applied, self.disposable_end(), self.machine.is_live
+        )
+
+    def _check_send(self, request: SendRequest) -> int:
+        """How large batches with these messages may be. Raises StorageError where headers do not fit this queue: what
+        is appended is folded, whatever it says."""
+        is_fifo = self.machine.is_fifo
+        if request.plain:
+            if is_fifo:
+                raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
+            return BATCH_BYTES_MAX
+        ids = scheduled = 0
+        for body in request.bodies:
+            has_id, is_scheduled = _check_headers(body, is_fifo)
+            ids += has_id
+            scheduled += is_scheduled
+        if ids or scheduled:
+            gathered = 0 if self._appends is None else self._appends.gathered_records
+            uncommitted = self.log.log_end - self.applied + gathered
+            if scheduled > self.machine.schedule_room(uncommitted):
+                raise StorageError(ErrorCode.SCHEDULE_FULL, "no more messages can be scheduled here")
+            if ids > self.machine.dedup_room(self.now_ms(), uncommitted):
+                raise StorageError(ErrorCode.OVER_LIMIT, "too many deduplication ids are remembered")
+        return SCHEDULED_BATCH_BYTES_MAX if scheduled else BATCH_BYTES_MAX
+
+    # --- the machine's effects --------------------------------------------------------------------------------
+
+    def _do(self, effects: list[queue_effects.Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is queue_effects.Deliver:
+                self._deliver(effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Propose:
+                # Whoever waits for a command has asked for its proposal himself; leases may gather.
+                if self.machine.is_fifo:
+                    self.propose_soon()  # leases are waited for
+                else:
+                    self._linger_until_ms = self._linger_until_ms or self.host.clock.mono_ms() + LEASE_LINGER_MS
+            elif kind is queue_effects.Duplicated:
+                if self._appends is not None:  # else nobody waits for what was folded
+                    self._appends.duplicated(effect.pairs)  # type: ignore[union-attr]
+            elif kind is queue_effects.DeadLetter:
+                # A turn later: its answer is an input to the machine, which has not returned from this one.
+                self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Release:
+                self.host.loop.call_soon(self._release, effect, self.raft.epoch)  # type: ignore[arg-type]
+            elif kind is queue_effects.Answer:
+                self._answer(effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.Fetch:
+                self._fetch(effect.from_offset)  # type: ignore[union-attr]
+            else:
+                assert isinstance(effect, queue_effects.Refuse)
+                refused: Token | None = effect.token  # type: ignore[assignment]
+                if refused is not None:
+                    refused.connection.refuse(refused, StorageError(effect.code, effect.text))
+
+    def _release(self, effect: queue_effects.Release, epoch: int) -> None:
+        """A turn later, as with dead letters."""
+        if self.serving and self.raft.epoch == epoch:
+            release(self, effect)
+
+    def _answer(self, effect: queue_effects.Answer) -> None:
+        token: Token | None = effect.token  # type: ignore[assignment]
+        if token is None:
+            return
+        if token.opcode == Opcode.PURGE:
+            code, purged = effect.result
+            if code is not ErrorCode.OK:
+                token.connection.refuse(token, StorageError(code, "one purge a minute"))
+                return
+            token.connection.answer(token, encode_message(PurgeReply(purged)))
+        elif token.opcode == Opcode.CONFIGURE:
+            _, held = effect.result
+            token.connection.answer(token, encode_message(ConfigureReply(held)))
+        else:
+            codes: list[int] = effect.result  # type: ignore[assignment]
+            token.connection.answer(token, encode_message(CodesReply(codes)))
+
+    def _deliver(self, effect: queue_effects.Deliver) -> None:
+        token: Token = effect.token  # type: ignore[assignment]
+        if not effect.picks:
+            token.connection.answer(token, encode_message(AcquireReply(self.raft.epoch, [])))
+            return
+        bodies = self.bodies.read([pick.offset for pick in effect.picks])
+        if bodies is not None:
+            self._hand_over(effect, bodies)
+            return
+        epoch = self.raft.epoch
+
+        def done(found: dict[int, bytes]) -> None:
+            if self.serving and self.raft.epoch == epoch:
+                # What was deleted while it was being read (by an earlier receipt, just in time) stays deleted.
+                still_live = {offset: body for offset, body in found.items() if self.machine.is_live(offset, offset)}
+                self._hand_over(effect, still_live)
+            else:
+                self._give_back_elsewhere(effect.picks)
+                error = StorageError(ErrorCode.NOT_LEADER, "leadership was lost", self.raft.leader)
+                token.connection.refuse(token, error)
+
+        self.bodies.read_later([pick.offset for pick in effect.picks], done)
+
+    def _hand_over(self, effect: queue_effects.Deliver, bodies: dict[int, bytes]) -> None:
+        token: Token = effect.token  # type: ignore[assignment]
+        if not token.connection.is_open:
+            self._give_back(effect.picks)
+            return
+        if token.connection.is_full:
+            self._give_back(effect.picks)
+            token.connection.refuse(token, self.host.room.refusal("too many answers wait to be read"))
+            return
+        picks = effect.picks
+        messages = []
+        size = 0
+        for index, (offset, delivery, first_received_ms, sent_ms) in enumerate(effect.picks):
+            body = bodies.get(offset)
+            if body is None:
+                continue  # deleted or purged while it was being read
+            size += len(body)
+            if index and size > READ_AHEAD_BYTES_MAX:
+                self._give_back(picks[index:])
+                picks = picks[:index]
+                break
+            messages.append(AcquiredMessage(offset, delivery, sent_ms, first_received_ms, body))
+        MESSAGES_DELIVERED.count += len(messages)
+        reply = encode_message(AcquireReply(self.raft.epoch, messages))
+        token.connection.answer(token, reply, partial(self._undelivered, picks, self.raft.epoch))
+
+    def _undelivered(self, picks: list[queue_effects.Pick], epoch: int) -> None:
+        """The connection is gone, and the answer with these never left."""
+        if self.serving and self.raft.epoch == epoch:
+            self._give_back(picks)
+            self.schedule()
+
+    def _give_back(self, picks: list[queue_effects.Pick]) -> None:
+        """Leased, but there is nobody to have them: available again at once."""
+        if self.handing_over:
+            self._give_back_elsewhere(picks)  # nothing is proposed here any more
+            return
+        self._do(self.machine.release([pick[:2] for pick in picks], self.now_ms()))
+        self.propose_soon()  # nobody else may come by for long
+
+    def _give_back_elsewhere(self, picks: list[queue_effects.Pick]) -> None:
+        """We lead no more, or are about to, and these reached nobody: whoever leads next takes them back. Only leases
+        that are folded by the end of our leadership: another may give out what is not under the same numbers."""
+        live = self.machine.state.live
+        leased = [pick[:2] for pick in picks if pick.offset in live and live[pick.offset][1] == pick.delivery]
+        if leased and (self.handing_over or not self.serving):
+            self.host.other_partitions.give_back(self.partition, leased)
+
+    def _fetch(self, from_offset: int) -> None:
+        """Read on for the machine. Fetches are answered from the event loop, one a turn: never one within another."""
+        is_parsed = self.machine.is_fifo or self.machine.tracks_keys
+        bytes_max = FIFO_READ_AHEAD_BYTES_MAX if is_parsed else READ_AHEAD_BYTES_MAX
+        batches = self.log.read_hot(from_offset, bytes_max)
+        if batches is not None:
+            if self._fetching:
+                self.host.loop.call_soon(self._fetched_later, from_offset, self.raft.epoch)
+                return
+            self._fetching = True
+            self._fetched(from_offset, batches)
+            self._fetching = False
+            return
+        bytes_max = min(bytes_max, self.host.bodies.stretch_bytes())
+        epoch = self.raft.epoch
+
+        def done(cold: list[bytes]) -> None:
+            if self.serving and self.raft.epoch == epoch:
+                self.bodies.keep_ahead(from_offset, cold)
+                self._fetched(from_offset, cold)
+                self.schedule()
+
+        self.host.run_cold(lambda: self.log.read_cold(from_offset, bytes_max), done)
+
+    def _fetched_later(self, from_offset: int, epoch: int) -> None:
+        if self.serving and self.raft.epoch == epoch:
+            self._fetch(from_offset)
+            self.schedule()
+
+    def _fetched(self, from_offset: int, batches: list[bytes]) -> None:
+        """Tell the machine where messages stand; only what is folded may be handed out (R9)."""
+        ranges: list[FreshRange] = []
+        groups: list[list[bytes]] = []
+        keys: list[Keys] = []
+        next_offset = from_offset
+        for batch in batches:
+            header = read_header(batch)
+            if header.end_offset > self.applied:
+                break
+            if not header.is_control:
+                first = max(header.base_offset, from_offset)
+                ranges.append(FreshRange(first, header.last_offset, header.timestamp_ms))
+                if self.machine.is_fifo:
+                    sections = records_to_fold(batch)
+                    groups.append([group_of(section) for offset, section in sections if offset >= first])
+                elif self.machine.tracks_keys:
+                    sections = [] if header.is_plain else records_to_fold(batch)
+                    keys.append([key_of(section) for offset, section in sections if offset >= first])
+            next_offset = header.end_offset
+        else:
+            if not batches:
+                next_offset = self.applied
+        self._do(self.machine.fetched(from_offset, ranges, next_offset, self.now_ms(), keys or groups))
+
+
+def _check_visibility(visibility_ms: int) -> None:
+    if not 0 <= visibility_ms <= VISIBILITY_MS_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"visibility must be 0 to {VISIBILITY_MS_MAX} ms")
+
+
+def _give_backs(request: ChangeVisibilityRequest) -> list[tuple[int, int, int]]:
+    """The changes as the machine takes them. Raises StorageError."""
+    if request.mode == VisibilityMode.UNCOUNTED:
+        return [(offset, delivery, uncounted(visibility_ms)) for offset, delivery, visibility_ms in request.changes]
+    if request.mode == VisibilityMode.NACK:
+        return [(offset, delivery, NACKED) for offset, delivery, _ in request.changes]
+    raise StorageError(ErrorCode.INVALID_REQUEST, f"mode {request.mode} of a change of visibility is not known")
+
+
+def _check_headers(body: bytes, is_fifo: bool) -> tuple[bool, bool]:
+    """Whether the message has a deduplication id, and whether it is scheduled. Raises StorageError."""
+    section = section_of(body)
+    group: bytes | None
+    dedup_id: bytes | None
+    tag = due = release = None
+    usual = group_and_id(section)
+    if usual is not None:
+        group, dedup_id = usual
+    else:
+        try:
+            _, group, dedup_id, _, tag, due, release = read_headers(section)
+        except RecordError as error:
+            raise StorageError(ErrorCode.INVALID_REQUEST, f"a record does not parse: {error}") from error
+    if group is None:
+        if is_fifo:
+            raise StorageError(ErrorCode.INVALID_REQUEST, "a message of a FIFO queue names its group")
+    elif not 1 <= len(group) <= GROUP_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a message group id has 1 to {GROUP_BYTES_MAX} bytes")
+    if tag is not None and not 1 <= len(tag) <= TAG_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a tag has 1 to {TAG_BYTES_MAX} bytes")
+    if dedup_id is not None and not 1 <= len(dedup_id) <= DEDUP_ID_BYTES_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a deduplication id has 1 to {DEDUP_ID_BYTES_MAX} bytes")
+    if (due is not None and not is_due_time(due)) or release is not None:
+        raise StorageError(ErrorCode.INVALID_REQUEST, "a due time is a number of milliseconds")
+    return dedup_id is not None, due is not None
+
+
+def _check_tags(tags: list[bytes]) -> tuple[bytes, ...]:
+    if len(tags) > TAGS_PER_ACQUIRE_MAX or not all(1 <= len(tag) <= TAG_BYTES_MAX for tag in tags):
+        text = f"at most {TAGS_PER_ACQUIRE_MAX} tags of 1 to {TAG_BYTES_MAX} bytes are asked for"
+        raise StorageError(ErrorCode.INVALID_REQUEST, text)
+    return tuple(dict.fromkeys(tags))
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= RECEIPTS_PER_CALL_MAX:
+        raise StorageError(ErrorCode.INVALID_REQUEST, f"a call names 1 to {RECEIPTS_PER_CALL_MAX} messages")

@@ -1,0 +1,602 @@
+"""One replica of one partition: drives its Raft machine over the node's log, performs effects, decides nothing.
+
+    messages of peers --> RaftMachine.step --> effects --> log, links, committer
+    own proposals     --> stage() --> log + RaftMachine.proposed
+    fsync done        --> durable() --> RaftMachine.durable
+    committed         --> _apply(): entries in order --> fold() of the subclass
+
+Subclasses (queue, stream, cluster) say what a committed entry means and what a leader serves.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from storage_nodes.limits import APPEND_BYTES_MAX, LAGGARD_BYTES_MAX, LAGGARD_MS_MAX, PRODUCER_MEMORY_MS, READ_BYTES_MAX
+from storage_nodes.log.node_log import FlushFacts, PartitionLog
+from storage_nodes.log.record_batch import (
+    CONTROL_EPOCH_START,
+    NO_PRODUCER,
+    BatchError,
+    BatchHeader,
+    Producer,
+    build_batch,
+    configuration_body,
+    control_key,
+    end_of_batch,
+    read_header,
+    verify_batch,
+)
+from storage_nodes.machines.raft import effects as raft_effects
+from storage_nodes.machines.raft.effects import Role
+from storage_nodes.machines.raft.machine import RaftMachine
+from storage_nodes.machines.raft.membership import Change, ConfigChangeError
+from storage_nodes.node.host import Host
+from storage_nodes.node.replicas.failover import ELECTIONS
+from storage_nodes.node.replicas.leader_time import LeaderTime
+from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
+from storage_nodes.protocol.configuration import Configuration
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.peer_messages import AppendEntries, RaftMessage, SnapshotReply
+from storage_nodes.protocol.records import encode_body
+
+_log = structlog.get_logger()
+T = TypeVar("T")
+
+
+_NEVER = (0, 0)
+
+
+class _LastAppend(NamedTuple):
+    """What a follower was sent in this turn. Others that keep pace get the same object: the links encode it once."""
+
+    asked: raft_effects.SendEntries
+    message: AppendEntries
+    end: int
+    size_bytes: int
+
+    def answers(self, effect: raft_effects.SendEntries) -> bool:
+        """Is the same asked for another follower?"""
+        return self.asked[1:] == effect[1:]
+
+
+class Replica:
+    """Base of all replicas. A node has very many, most of them idle: they keep nothing that they can do without."""
+
+    __slots__ = (
+        "_applying_cold", "_last_append", "_lead_at", "_leader_told", "_reading_cold", "_replicated_since", "_staging",
+        "_trust_at", "applied", "closed", "handing_over", "host", "log", "partition", "raft", "serving", "time",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, log: PartitionLog, meta: PartitionMeta) -> None:
+        self.host = host
+        self.partition = log.partition
+        self.log = log
+        self.applied = log.checkpoint_offset
+        self.serving = False
+        # Leading, but about to lead no more: nothing new is accepted or proposed.
+        self.handing_over = False
+        self.closed = False
+        # From its election on.
+        self.time: LeaderTime | None = None
+        self._staging = False
+        self._applying_cold = False
+        # (follower, epoch) that wait for a read of older entries. One that an earlier leadership here asked for feeds
+        # nobody any more: it must not stand in the way of what the present one asks for.
+        self._reading_cold: tuple[tuple[int, int], ...] = ()
+        self._lead_at = -1
+        self._trust_at = -1
+        self._last_append: _LastAppend | None = None
+        # Whom `failover` was told of.
+        self._leader_told = 0
+        # The `replicated` position last seen by a flush, and since when it stands there.
+        self._replicated_since = _NEVER
+        self.raft = RaftMachine(
+            log.partition,
+            host.node_id,
+            meta.boot(host.node_id),
+            log,
+            log.epoch,
+            log.voted_for,
+            self.applied,
+            random.randrange,
+            log.suspect,
+        )
+        if not meta.learner:
+            self.raft.was_made_voter()
+        if log.checkpoint is not None:
+            self.restore(log.checkpoint)
+
+    @property
+    def meta(self) -> PartitionMeta:
+        """Read from the log's tag: that is asked for rarely."""
+        return shared_meta(self.log.tag)
+
+    @property
+    def tag(self) -> str:
+        return self.meta.tag
+
+    # --- what subclasses say ----------------------------------------------------------------------------------
+
+    def restore(self, checkpoint: bytes) -> None:
+        raise NotImplementedError
+
+    def fold(self, header: BatchHeader, batch: bytes) -> None:
+        raise NotImplementedError
+
+    def propose(self) -> None:
+        """Called while leading when a group gathers: append own batches with `append_own`."""
+
+    def progressed(self) -> None:
+        """Commit, durability or replication moved: answer who waited for it."""
+
+    def on_lead(self) -> None:
+        """The epoch-start entry is committed and folded: serve."""
+
+    def on_follow(self) -> None:
+        """No longer leading: nobody may be told that something succeeded any more."""
+
+    def on_tick(self) -> None:
+        """A timer of the machine rang."""
+
+    def machine_tick_mono_ms(self) -> int:
+        return 0
+
+    def folded_ms(self) -> int:
+        """The latest time in what was folded."""
+        return 0
+
+    def flush_facts(self) -> FlushFacts:
+        raise NotImplementedError
+
+    # --- inputs -----------------------------------------------------------------------------------------------
+
+    def receive(self, sender: int, message: RaftMessage) -> None:
+        """A Raft message of a peer."""
+        if self.closed:
+            return
+        now_ms = self.host.clock.mono_ms()
+        headers: list[BatchHeader] = []
+        if type(message) is AppendEntries:
+            try:
+                headers = list(map(verify_batch, message.entries))
+            except BatchError as error:
+                _log.error("dropping a damaged append", partition=self.partition, sender=sender, error=str(error))
+                return
+        elif type(message) is SnapshotReply:
+            self.host.snapshots.replied(sender, message)
+            return
+        try:
+            effects = self.raft.step(sender, message, now_ms, headers)  # type: ignore[arg-type]
+        except raft_effects.SafetyViolation:
+            _log.critical("replica stopped: its group broke a promise of Raft", partition=self.partition, exc_info=True)
+            self.close()
+            return
+        self.perform(effects)
+
+    def stage(self) -> None:
+        """The committer gathers a group."""
+        self._staging = False
+        self._propose_now()
+
+    def _propose_now(self) -> None:
+        if self.closed or not self.serving or self.handing_over:
+            return
+        before = self.log.log_end
+        self.propose()
+        if self.log.log_end != before:
+            # Nothing to tell anybody yet: this is no progress.
+            self._perform_each(self.raft.proposed(self.log.log_end, self.host.clock.mono_ms()))
+            self.schedule()
+
+    def durable(self, end_offset: int) -> None:
+        """Our own disk has the log up to here."""
+        if not self.closed:
+            self.perform(self.raft.durable(end_offset, self.host.clock.mono_ms()))
+
+    def peer_changed(self, peer: int, up: bool) -> None:
+        """Every replica hears of every peer: where that changes nothing but the machine, it is quick."""
+        if self.closed:
+            return  # it may have been closed while others heard of it
+        raft = self.raft
+        now_ms = self.host.clock.mono_ms()
+        effects = raft.peer_up(peer, now_ms) if up else raft.peer_down(peer, now_ms)
+        if effects or raft.leader != self._leader_told or raft.next_tick_ms():
+            self.perform(effects)
+
+    def tick(self) -> None:
+        if self.closed:
+            return
+        clocks = self.host.clocks
+        # A log without stamps holds nothing that a wrong time could be measured by.
+        is_fit = clocks.is_fit if self.log.last_stamp_ms or self.applied else not clocks.is_off
+        self.perform(self.raft.tick(self.host.clock.mono_ms(), is_fit))
+        if self.serving and not self.handing_over:
+            self.on_tick()
+            self.schedule()
+
+    def hand_over(self, target: int) -> None:
+        """Let `target` lead. What was accepted so far is proposed, committed and answered first."""
+        if self.closed or not self.serving or self.handing_over:
+            return
+        # Not `stage`: if we wait for the committer's call, we go on waiting for it. A hand-over that is tried again and
+        # again while a group hangs in the disk would put us into the committer's list once more each time.
+        self._propose_now()
+        self.host.committer.wake()
+        effects = self.raft.transfer(target, self.host.clock.mono_ms())
+        self.handing_over = self.raft.transferee == target
+        self.perform(effects)
+
+    def change_configuration(self, change: Change) -> ConfigChangeError | None:
+        """Begin to change who belongs to the group; None: begun, or so already (`raft.configuration`).
+
+        It is done when Host.configuration_committed says so; a leader that is deposed before may or may not have done
+        it. A learner's progress is in `raft.status().peers`.
+        """
+        refusal = ConfigChangeError.NOT_LEADER if self.closed else self.raft.refusal_of(change)
+        if refusal is None:
+            self.perform(self.raft.change_configuration(change, self.host.clock.mono_ms()))
+        return refusal
+
+    def was_made_voter(self) -> None:
+        """The cluster log says that the move which brought this replica is done."""
+        self.raft.was_made_voter()
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The present ones. Who is preferred as a leader the cluster log says, not their order."""
+        return self.raft.voters
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Voters and learners."""
+        return self.raft.configuration.members
+
+    def start(self, campaign: bool, after_ms: int = 0) -> None:
+        """Begin to take part: learn who is up; `campaign` when we are the preferred leader of a new partition. The
+        election timer begins to run `after_ms` from now."""
+        now_ms = self.host.clock.mono_ms()
+        self.host.failover.changed(self)
+        for peer in self.host.peers_up():
+            self.perform(self.raft.peer_up(peer, now_ms))
+        if campaign and not self.host.clocks.is_off:
+            self.perform(self.raft.campaign(now_ms))
+        if after_ms:
+            self.host.timers.wake(self.partition, now_ms + after_ms)
+        else:
+            self.schedule()
+
+    def close(self) -> None:
+        if self.serving:
+            self.serving = False
+            self.on_follow()
+        self.closed = True
+        self.host.committer.forget(self.partition, self)
+        self.host.snapshots.drop(self.partition)
+        self.host.timers.forget(self.partition)
+        self.host.failover.forget(self.partition)
+
+    # --- snapshots --------------------------------------------------------------------------------------------
+
+    def installed(self, end_offset: int, checkpoint: bytes) -> None:
+        """A snapshot took the place of the log: go on from its state."""
+        self.applied = end_offset
+        self.restore(checkpoint)
+        self.perform(self.raft.installed(end_offset, self.host.clock.mono_ms()))
+
+    def snapshot_ended(self, peer: int) -> None:
+        """A snapshot for `peer` is installed there, or was given up."""
+        self.perform(self.raft.snapshot_ended(peer, self.host.clock.mono_ms()))
+
+    # --- for subclasses ---------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The time of this partition, by which its machine decides and its entries are stamped; 0 while not leading."""
+        return 0 if self.time is None else self.time.now_ms()
+
+    def used_since_ms(self) -> int:
+        """A producer that was not heard of since then is not in use: for PRODUCER_MEMORY_MS nothing of it came. Only
+        time of this leadership counts: the time before it may have jumped to where this one began."""
+        led_ms = self.host.clock.mono_ms() - self.raft.leader_since_ms
+        return self.now_ms() - PRODUCER_MEMORY_MS if self.time is not None and led_ms > PRODUCER_MEMORY_MS else 0
+
+    def group_share_bytes(self) -> int:
+        """What this partition may add to the WAL group that gathers."""
+        return self.host.committer.share_bytes
+
+    def propose_soon(self) -> None:
+        if not self._staging:
+            self._staging = True
+            self.host.committer.propose_soon(self)
+
+    def append_own(
+        self,
+        bodies: list[bytes],
+        timestamp_ms: int,
+        *,
+        control: bool = False,
+        plain: bool = False,
+        configuration: bool = False,
+        producer: Producer = NO_PRODUCER,
+    ) -> int:
+        """Stage one batch of our own at the log's end; returns its end offset."""
+        end = self.log.log_end
+        assert timestamp_ms >= self.log.last_stamp_ms, "the stamps of a log never fall"
+        batch = build_batch(
+            end,
+            self.raft.epoch,
+            timestamp_ms,
+            bodies,
+            control=control,
+            plain=plain,
+            configuration=configuration,
+            producer=producer,
+        )
+        self.host.log.append(self.partition, batch)
+        self.host.catch_up_reads.rate.appended_bytes += len(batch)
+        return end + len(bodies)
+
+    def disposable_end(self) -> int:
+        """Dead entries below need not be kept: every member holds them, or those that do not are so far behind that
+        they get a snapshot."""
+        replicated = self.raft.needed_from()
+        now_ms = self.host.clock.mono_ms()
+        if replicated >= self.raft.commit:
+            self._replicated_since = _NEVER
+            return replicated
+        if replicated != self._replicated_since[0]:
+            self._replicated_since = (replicated, now_ms)
+        waited_ms = now_ms - self._replicated_since[1]
+        if waited_ms > LAGGARD_MS_MAX or self.log.bytes_from(replicated) > LAGGARD_BYTES_MAX:
+            return max(replicated, self.raft.level())
+        return replicated
+
+    def on_stall(self) -> None:
+        """The node had no turn for longer than its peers wait for it. Quick where nothing is led: there may be
+        thousands, and the peers are waiting."""
+        if self.raft.role is not Role.LEADER:
+            return
+        self.perform(self.raft.on_stall(self.host.clock.mono_ms()))
+        self.schedule()
+
+    def give_up_leading(self) -> None:
+        """This replica is about to stop while its node goes on. Its followers take the node for the leader as long as
+        that is up: asking for votes tells them that it leads no more (rule 2 of the Raft package)."""
+        now_ms = self.host.clock.mono_ms()
+        if self.raft.role is Role.LEADER:
+            self.perform(self.raft.on_stall(now_ms))
+            self.perform(self.raft.campaign(now_ms))
+
+    def require_leader(self) -> None:
+        """Raises NOT_LEADER, with the leader where it is known."""
+        if not self.serving or self.handing_over:
+            leader = self.raft.transferee or self.raft.leader
+            hint = leader if leader != self.host.node_id else 0
+            raise StorageError(ErrorCode.NOT_LEADER, f"partition {self.partition} is led elsewhere", hint)
+
+    def schedule(self) -> None:
+        """Book the next tick that the machines want; an idle partition books none."""
+        due_ms = self.raft.timer_ms
+        if self.serving and not self.handing_over:
+            machine_due_ms = self.machine_tick_mono_ms()
+            if machine_due_ms and (not due_ms or machine_due_ms < due_ms):
+                due_ms = machine_due_ms
+        if due_ms:
+            self.host.timers.wake(self.partition, due_ms)
+
+    # --- effects ----------------------------------------------------------------------------------------------
+
+    def perform(self, effects: list[raft_effects.Effect]) -> None:
+        """Do what the Raft machine asks, in order, and all that follows from its input."""
+        self._perform_each(effects)
+        if self.serving:
+            self.progressed()
+        if self.raft.leader != self._leader_told:
+            self._leader_told = self.raft.leader
+            self.host.failover.changed(self)
+        if effects:
+            self.schedule()
+        elif self.raft.timer_ms:  # the other machine saw nothing of it
+            self.host.timers.wake(self.partition, self.raft.timer_ms)
+
+    def _perform_each(self, effects: list[raft_effects.Effect]) -> None:
+        for effect in effects:
+            kind = type(effect)
+            if kind is raft_effects.SendEntries:
+                self._send_entries(effect)  # type: ignore[arg-type]
+            elif kind is raft_effects.Committed:
+                self._apply()
+            elif kind is raft_effects.Append:
+                for entry in effect.entries:  # type: ignore[union-attr]
+                    self.host.log.append(self.partition, entry)
+                self.host.committer.wake()
+                if self.log.configurations is not self.raft.history:
+                    self.perform(self.raft.configured(self.host.clock.mono_ms()))
+            elif kind is raft_effects.Send:
+                self._send(effect)  # type: ignore[arg-type]
+            else:
+                self._perform_rare(effect)
+
+    def _perform_rare(self, effect: raft_effects.Effect) -> None:
+        if isinstance(effect, raft_effects.SaveVote):
+            if effect.voted_for == self.host.node_id:
+                ELECTIONS.inc()
+            self.host.log.save_vote(self.partition, effect.epoch, effect.voted_for)
+            self.host.committer.wake()
+        elif isinstance(effect, raft_effects.Truncate):
+            self.host.log.truncate(self.partition, effect.offset)
+            self.host.committer.wake()
+            self.perform(self.raft.configured(self.host.clock.mono_ms()))
+        elif isinstance(effect, raft_effects.EpochStart):
+            last_stamp_ms = max(self.log.last_stamp_ms, self.folded_ms())
+            self.time = LeaderTime(self.host.clock, self.host.clocks.agreement, last_stamp_ms)
+            body = encode_body(b"", control_key(CONTROL_EPOCH_START))
+            end = self.append_own([body], self.now_ms(), control=True)
+            self.host.committer.wake()
+            self.perform(self.raft.proposed(end, self.host.clock.mono_ms()))
+        elif isinstance(effect, raft_effects.AppendConfiguration):
+            self._append_configuration(effect.configuration)
+        elif isinstance(effect, raft_effects.ConfigurationCommitted):
+            self.handing_over = bool(self.raft.transferee)  # a leader that removed itself
+            _log.info("configuration committed", partition=self.partition, **effect.configuration._asdict())
+            self.host.configuration_committed(self, effect.configuration)
+        elif isinstance(effect, raft_effects.BecameLeader):
+            self._lead_at = self.raft.commit
+            self._maybe_lead()
+        elif isinstance(effect, raft_effects.Trusted):
+            self._trust_at = self.raft.commit
+            self._maybe_trust()
+        elif isinstance(effect, raft_effects.SendSnapshot):
+            self.host.snapshots.send(self, effect)
+        elif isinstance(effect, raft_effects.TakeSnapshot):
+            self.host.snapshots.take(self, effect)
+        elif isinstance(effect, raft_effects.TransferEnded):
+            _log.warning("hand-over was not taken up", partition=self.partition, target=effect.target)
+            self.handing_over = False
+            self.propose_soon()
+        else:
+            assert isinstance(effect, raft_effects.SteppedDown)
+            self._lead_at = -1
+            self.handing_over = False
+            self.host.snapshots.stop_sending(self.partition)
+            _log.debug("stepped down", partition=self.partition, leader=effect.leader, reason=effect.reason)
+            if self.serving:
+                self.serving = False
+                self.on_follow()
+            self.time = None
+
+    def _append_configuration(self, configuration: Configuration) -> None:
+        body = configuration_body(configuration)
+        end = self.append_own([body], self.now_ms(), control=True, configuration=True)
+        self.host.committer.wake()
+        now_ms = self.host.clock.mono_ms()
+        self.perform(self.raft.configured(now_ms))
+        self.perform(self.raft.proposed(end, now_ms))
+
+    def _send(self, effect: raft_effects.Send) -> None:
+        if effect.after_sync:
+            self.host.committer.send_after_sync(effect.peer, effect.message)
+        else:
+            self.host.send(effect.peer, effect.message)
+
+    def _send_entries(self, effect: raft_effects.SendEntries) -> None:
+        if effect.prev_offset < self.log.log_end and not self.host.has_room(effect.peer):
+            self.host.when_room(effect.peer, partial(self._send_on, effect))
+            return
+        last = self._last_append
+        if last is not None and last.end == self.log.log_end and last.answers(effect):
+            self._say(effect.peer, last)
+            return
+        entries = self.log.read_hot(effect.prev_offset, APPEND_BYTES_MAX)
+        if entries is not None:
+            self._send_append(effect, entries)
+        elif (asker := (effect.peer, effect.epoch)) not in self._reading_cold:
+            self._reading_cold += (asker,)
+
+            def done(cold: list[bytes]) -> None:
+                self._reading_cold = tuple(other for other in self._reading_cold if other != asker)
+                if not self.closed and self.raft.is_current(effect):
+                    self._send_append(effect, cold)
+                    self.schedule()
+
+            self.host.catch_up_reads.submit(lambda: self.log.read_cold(effect.prev_offset, APPEND_BYTES_MAX), done)
+
+    def _send_on(self, effect: raft_effects.SendEntries) -> None:
+        """There was no room for these on the way to the peer."""
+        if not self.closed and self.raft.is_current(effect):
+            self._send_entries(effect)
+            self.schedule()
+
+    def _send_append(self, effect: raft_effects.SendEntries, entries: list[bytes]) -> None:
+        if effect.prev_offset < self.log.whole_from:
+            entries = []  # trimmed since it was asked for: the answer leads to a snapshot
+        last = self._last_append
+        if last is None or not last.answers(effect) or last.message.entries != entries:
+            message = AppendEntries(
+                self.partition,
+                effect.epoch,
+                effect.prev_epoch,
+                effect.prev_offset,
+                effect.commit,
+                entries,
+                effect.replicated,
+                effect.learner,
+            )
+            end = end_of_batch(entries[-1]) if entries else effect.prev_offset
+            if last is None:
+                self.host.loop.call_soon(self._forget_append)
+            self._last_append = last = _LastAppend(effect, message, end, sum(map(len, entries)))
+        self._say(effect.peer, last)
+
+    def _say(self, peer: int, last: _LastAppend) -> None:
+        self.host.send(peer, last.message)
+        effects = self.raft.sent(peer, last.end, last.size_bytes)
+        if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick
+            self.perform(effects)
+
+    def _forget_append(self) -> None:
+        self._last_append = None
+
+    def _apply(self) -> None:
+        """Fold every entry that is committed and not yet folded, in order."""
+        if self._applying_cold:
+            return
+        while self.applied < self.raft.commit:
+            batches = self.log.read_hot(self.applied, READ_BYTES_MAX)
+            if batches is None:
+                self._applying_cold = True
+                read = partial(self.log.read_cold, self.applied, READ_BYTES_MAX)
+                self.host.run_cold(read, partial(self._apply_cold, self.applied))
+                return
+            self._fold_all(batches)
+        self._maybe_trust()
+        self._maybe_lead()
+
+    def _apply_cold(self, read_from: int, batches: list[bytes]) -> None:
+        self._applying_cold = False
+        if not self.closed:
+            # If a snapshot was installed meanwhile, what was read says nothing about what follows it.
+            if self.applied == read_from:
+                self._fold_all(batches)
+            self._apply()
+            if self.serving:
+                self.progressed()
+            self.schedule()
+
+    def _fold_all(self, batches: list[bytes]) -> None:
+        commit = self.raft.commit
+        if not batches and self.applied < commit:
+            self.applied = commit
+        for batch in batches:
+            header = read_header(batch)
+            end_offset = header.last_offset + 1
+            if end_offset > commit:
+                if header.base_offset >= commit:
+                    self.applied = commit
+                break
+            # Moved first: what the fold lets out (a woken reader, a fetch) may read this very batch.
+            self.applied = end_offset
+            self.fold(header, batch)
+
+    def _maybe_trust(self) -> None:
+        """No longer suspect, once all that was committed when the machine said so is folded: what the fold makes in
+        the meantime is suspect too (`AssignedReplicas._create`)."""
+        if 0 <= self._trust_at <= self.applied:
+            self._trust_at = -1
+            _log.info("replica is trusted again", partition=self.partition)
+            self.host.log.set_suspect(self.partition, False)
+            self.host.committer.wake()
+
+    def _maybe_lead(self) -> None:
+        if self._lead_at >= 0 and self.applied >= self._lead_at and not self.serving:
+            self._lead_at = -1
+            if self.time is not None:
+                # After a restart the stamps of what was flushed since the checkpoint are known only now.
+                self.time.not_before(self.folded_ms())
+            self.serving = True
+            self.host.failover.serves(self.raft)
+            self.on_lead()

@@ -1,0 +1,456 @@
+"""Inbound connections of a node: frames in, answers out. Knows nothing of what a request means.
+
+The first frame must be a HELLO (client) or PEER_HELLO (node) of this cluster. A malformed frame closes the connection,
+is logged, and concerns nobody else; a well-framed request that makes no sense is answered with INVALID_REQUEST and the
+connection stays usable. Answers given within one turn of the event loop leave in one write.
+
+Whoever reads its answers slowly is read slowly: answers wait here (`outflow.py`), and while more than
+CONNECTION_ANSWERS_BYTES_MAX do, no further request of that client is handled or read. While nothing is read the client
+is sent an answer to a PING that it did not send, now and then: the node is there. A connection is cut (`look`) when
+nothing leaves it any more, when it does not greet, and when a frame takes for ever. Leases in answers that were not
+handed to the transport by then go back to their queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+
+import msgspec
+import structlog
+from prometheus_client import Counter
+
+from storage_nodes.limits import (
+    CONNECTION_ANSWERS_BYTES_MAX,
+    FRAME_BYTES_PER_S_MIN,
+    FRAME_MS_MAX,
+    GREETING_MS_MAX,
+    LOOK_COUNTS_MS_MAX,
+    OVERLOADED_RETRY_MS,
+    REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX,
+    WRITE_BYTES,
+)
+from storage_nodes.node.memory.memory_budget import Kind
+from storage_nodes.node.memory.room import NodeRoom
+from storage_nodes.node.transport.outflow import Outflow
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.frames import FLAG_ANSWER, FLAG_ERROR, Frame, FrameDecoder, FrameError, encode_frame
+from storage_nodes.protocol.messages import Cancel, Empty, ErrorReply, Hello, Opcode, encode_message
+from storage_nodes.protocol.peer_messages import Heartbeat, Manage, PeerHello, RaftFrame
+
+if TYPE_CHECKING:
+    from storage_nodes.node.transport.connection_table import ConnectionTable
+
+MALFORMED_FRAMES = Counter("penstock_node_malformed_frames", "Connections closed because of a malformed frame")
+CUT = Counter("penstock_node_connections_cut", "Connections that this node cut, by reason", ["reason"])
+REASONS = ("stuck", "no_greeting", "slow_frame", "frames_memory", "too_many", "peer_stuck")
+# All from the start: a series that is not there until it counts for the first time is no use to an alarm.
+CUTS = {reason: CUT.labels(reason) for reason in REASONS}
+
+_hello = msgspec.msgpack.Decoder(Hello)
+_peer_hello = msgspec.msgpack.Decoder(PeerHello)
+_heartbeat = msgspec.msgpack.Decoder(Heartbeat)
+_raft_frame = msgspec.msgpack.Decoder(RaftFrame)
+_manage = msgspec.msgpack.Decoder(Manage)
+_cancel = msgspec.msgpack.Decoder(Cancel)
+
+_EMPTY = encode_message(Empty())
+# Plain numbers: every frame is compared with them.
+_PING = int(Opcode.PING)
+_CANCEL = int(Opcode.CANCEL)
+_RAFT = int(Opcode.RAFT)
+# Nobody asked with this id: whoever waits for anything at all hears that the node is there.
+_ALIVE = encode_frame(Opcode.PING, FLAG_ANSWER, 0, _EMPTY)
+
+# How long a node that is not let in has to hang up by itself.
+TURNED_AWAY_S = 1.0
+
+_log = structlog.get_logger()
+
+
+class Token(NamedTuple):
+    """Names one request: whom to answer, and under which id."""
+
+    connection: Connection
+    request_id: int
+    opcode: int
+
+
+class Requests(Protocol):
+    """What a connection needs of the node."""
+
+    cluster_id: str
+    node_id: int
+    room: NodeRoom
+
+    @property
+    def turn(self) -> Callable[[], None]:
+        """To be called before anything that came in is handled."""
+        ...
+
+    def request(self, token: Token, payload: bytes) -> None: ...
+    def cancelled(self, token: Token, partition: int) -> None: ...
+    def peer_greeted(self, hello: PeerHello) -> str: ...
+    def peer_heard(self, beat: Heartbeat) -> None: ...
+    def raft_frame(self, sender: int, frame: RaftFrame) -> None: ...
+    def manage(self, commands: list[bytes]) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """One inbound connection."""
+
+    def __init__(self, requests: Requests, loop: asyncio.AbstractEventLoop, table: ConnectionTable) -> None:
+        self._requests = requests
+        self._room = requests.room
+        self._turn = requests.turn
+        self._loop = loop
+        self._table = table
+        self._transport: asyncio.Transport | None = None
+        self._out: Outflow | None = None
+        self._flushing = False
+        # What to do when an answer is lost with the connection: (its number among the frames put, what).
+        self._undelivered: deque[tuple[int, Callable[[], None]]] = deque()
+        self._decoder = FrameDecoder()
+        self.pending_bytes = 0  # of a frame that is not whole yet
+        # Requests that were read and are handled when answers have drained.
+        self._held: list[Frame] = []
+        self._holds = False
+        self._resuming = False
+        self._reading = True
+        self._greeted = False
+        self._turned_away = False
+        self._peer: PeerHello | None = None
+        self._in_flight = 0
+        self._frames = 0
+        self._deadline = _Deadline()
+        # Requests that wait at a partition and may be cancelled: request id -> (partition, opcode).
+        self.parked: dict[int, tuple[int, int]] = {}
+
+    @property
+    def peer(self) -> int:
+        """The node at the other end; 0 = a client."""
+        return 0 if self._peer is None else self._peer.node_id
+
+    @property
+    def is_client(self) -> bool:
+        return self._greeted and self._peer is None
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
+
+    @property
+    def is_reading(self) -> bool:
+        return self._reading
+
+    @property
+    def is_full(self) -> bool:
+        """Do so many answers wait that no large one should join them?"""
+        out = self._out
+        if out is None:
+            return False
+        held_bytes = out.bytes
+        return held_bytes >= 2 * CONNECTION_ANSWERS_BYTES_MAX or (
+            out.is_paused and not self._room.budget.may_hold(Kind.ANSWERS, held_bytes)
+        )
+
+    def answer(self, token: Token, payload: bytes, undelivered: Callable[[], None] | None = None) -> None:
+        """`undelivered` is called if the connection is lost before the answer was handed to its transport."""
+        self._in_flight -= 1
+        if self.parked:
+            self.parked.pop(token.request_id, None)
+        if undelivered is not None:
+            if self._out is None:
+                self._loop.call_soon(undelivered)
+            else:
+                self._undelivered.append((self._out.frames, undelivered))
+        self._write(encode_frame(token.opcode, FLAG_ANSWER, token.request_id, payload))
+
+    def refuse(self, token: Token, error: StorageError) -> None:
+        self._in_flight -= 1
+        self.parked.pop(token.request_id, None)
+        self._write(_error_frame(token.opcode, token.request_id, error))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def cut(self, reason: str, text: str) -> None:
+        if self._transport is not None:
+            CUTS[reason].inc()
+            _log.warning("cutting a connection", reason=text, source=str(self._transport.get_extra_info("peername")))
+            self._transport.abort()
+
+    def look(self, now_ms: int) -> None:
+        """Is it cut for want of progress? And a client that is not read hears that the node is there."""
+        out = self._out
+        if out is None:
+            return
+        self._deadline.look(now_ms)
+        if out.is_stuck(now_ms):
+            self.cut("stuck", "nothing of its answers was read for too long")
+        elif not self._greeted and self._deadline.greeting_is_over(now_ms):
+            self.cut("no_greeting", "it did not say who it is in time")
+        elif self._deadline.frame_is_over(now_ms, self._frames, self.pending_bytes if self._reading else 0):
+            self.cut("slow_frame", "a frame began and its end does not come")
+        elif not self._reading and not out.is_paused:
+            self._write(_ALIVE)
+
+    @property
+    def frame_since_ms(self) -> int:
+        """Since when a frame is on its way in, as far as anybody looked; 0 = none is."""
+        return self._deadline.frame_since_ms if self.pending_bytes else 0
+
+    def look_at_reading(self) -> None:
+        """Read requests, or do not: because of what waits here, or because the node has no memory left."""
+        reads = not (self._holds or (self._room.exhausted and self.is_client))
+        if reads != self._reading and self._transport is not None:
+            self._reading = reads
+            if reads:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _write(self, frame: bytes) -> None:
+        out = self._out
+        if out is None:
+            return
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        # As `put`: this is the one caller whose cost counts.
+        out.waiting.append(frame)
+        out.bytes += len(frame)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        out = self._out
+        if out is not None:
+            out.flush()
+            if self._undelivered or self._holds:
+                self._drained(out)
+
+    def _drained(self, out: Outflow) -> None:
+        """Some of the answers left, perhaps."""
+        undelivered = self._undelivered
+        while undelivered and undelivered[0][0] < out.written:
+            undelivered.popleft()
+        if self._holds and not self._resuming and out.bytes <= CONNECTION_ANSWERS_BYTES_MAX // 2 and not self.is_full:
+            self._resuming = True
+            self._loop.call_soon(self._handle_held)
+
+    # --- asyncio.Protocol -----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+        self._out = Outflow(self._transport, self._room.budget, Kind.ANSWERS)
+        if self._table.is_over():
+            self.cut("too_many", "there are too many connections")
+
+    def pause_writing(self) -> None:
+        if self._out is not None:
+            self._out.pause()
+
+    def resume_writing(self) -> None:
+        if self._out is not None:
+            self._out.resume()
+            self._drained(self._out)
+
+    def data_received(self, data: bytes) -> None:
+        if self._turned_away:
+            return
+        self._turn()
+        try:
+            frames = self._decoder.feed(data)
+            self._frames += len(frames)
+            if self._decoder.pending_bytes != self.pending_bytes:
+                self._account_pending()
+            self._handle(frames)
+        except (FrameError, msgspec.DecodeError) as error:
+            self._malformed(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._decoder = FrameDecoder()
+        self._account_pending()
+        out, self._out = self._out, None
+        self._held.clear()
+        self._holds = False
+        parked, self.parked = self.parked, {}
+        for request_id, (partition, opcode) in parked.items():
+            self._requests.cancelled(Token(self, request_id, opcode), partition)
+        if out is not None:
+            written = out.written
+            out.close()
+            undelivered, self._undelivered = self._undelivered, deque()
+            for number, give_back in undelivered:
+                if number >= written:
+                    give_back()
+        self._table.gone(self)
+
+    # --- frames ---------------------------------------------------------------------------------------------
+
+    def _handle(self, frames: list[Frame]) -> None:
+        """Raises FrameError, msgspec.DecodeError."""
+        out = self._out
+        for frame in frames:
+            if self._turned_away or out is None:
+                return
+            opcode, _flags, request_id, payload = frame
+            peer = self._peer
+            if peer is not None:
+                self._from_peer(opcode, payload, peer)
+            elif not self._greeted:
+                self._greet(opcode, request_id, payload)
+            elif opcode == _PING:
+                self._write(encode_frame(opcode, FLAG_ANSWER, request_id, _EMPTY))
+            elif self._holds:
+                self._held.append(frame)
+            else:
+                self._from_client(opcode, request_id, payload)
+                if out.bytes > WRITE_BYTES:
+                    # Now, and not when the turn is over: only then is it known how much waits.
+                    out.flush()
+                    self._holds = out.bytes > CONNECTION_ANSWERS_BYTES_MAX or self.is_full
+        if self._holds:
+            self.look_at_reading()
+
+    def _handle_held(self) -> None:
+        self._resuming = self._holds = False
+        held, self._held = self._held, []
+        try:
+            self._handle(held)
+        except msgspec.DecodeError as error:
+            self._malformed(error)
+        self.look_at_reading()
+
+    def _account_pending(self) -> None:
+        pending_bytes = self._decoder.pending_bytes
+        self._room.budget.take(Kind.FRAMES, pending_bytes - self.pending_bytes)
+        self.pending_bytes = pending_bytes
+        if self._room.budget.is_full(Kind.FRAMES):
+            self._table.cut_oldest_frame()
+
+    def _malformed(self, error: Exception) -> None:
+        MALFORMED_FRAMES.inc()
+        source = self._transport.get_extra_info("peername") if self._transport else None
+        _log.warning("closing a connection after a malformed frame", error=str(error), source=str(source))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _greet(self, opcode: int, request_id: int, payload: bytes) -> None:
+        if opcode == Opcode.HELLO:
+            hello = _hello.decode(payload)
+            if hello.cluster_id != self._requests.cluster_id:
+                raise FrameError("a client of another cluster")
+            objection = self._table.client_greeted()
+            if objection:
+                self._turn_away(Opcode.HELLO, request_id, ErrorCode.OVERLOADED, objection)
+                return
+            self._greeted = True
+            own = Hello(self._requests.cluster_id, "node", self._requests.node_id)
+            self._write(encode_frame(Opcode.HELLO, FLAG_ANSWER, request_id, encode_message(own)))
+            self.look_at_reading()
+        elif opcode == Opcode.PEER_HELLO:
+            peer = _peer_hello.decode(payload)
+            if peer.cluster_id != self._requests.cluster_id:
+                raise FrameError("a node of another cluster")
+            objection = self._requests.peer_greeted(peer)
+            if objection:
+                _log.info("not letting a node in", peer=peer.node_id, reason=objection)
+                self._turn_away(Opcode.PEER_HELLO, 0, ErrorCode.INVALID_REQUEST, objection)
+                return
+            self._greeted = True
+            self._peer = peer
+        else:
+            raise FrameError(f"opcode {opcode} before the greeting")
+
+    def _turn_away(self, opcode: int, request_id: int, code: ErrorCode, objection: str) -> None:
+        """Say why it is not let in. It hangs up then: if we did, with frames of it unread, the word would be lost with
+        the connection."""
+        self._turned_away = True
+        self._write(_error_frame(opcode, request_id, StorageError(code, objection)))
+        self._loop.call_later(TURNED_AWAY_S, self.close)
+
+    def _from_peer(self, opcode: int, payload: bytes, peer: PeerHello) -> None:
+        if opcode == _RAFT:
+            frame = _raft_frame.decode(payload)
+            if frame.incarnation == peer.incarnation:
+                self._requests.raft_frame(peer.node_id, frame)
+        elif opcode == Opcode.HEARTBEAT:
+            self._requests.peer_heard(_heartbeat.decode(payload))
+        elif opcode == Opcode.MANAGE:
+            self._requests.manage(_manage.decode(payload).commands)
+        else:
+            raise FrameError(f"opcode {opcode} does not travel between nodes")
+
+    def _from_client(self, opcode: int, request_id: int, payload: bytes) -> None:
+        if opcode == _CANCEL:
+            cancelled_id = _cancel.decode(payload).correlation_id
+            where = self.parked.pop(cancelled_id, None)
+            if where is not None:
+                self._requests.cancelled(Token(self, cancelled_id, where[1]), where[0])
+            return
+        token = Token(self, request_id, opcode)
+        self._in_flight += 1
+        try:
+            if self._in_flight > REQUESTS_IN_FLIGHT_PER_CONNECTION_MAX:
+                raise StorageError(ErrorCode.OVERLOADED, "too many requests in flight on this connection")
+            self._requests.request(token, payload)
+        except StorageError as error:
+            self.refuse(token, error)
+        except msgspec.DecodeError as error:
+            self.refuse(token, StorageError(ErrorCode.INVALID_REQUEST, str(error)))
+        except Exception as error:
+            # Our bug, met while reading a request: one caller is told, the others go on.
+            _log.exception("request failed", opcode=opcode)
+            self.refuse(token, StorageError(ErrorCode.INTERNAL, type(error).__name__))
+
+
+def _error_frame(opcode: int, request_id: int, error: StorageError) -> bytes:
+    """Whoever is told that there is no room is told when to come again, whoever refused it."""
+    retry_after_ms = error.retry_after_ms
+    if error.code == ErrorCode.OVERLOADED:
+        retry_after_ms = retry_after_ms or OVERLOADED_RETRY_MS
+    payload = encode_message(ErrorReply(error.code, error.message, error.leader, retry_after_ms))
+    return encode_frame(opcode, FLAG_ANSWER | FLAG_ERROR, request_id, payload)
+
+
+class _Deadline:
+    """When a connection that does not come to the point is cut. Told the time by whoever looks; pure. Time in which
+    this node stood still does not count, for it read nothing: both times are moved on by that."""
+
+    __slots__ = ("_frames", "_looked_ms", "_made_ms", "frame_since_ms")
+
+    def __init__(self) -> None:
+        self._looked_ms = 0
+        self._made_ms = 0
+        self._frames = -1
+        self.frame_since_ms = 0
+
+    def look(self, now_ms: int) -> None:
+        """To be called before the others: this is the time now."""
+        lost_ms = now_ms - self._looked_ms - LOOK_COUNTS_MS_MAX
+        if lost_ms > 0 and self._looked_ms:
+            self._made_ms += lost_ms if self._made_ms else 0
+            self.frame_since_ms += lost_ms if self.frame_since_ms else 0
+        self._looked_ms = now_ms
+
+    def greeting_is_over(self, now_ms: int) -> bool:
+        self._made_ms = self._made_ms or now_ms
+        return now_ms - self._made_ms >= GREETING_MS_MAX
+
+    def frame_is_over(self, now_ms: int, frames: int, pending_bytes: int) -> bool:
+        """`frames` came in so far, and so much of the next one. One that comes fast enough may take its time."""
+        if not pending_bytes or frames != self._frames:
+            self._frames = frames
+            self.frame_since_ms = now_ms if pending_bytes else 0
+            return False
+        if not self.frame_since_ms:
+            self.frame_since_ms = now_ms
+        taken_ms = now_ms - self.frame_since_ms
+        return taken_ms >= FRAME_MS_MAX and pending_bytes * 1000 < FRAME_BYTES_PER_S_MIN * taken_ms

@@ -1,0 +1,84 @@
+"""What partitions of this node have to say to other partitions: queues send dead letters, coordinators of consumer
+groups fence. The node is a client of the cluster like any other, so it does not matter where the other one is led."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from storage_nodes.client import StorageClient
+from storage_nodes.model import NodeAddress
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.messages import NOT_TAKEN, VisibilityMode
+
+# How long the leader of the other partition is looked for before the sender hears that there is none.
+FORWARD_TIMEOUT_S = 3.0
+
+
+class InterPartitionClient:
+    """One per node; its client is made when first needed."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, cluster_id: str, nodes: Sequence[NodeAddress], name: str
+    ) -> None:
+        self._loop = loop
+        self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S, random)
+        self._client: StorageClient | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+        """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
+        went wrong."""
+
+        async def send(client: StorageClient) -> None:
+            reply = await client.send(partition, bodies, plain=False)
+            if any(original == NOT_TAKEN for _, original in reply.duplicates):
+                raise StorageError(ErrorCode.UNAVAILABLE, f"partition {partition} takes no messages any more")
+
+        self._begin(send, done)
+
+    def fence(
+        self, partition: int, group: bytes, generation: int, epoch: int, done: Callable[[StorageError | None], None]
+    ) -> None:
+        """Let only this grant of a consumer group read and commit at a stream partition; `done` as above."""
+        self._begin(lambda client: client.group_fence(partition, group, generation, epoch), done)
+
+    def give_back(self, partition: int, leases: Sequence[tuple[int, int]]) -> None:
+        """Leases, as (offset, delivery), that reached nobody, of a leadership here that is over. They run out where
+        nobody takes them back."""
+        changes = [(offset, delivery, 0) for offset, delivery in leases]
+        self._begin(
+            lambda client: client.change_visibility(partition, changes, VisibilityMode.UNCOUNTED), lambda error: None
+        )
+
+    async def close(self) -> None:
+        for task in list(self._under_way):
+            task.cancel()
+        if self._client is not None:
+            await self._client.close()
+
+    def _begin(
+        self, call: Callable[[StorageClient], Awaitable[object]], done: Callable[[StorageError | None], None]
+    ) -> None:
+        task = self._loop.create_task(self._run(call, done))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+
+    async def _run(
+        self, call: Callable[[StorageClient], Awaitable[object]], done: Callable[[StorageError | None], None]
+    ) -> None:
+        error: StorageError | None = None
+        try:
+            if self._client is None:
+                self._client = self._make_client()
+                await self._client.start()
+            await call(self._client)
+        except StorageError as refused:
+            error = refused
+        done(error)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.result()  # our bug, if anything: for the loop's exception handler

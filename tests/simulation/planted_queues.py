@@ -1,0 +1,43 @@
+"""Planted bugs of what queues hand out and take back; what they are for says `planted.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from storage_nodes.machines.queue.groups import Group, GroupWindow
+from storage_nodes.machines.queue.state import QueueState
+
+
+@contextmanager
+def drops_deletes_by_older_receipts() -> Iterator[None]:
+    """B44: a delete by the receipt of an older delivery is answered, and has no effect."""
+    real = QueueState.fold_deleted
+
+    def fold_deleted(self: QueueState, command: Any) -> list[int]:
+        *rest, flat = command
+        kept = [
+            number
+            for offset, delivery in zip(flat[::2], flat[1::2], strict=True)
+            if self.live.get(offset, (0, 0))[1] <= delivery
+            for number in (offset, delivery)
+        ]
+        return real(self, [*rest, kept])
+
+    with mock.patch.object(QueueState, "fold_deleted", fold_deleted):
+        yield
+
+
+@contextmanager
+def passes_messages_in_flight() -> Iterator[None]:
+    """B45: of a group whose first message is in flight those are handed out that nobody received yet."""
+    real = GroupWindow.run
+
+    def run(self: GroupWindow, group: Group, room: int) -> tuple[int, int]:
+        found = real(self, group, room)
+        return found if any(found) else (0, min(len(group.fresh) - group.head, room))
+
+    with mock.patch.object(GroupWindow, "run", run):
+        yield
