@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from api.accounts.actions import AccountError
+from api.iam.errors import AccessDenied, IamError
 from api.limits import REQUEST_BYTES_MAX
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues.attributes import QueueProblem
@@ -35,6 +36,11 @@ def problem_handler(error: Exception, context: dict[str, Any]) -> Response | Non
     """DRF's exception handler. None leaves our own bugs to Django, which answers 500 and logs them."""
     if isinstance(error, QueueProblem):
         return problem(_QUEUE_STATUS.get(error.code, 400), _hyphenated(error.code), error.message)
+    if isinstance(error, AccessDenied):
+        return problem(403, "access-denied", str(error))
+    if isinstance(error, IamError):
+        errors = [{"pointer": error.member, "detail": error.text}] if error.member else None
+        return problem(error.status, error.code, error.text, errors)
     if isinstance(error, AccountError):
         return problem(400, "invalid-request", str(error))
     if isinstance(error, DATABASE_AWAY):

@@ -24,6 +24,7 @@ urlpatterns = [
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.billing.urls")),
+    path("v1/", include("api.iam.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),
     path("v1/", include("api.quotas.urls")),

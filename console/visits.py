@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from frontend.authz.request_context import Caller, person_caller
+
 from api.audit.actions import Actor
+from api.iam.selectors import attached_policies
 from api.people.models import AccountState, Membership, Person, PersonSession
 from api.people.origin import Origin
-from api.people.roles import Act, may
+from api.people.roles import Act, act_to_give, may_with
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
+from frontend.authz import CompiledPolicy
 
 
 class Visit:
@@ -48,8 +52,21 @@ class AccountVisit(Visit):
     def is_active(self) -> bool:
         return self.state == AccountState.ACTIVE
 
+    @cached_property
+    def _attached(self) -> list[CompiledPolicy]:
+        return attached_policies(self.membership)
+
+    @cached_property
+    def _caller(self) -> Caller:
+        return person_caller(self.account_id, str(self.person.pk))
+
     def may(self, act: Act) -> bool:
-        return may(self.membership.role, act)
+        """By the role, and by the policies of the member and of its groups."""
+        return may_with(self.membership.role, act, self._attached, self._caller)
+
+    def may_give(self, role: str) -> bool:
+        """May this member give, change or take away the role?"""
+        return self.may(act_to_give(role))
 
     def may_change(self, act: Act) -> bool:
         """In an account that is not active nothing changes."""

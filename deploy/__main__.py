@@ -35,6 +35,8 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
+    add_accounts(commands)
+    add_policies(commands)
     add_console(commands)
     add_quotas(commands)
     add_report(commands)
@@ -104,8 +106,44 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     keys = commands.add_parser("keys", help="API keys").add_subparsers(dest="verb", required=True)
     create = add_command(keys, "create", "keys", "make a key, and its account where it is not there yet")
     create.add_argument("--account", required=True, metavar="NAME")
-    create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
+    create.add_argument("--policy", metavar="FILE", help="an identity policy: what the key may do (- reads stdin)")
     create.add_argument("--json", action="store_true")
+    listed = add_command(keys, "list", "keys", "the keys of an account, without their secrets")
+    listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    listed.add_argument("--json", action="store_true")
+    revoke = add_command(keys, "revoke", "keys", "from now on the key opens nothing")
+    revoke.add_argument("key", metavar="ACCESS_KEY_ID")
+    rotate = add_command(keys, "rotate", "keys", "a new key with the policies of an old one, which ends")
+    rotate.add_argument("key", metavar="ACCESS_KEY_ID")
+    rotate.add_argument("--grace", type=int, metavar="S", help="the old key goes on for S seconds (default: a day)")
+    rotate.add_argument("--json", action="store_true")
+
+
+def add_accounts(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    accounts = commands.add_parser("accounts", help="accounts: list, suspend, resume, close, reopen")
+    verbs = accounts.add_subparsers(dest="verb", required=True)
+    listed = add_command(verbs, "list", "accounts", "every account and its state")
+    listed.add_argument("--json", action="store_true")
+    for verb, text in (
+        ("suspend", "the keys of the account open nothing until it is resumed"),
+        ("resume", "takes a suspension back"),
+        ("close", "the keys open nothing; after 30 days the account is closed for good"),
+        ("reopen", "takes a closing back, within the 30 days"),
+    ):
+        command = add_command(verbs, verb, "accounts", text)
+        command.add_argument("account", metavar="ACCOUNT", help="name or id of the account")
+        if verb in ("suspend", "close"):
+            command.add_argument("--reason", default="", help="kept with the account and in the audit trail")
+
+
+def add_policies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    policies = commands.add_parser("policies", help="stored policies: list, review")
+    verbs = policies.add_subparsers(dest="verb", required=True)
+    listed = add_command(verbs, "list", "policies", "the named policies of an account")
+    listed.add_argument("--account", required=True, metavar="NAME", help="name or id of the account")
+    listed.add_argument("--json", action="store_true")
+    review = add_command(verbs, "review", "policies", "policies that cannot be understood any more: they deny")
+    review.add_argument("--json", action="store_true")
 
 
 def add_console(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

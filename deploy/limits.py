@@ -71,6 +71,9 @@ BATCHES_IN_FLIGHT = 8
 SEND_ATTEMPTS_MAX = 5
 RECEIVE_IDLE_S = 3.0
 
+# --- keys ---------------------------------------------------------------------------------------------------
+POLICY_FILE_BYTES_MAX = 32_768
+
 assert RESTART_DELAY_S_MIN < RESTART_DELAY_S_MAX < RESTART_RESET_S, "a crash loop must never look like recovery"
 assert FAILING_CRASHES < START_ATTEMPTS_MAX and CRASH_LIFE_S < RESTART_RESET_S
 assert READY_DEADLINE_S < RECOVERY_DEADLINE_S

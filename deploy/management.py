@@ -84,14 +84,16 @@ def run_manage_json(installation: Installation, state: State, arguments: list[st
     return json.loads(run_manage(installation, state, arguments, deadline_s))
 
 
-def quotas(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
-    """What `manage.py quotas` says."""
-    said: dict[str, Any] = run_manage_json(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
-    return said
+def operate(installation: Installation, state: State, *arguments: str) -> Any:
+    """What a command of operators says, which is JSON."""
+    return run_manage_json(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S)
 
 
-def create_key(installation: Installation, state: State, account: str) -> dict[str, Any]:
-    """A new key (and the account, if it is not there): the fields the command contract names."""
+def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
+    """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
+    an identity policy."""
     arguments = ["create_key", "--account", account, "--json"]
+    if policy is not None:
+        arguments.append(f"--policy={policy}")
     key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)
     return key

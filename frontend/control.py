@@ -221,6 +221,8 @@ class ControlPlane:
                     "access_key_id": principal.access_key_id,
                     "request_id": request_id,
                     "issued_ms": int(self._now_s() * 1000),
+                    "source_ip": principal.source_ip,
+                    "is_secure": principal.is_secure,
                 }
             )
         )

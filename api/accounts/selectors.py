@@ -10,10 +10,11 @@ def account_of(account_id: str) -> Account | None:
 
 
 def key_of(account_id: str, access_key_id: str) -> AccessKey | None:
-    return AccessKey.objects.filter(account_id=account_id, access_key_id=access_key_id).first()
+    rows = AccessKey.objects.select_related("access")
+    return rows.filter(account_id=account_id, access_key_id=access_key_id).first()
 
 
 def keys_of(account_id: str, after: str, limit: int) -> list[AccessKey]:
     """In the order of their ids, from the first one behind `after` on."""
-    rows = AccessKey.objects.filter(account_id=account_id, access_key_id__gt=after)
+    rows = AccessKey.objects.select_related("access").filter(account_id=account_id, access_key_id__gt=after)
     return list(rows.order_by("access_key_id")[:limit])

@@ -6,6 +6,7 @@ from django.utils import timezone
 from rest_framework import serializers
 
 from api import limits
+from api.accounts.models import AccessKey
 
 
 class AccountSerializer(serializers.Serializer):
@@ -29,6 +30,14 @@ class KeySerializer(serializers.Serializer):
     last_used_at = serializers.DateTimeField(
         allow_null=True, help_text="Last management call with this key, to the minute."
     )
+    restricted = serializers.SerializerMethodField(help_text="It may do what its policies allow, and nothing else.")
+    tags = serializers.SerializerMethodField(help_text="Of a restricted key: aws:PrincipalTag of conditions.")
+
+    def get_restricted(self, key: AccessKey) -> bool:
+        return hasattr(key, "access")
+
+    def get_tags(self, key: AccessKey) -> dict[str, str]:
+        return key.access.tags if hasattr(key, "access") else {}
 
 
 class KeyPageSerializer(serializers.Serializer):
@@ -44,6 +53,13 @@ class NewKeySerializer(KeySerializer):
 class KeyRequestSerializer(serializers.Serializer):
     name = serializers.CharField(max_length=limits.KEY_NAME_CHARACTERS_MAX)
     expires_at = serializers.DateTimeField(required=False, allow_null=True, default=None)
+    policy = serializers.DictField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text="An identity policy. Without one the key may do everything in its account.",
+    )
+    tags = serializers.DictField(child=serializers.CharField(allow_blank=True), required=False, default=dict)
 
     def validate_expires_at(self, value: object) -> object:
         if value is not None and value <= timezone.now():  # type: ignore[operator]  # a datetime: the field parsed it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
@@ -18,6 +19,9 @@ from api.accounts.serializers import (
     KeySerializer,
     NewKeySerializer,
 )
+from api.iam.actions import keys
+from api.iam.documents import stored_form
+from api.iam.serializers import KeyChangeSerializer
 from api.internal.authentication import actor_of
 from api.internal.rest import caller
 from api.pages import make_page_token, page_asked
@@ -26,6 +30,11 @@ PAGE_PARAMETERS = [
     OpenApiParameter("page_size", OpenApiTypes.INT, description="1 to 1000, 100 if not given."),
     OpenApiParameter("page_token", OpenApiTypes.STR, description="`next_page_token` of the page before."),
 ]
+
+
+def new_key_answer(new: actions.NewKey) -> Response:
+    secrets = {"secret_access_key": new.secret_access_key, "bearer_token": new.bearer_token}
+    return Response({**KeySerializer(new.key).data, **secrets}, status=201, headers={"Cache-Control": "no-store"})
 
 
 class AccountView(APIView):
@@ -52,9 +61,9 @@ class KeysView(APIView):
     def get(self, request: Request) -> Response:
         """The account's keys, without their secrets."""
         page = page_asked(request)
-        keys = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
-        shown = keys[: page.size]
-        token = make_page_token(shown[-1].access_key_id) if len(keys) > page.size else None
+        found = selectors.keys_of(caller(request).account_id, page.after, page.size + 1)
+        shown = found[: page.size]
+        token = make_page_token(shown[-1].access_key_id) if len(found) > page.size else None
         return Response({"keys": KeySerializer(shown, many=True).data, "next_page_token": token})
 
     @extend_schema(operation_id="keys.create", request=KeyRequestSerializer, responses={201: NewKeySerializer})
@@ -64,9 +73,9 @@ class KeysView(APIView):
         asked.is_valid(raise_exception=True)
         given = asked.validated_data
         principal = caller(request)
-        new = actions.create_key(actor_of(principal), principal.account_id, given["name"], given["expires_at"])
-        secrets = {"secret_access_key": new.secret_access_key, "bearer_token": new.bearer_token}
-        return Response({**KeySerializer(new.key).data, **secrets}, status=201, headers={"Cache-Control": "no-store"})
+        policy = None if given["policy"] is None else stored_form(given["policy"])
+        wish = keys.KeyWish(given["name"], given["expires_at"], policy, given["tags"])
+        return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, wish))
 
 
 class KeyView(APIView):
@@ -76,6 +85,19 @@ class KeyView(APIView):
         if key is None:
             raise NotFound
         return Response(KeySerializer(key).data)
+
+    @extend_schema(operation_id="keys.update", request=KeyChangeSerializer, responses=KeySerializer)
+    def patch(self, request: Request, access_key_id: str) -> Response:
+        """Changes what is given of the key."""
+        asked = KeyChangeSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        given, who = asked.validated_data, caller(request)
+        with transaction.atomic():
+            if "restricted" in given:
+                keys.set_restricted(actor_of(who), who.account_id, access_key_id, given["restricted"])
+            if "tags" in given:
+                keys.set_key_tags(actor_of(who), who.account_id, access_key_id, given["tags"])
+        return self.get(request, access_key_id)
 
     @extend_schema(operation_id="keys.delete", responses={204: None})
     def delete(self, request: Request, access_key_id: str) -> Response:

@@ -1,6 +1,7 @@
 """Who is asking: the header with which the front end vouches for a caller it has authenticated and authorised.
 
-    X-Penstock-Principal      base64url (unpadded or padded) of JSON {account_id, access_key_id, request_id, issued_ms}
+    X-Penstock-Principal      base64url (unpadded or padded) of JSON {account_id, access_key_id, request_id, issued_ms,
+                              source_ip, is_secure}
     X-Penstock-Principal-Mac  hex HMAC-SHA-256 under internal.key of
                               method LF target LF principal header LF hex sha256(body)
 
@@ -33,6 +34,8 @@ class Principal(msgspec.Struct, frozen=True):
     access_key_id: str
     request_id: str
     issued_ms: int
+    source_ip: str = ""
+    is_secure: bool = False
 
 
 _decode = msgspec.json.Decoder(Principal).decode

@@ -5,7 +5,6 @@ from __future__ import annotations
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
-from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from api.accounts.actions import note_key_use
@@ -14,7 +13,7 @@ from api.internal.principal import Principal, PrincipalError
 
 
 class PrincipalAuthentication(BaseAuthentication):
-    """`request.user` is the Principal. The front end has checked the key, its policy and its limits before."""
+    """`request.user` is the Principal. The front end has checked the key and its limits before."""
 
     def authenticate(self, request: Request) -> tuple[Principal, None]:
         try:
@@ -26,11 +25,6 @@ class PrincipalAuthentication(BaseAuthentication):
 
     def authenticate_header(self, request: Request) -> str:
         return 'Bearer realm="penstock"'
-
-
-class HasPrincipal(BasePermission):
-    def has_permission(self, request: Request, view: object) -> bool:
-        return isinstance(request.user, Principal)
 
 
 class PrincipalScheme(OpenApiAuthenticationExtension):

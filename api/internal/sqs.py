@@ -13,8 +13,10 @@ from asgiref.sync import sync_to_async
 from django.http import HttpRequest, HttpResponse
 
 from api import limits
+from api.iam.errors import AccessDenied
 from api.internal.authentication import actor_of, principal_of
 from api.internal.principal import Principal, PrincipalError
+from api.internal.sqs_targets import authorise, queue_name_of
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.pages import make_page_token, parse_page_token
 from api.queues import actions, moves, selectors
@@ -48,11 +50,14 @@ async def run_action(request: HttpRequest, action: str) -> HttpResponse:
         asked = _decode(request.body)
         if (asked.account_id, asked.access_key_id) != (principal.account_id, principal.access_key_id):
             raise PrincipalError("the request names another caller than its principal")
+        await sync_to_async(authorise)(principal, action, asked.params)
         return json_answer(200, await handler(principal, asked.params))
     except PrincipalError as error:
         return problem_answer(401, "InvalidSecurity", str(error))
     except msgspec.DecodeError:
         return problem_answer(400, "InvalidParameterValueException", "The request does not parse.")
+    except AccessDenied as denied:
+        return problem_answer(403, "AccessDeniedException", str(denied))
     except QueueProblem as problem:
         return problem_answer(_STATUS.get(problem.code, 400), problem.code, problem.message)
     except DATABASE_AWAY:
@@ -74,13 +79,13 @@ async def _auto_create_queue(principal: Principal, params: dict[str, object]) ->
 
 
 async def _delete_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     await sync_to_async(actions.delete_queue)(actor_of(principal), principal.account_id, name)
     return {}
 
 
 async def _set_queue_attributes(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     change = rules.check_change(params.get("Attributes"), name)
     await change_attributes(actor_of(principal), principal.account_id, name, change)
     return {}
@@ -94,7 +99,7 @@ async def _list_queues(principal: Principal, params: dict[str, object]) -> dict[
 
 
 async def _tag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     tags = rules.check_tags(params.get("Tags"))
     if not tags:
         raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter Tags.")
@@ -103,7 +108,7 @@ async def _tag_queue(principal: Principal, params: dict[str, object]) -> dict[st
 
 
 async def _untag_queue(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     keys = rules.check_tag_keys(params.get("TagKeys"))
     await sync_to_async(actions.untag_queue)(actor_of(principal), principal.account_id, name, keys)
     return {}
@@ -114,14 +119,14 @@ async def _list_queue_tags(principal: Principal, params: dict[str, object]) -> d
 
 
 async def _add_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     permission = check_permission(params.get("Label"), params.get("AWSAccountIds"), params.get("Actions"))
     await sync_to_async(actions.add_permission)(actor_of(principal), principal.account_id, name, permission)
     return {}
 
 
 async def _remove_permission(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     label = check_label(params.get("Label"))
     await sync_to_async(actions.remove_permission)(actor_of(principal), principal.account_id, name, label)
     return {}
@@ -213,7 +218,7 @@ def _move_json(task: MessageMoveTask) -> dict[str, object]:
 
 
 async def _live_queue(principal: Principal, params: dict[str, object]) -> Queue:
-    name = _queue_name(principal, params)
+    name = queue_name_of(principal.account_id, params)
     queue = await sync_to_async(selectors.queue_of)(principal.account_id, name)
     if queue is None:
         raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
@@ -225,20 +230,6 @@ def _after(token: object) -> str:
         return parse_page_token(token if isinstance(token, str) else "")
     except ValueError:
         raise QueueProblem("InvalidParameterValueException", "Invalid or expired next token.") from None
-
-
-def _queue_name(principal: Principal, params: dict[str, object]) -> str:
-    """`QueueName`, or the end of `QueueUrl`, whose account must be the caller's: these actions never cross accounts."""
-    name = params.get("QueueName")
-    if isinstance(name, str) and name:
-        return name
-    url = params.get("QueueUrl")
-    if not isinstance(url, str) or not url:
-        raise QueueProblem("MissingRequiredParameterException", "The request must contain the parameter QueueUrl.")
-    account_id, _, name = url.rstrip("/").rpartition("/")
-    if account_id.rpartition("/")[2] != principal.account_id:
-        raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
-    return name
 
 
 def problem_answer(status: int, code: str, message: str) -> HttpResponse:

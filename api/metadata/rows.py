@@ -17,7 +17,7 @@ QUEUES = """
 SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.attributes::text, q.fifo,
        a.account_key_wrapped, d.versions, d.wrapped, floor(extract(epoch FROM q.created_at) * 1000)::bigint,
        floor(extract(epoch FROM q.modified_at) * 1000)::bigint, q.version,
-       q.layout::text, b.versions, b.wrapped, b.owners, b.names
+       q.layout::text, b.versions, b.wrapped, b.owners, b.names, q.tags::text
   FROM queue q
   JOIN account a ON a.id = q.account_id
   CROSS JOIN LATERAL (
@@ -34,13 +34,13 @@ QUEUE = QUEUES + " AND q.account_id = %s AND q.name = %s"
 
 _layout = msgspec.json.Decoder(list[list[Any]]).decode
 _partitions = msgspec.json.Decoder(list[int]).decode
-_attributes = msgspec.json.Decoder(dict[str, str]).decode
+_attributes = _tags = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
     keys = [DataKeyRecord(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
-    lent = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:]), strict=True)]
+    lent = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
     fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], lent]
-    fields.append(records_of(_layout(row[13])))
+    fields += (records_of(_layout(row[13])), _tags(row[18]))
     return QueueRecord(*fields)

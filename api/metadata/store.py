@@ -18,7 +18,15 @@ from api import limits
 from api.metadata.holding import Row
 from api.metadata.rows import QUEUE, QUEUES, queue_record
 from frontend.metadata.messages import AccountReply, Change, KeyReply, QueueReply
-from frontend.metadata.records import AccountRecord, KeyRecord, RecordKind, queue_change_key, split_queue_change_key
+from frontend.metadata.records import (
+    OWN_POLICY,
+    AccountRecord,
+    KeyRecord,
+    PolicyRecord,
+    RecordKind,
+    queue_change_key,
+    split_queue_change_key,
+)
 from storage_nodes.protocol.messages import encode_message
 
 T = TypeVar("T")
@@ -27,8 +35,14 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 _quotas = msgspec.json.Decoder(dict[str, int]).decode
 _KEYS = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
-       floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version
+       floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version,
+       r.key_id IS NOT NULL, r.policy, r.tags::text, p.names, p.texts
   FROM access_key k JOIN account a ON a.id = k.account_id
+  LEFT JOIN iam_key_access r ON r.key_id = k.access_key_id
+  CROSS JOIN LATERAL (
+       SELECT array_agg(named.name ORDER BY named.name) AS names, array_agg(named.text ORDER BY named.name) AS texts
+         FROM iam_policy_attachment t JOIN iam_policy named ON named.id = t.policy_id
+        WHERE t.key_id = r.key_id) p
 """
 # The installation's own quotas come as a record of their own.
 _ACCOUNTS = """
@@ -48,6 +62,9 @@ SELECT concat_ws('/', s.system_identifier, substr(pg_walfile_name(pg_current_wal
   FROM pg_control_system() s
 """
 _CHANGES = "SELECT kind, key, version, transaction FROM feed_change WHERE transaction >= %s ORDER BY version"
+
+
+_tags = msgspec.json.Decoder(dict[str, str]).decode
 
 
 class StoreUnavailable(Exception):
@@ -70,7 +87,14 @@ class Missed(NamedTuple):
 
 
 def _key_row(row: Sequence[Any]) -> Row:
-    return Row(row[0], row[7], encode_message(KeyReply(KeyRecord(*row))))
+    is_restricted, own, tags, names, texts = row[8:]
+    policies = None
+    if is_restricted:
+        attached = (PolicyRecord(*one) for one in zip(names or (), texts or (), strict=True))
+        policies = [*((PolicyRecord(OWN_POLICY, own),) if own else ()), *attached]
+    fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}]
+    record = KeyRecord(*fields)
+    return Row(row[0], row[7], encode_message(KeyReply(record)))
 
 
 def _account_row(row: Sequence[Any]) -> Row:

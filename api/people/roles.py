@@ -1,8 +1,20 @@
-"""What each role may do in an account. The one table; views and actions ask `may`."""
+"""What each role may do in an account: identity policies, weighed by the same evaluator as those of keys.
+
+Views and actions ask `may`. Policies that are attached to a member, or to a group of it, are weighed with the role's:
+they can give more, and a Deny in them takes away.
+"""
 
 from __future__ import annotations
 
 import enum
+import json
+import time
+from collections.abc import Sequence
+from functools import cache
+
+from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate, join_policies
+from frontend.authz.actions import Target, resource_arn
+from frontend.authz.request_context import Caller, person_caller
 
 
 class Role(enum.StrEnum):
@@ -14,46 +26,91 @@ class Role(enum.StrEnum):
 
 
 class Act(enum.StrEnum):
-    READ_ACCOUNT = "account.read"
-    CLOSE_ACCOUNT = "account.close"
-    READ_MEMBERS = "members.read"
-    MANAGE_MEMBERS = "members.manage"
+    """The values are actions of policies."""
+
+    READ_ACCOUNT = "penstock:GetAccount"
+    CLOSE_ACCOUNT = "penstock:CloseAccount"
+    READ_MEMBERS = "penstock:ListMembers"
+    MANAGE_MEMBERS = "penstock:ManageMembers"
     # To make an owner, and to change or remove one.
-    MANAGE_OWNERS = "owners.manage"
-    READ_QUEUES = "queues.read"
-    MANAGE_QUEUES = "queues.manage"
+    MANAGE_OWNERS = "penstock:ManageOwners"
+    READ_QUEUES = "sqs:GetQueueAttributes"
+    MANAGE_QUEUES = "sqs:SetQueueAttributes"
     # Bodies and attributes of messages.
-    READ_MESSAGES = "messages.read"
-    CHANGE_MESSAGES = "messages.change"
-    READ_KEYS = "keys.read"
-    MANAGE_KEYS = "keys.manage"
-    READ_AUDIT = "audit.read"
-    CONFIGURE_ACCOUNT = "account.configure"
+    READ_MESSAGES = "penstock:PeekMessages"
+    CHANGE_MESSAGES = "penstock:RemoveMessage"
+    READ_KEYS = "penstock:ListKeys"
+    MANAGE_KEYS = "penstock:CreateKey"
+    READ_AUDIT = "penstock:ListAuditEntries"
+    CONFIGURE_ACCOUNT = "penstock:UpdateAccount"
 
 
-_EVERY_MEMBER = frozenset((Act.READ_ACCOUNT,))
-_READER = _EVERY_MEMBER | {Act.READ_MEMBERS, Act.READ_QUEUES, Act.READ_KEYS, Act.READ_AUDIT}
-_DEVELOPER = _READER | {Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES}
-# A key acts as the account: who makes one may do what it may.
-_ADMIN = _DEVELOPER | {Act.MANAGE_MEMBERS, Act.MANAGE_KEYS, Act.CONFIGURE_ACCOUNT}
+_ANYBODY = person_caller("0" * 12, "any")
+_READING: list[str] = [
+    Act.READ_ACCOUNT,
+    Act.READ_MEMBERS,
+    "sqs:GetQueue*",
+    "sqs:List*",
+    "penstock:Get*",
+    "penstock:List*",
+    "penstock:SimulatePolicy",
+]
+_OF_OWNERS: list[str] = [Act.CLOSE_ACCOUNT, Act.MANAGE_OWNERS]
+# Keys and policies: who may make them can give every right to anybody.
+_OF_ADMINS: list[str] = [
+    Act.MANAGE_MEMBERS,
+    "penstock:*Key",
+    "penstock:*KeyPolicy",
+    "penstock:*Policy",
+    "penstock:*Group",
+    "penstock:UpdateAccount",
+]
 
-ALLOWED: dict[Role, frozenset[Act]] = {
-    Role.OWNER: _ADMIN | {Act.MANAGE_OWNERS, Act.CLOSE_ACCOUNT},
-    Role.ADMIN: _ADMIN,
-    Role.DEVELOPER: _DEVELOPER,
-    Role.READER: _READER,
-    Role.BILLING: _EVERY_MEMBER,
+
+def _statement(effect: str, actions: list[str]) -> dict[str, object]:
+    return {"Effect": effect, "Action": actions, "Resource": "*"}
+
+
+STATEMENTS: dict[Role, list[dict[str, object]]] = {
+    Role.OWNER: [_statement("Allow", ["*"])],
+    Role.ADMIN: [{"Effect": "Allow", "NotAction": _OF_OWNERS, "Resource": "*"}],
+    Role.DEVELOPER: [
+        _statement("Allow", [*_READING, "sqs:*"]),
+        {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
+    ],
+    Role.READER: [_statement("Allow", _READING)],
+    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT])],
 }
 
 
+@cache
+def role_policy(role: Role) -> CompiledPolicy:
+    text = json.dumps({"Version": "2012-10-17", "Statement": STATEMENTS[role]})
+    return compile_policy(text, PolicyKind.IDENTITY, f"role/{role.value}")
+
+
 def may(role: str, act: Act) -> bool:
-    return act in ALLOWED[Role(role)]
+    """By the role alone."""
+    return _is_allowed(act, role_policy(Role(role)))
 
 
 def roles_that_may(act: Act) -> list[Role]:
-    return [role for role, acts in ALLOWED.items() if act in acts]
+    return [role for role in Role if may(role, act)]
 
 
-def may_give(role: str, given: str) -> bool:
-    """May a member of `role` give, change or take away the role `given`?"""
-    return may(role, Act.MANAGE_OWNERS if given == Role.OWNER else Act.MANAGE_MEMBERS)
+def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Caller) -> bool:
+    """By the role and the policies that are attached. What is the owners' alone no attached policy gives."""
+    if attached and not _is_allowed(act, join_policies([role_policy(Role(role)), *attached]), caller):
+        return False
+    return may(role, act) if act in _OF_OWNERS or not attached else True
+
+
+def act_to_give(role: str) -> Act:
+    """What it takes to give the role, to change it or to take it away."""
+    return Act.MANAGE_OWNERS if role == Role.OWNER else Act.MANAGE_MEMBERS
+
+
+def _is_allowed(act: Act, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:
+    account_id = caller.account_id or ""
+    arn = resource_arn(Target.ACCOUNT, "", account_id)
+    return evaluate(RequestContext(caller, act.value, arn, time.time_ns() // 1_000_000, ""), policy).allowed

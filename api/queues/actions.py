@@ -192,12 +192,14 @@ def _refuse_generations(rows: Sequence[layout.Row]) -> None:
 
 
 def _save_tags(actor: Actor, queue: Queue, tags: dict[str, str]) -> None:
-    """Tags are the control plane's alone: neither the front ends nor storage hear of them."""
+    """Front ends hear of tags, because conditions of policies look at them; storage does not."""
     if tags == queue.tags:
         return
     queue.tags = tags
-    queue.save(update_fields=["tags"])
+    queue.version = next_version()
+    queue.save(update_fields=["tags", "version"])
     record(actor, queue.account_id, "queue.tag", f"queue:{queue.name}", tags=tags)
+    announce(RecordKind.QUEUE, queue_change_key(queue.account_id, queue.name), queue.version)
 
 
 def _lock_account(account_id: str) -> None:

@@ -38,6 +38,7 @@ INSTALLED_APPS = [
     "api.audit",
     "api.billing",
     "api.people",
+    "api.iam",
     "api.quotas",
     "console",
 ]
@@ -110,11 +111,13 @@ configure_logging(_env.log_level)
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["api.internal.rest.PrincipalAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["api.internal.rest.HasPrincipal"],
+    "DEFAULT_PERMISSION_CLASSES": ["api.iam.permission.MayDo"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["api.parsing.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "api.problems.problem_handler",
+    # OPTIONS is no operation of this interface.
+    "DEFAULT_METADATA_CLASS": None,
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
 }

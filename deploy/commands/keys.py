@@ -1,28 +1,77 @@
-"""`keys create`: a key for an account, which is made if it is not there."""
+"""`keys create`: a key for an account, which is made if it is not there; `keys list`, `revoke`, `rotate`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
+from typing import Any
 
 from deploy import management, output
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation, endpoint
+from deploy.limits import POLICY_FILE_BYTES_MAX
+
+COLUMNS = ["ACCESS KEY ID", "NAME", "ACTIVE", "RESTRICTED", "CREATED", "EXPIRES", "LAST USED"]
+FIELDS = ("access_key_id", "name", "active", "restricted", "created_at", "expires_at", "last_used_at")
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.policy is not None:
-        raise CommandError(
-            "keys with an identity policy come with a later release; without --policy the key may do everything in "
-            "its account",
-            EXIT_USAGE,
-        )
+    return {"create": create, "list": show, "revoke": revoke, "rotate": rotate}[options.verb](options)
+
+
+def create(options: argparse.Namespace) -> int:
+    policy = None if options.policy is None else read_policy(options.policy)
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    key = {**management.create_key(installation, state, options.account), "endpoint": endpoint(state)}
+    key = {**management.create_key(installation, state, options.account, policy), "endpoint": endpoint(state)}
+    return show_secrets(key, options.json)
+
+
+def show(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    keys = management.operate(installation, state, "operate_keys", "list", options.account)
     if options.json:
+        output.data_json(keys)
+    else:
+        output.table(
+            COLUMNS, [[str(key[field] if key[field] is not None else "-") for field in FIELDS] for key in keys]
+        )
+    return 0
+
+
+def revoke(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    management.operate(installation, installation.load_state(), "operate_keys", "revoke", options.key)
+    output.say(f"{options.key} opens nothing any more.")
+    return 0
+
+
+def rotate(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    grace = [] if options.grace is None else ["--grace", str(options.grace)]
+    key = management.operate(installation, state, "operate_keys", "rotate", options.key, *grace)
+    return show_secrets({**key, "endpoint": endpoint(state)}, options.json)
+
+
+def show_secrets(key: dict[str, Any], as_json: bool) -> int:
+    if as_json:
         output.data_json(key)
         return 0
     for name, value in key.items():
         output.data(f"{name:18} {value}")
     output.say("The secrets are shown this once.")
     return 0
+
+
+def read_policy(path: str) -> str:
+    """The text of the file; `-` is stdin."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"the policy cannot be read: {error}", EXIT_USAGE) from None
+    if len(text.encode()) > POLICY_FILE_BYTES_MAX:
+        raise CommandError(f"the policy file has more than {POLICY_FILE_BYTES_MAX} bytes", EXIT_USAGE)
+    return text

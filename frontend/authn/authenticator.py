@@ -16,6 +16,7 @@ import structlog
 
 from frontend.authn.page_pass import SCHEME, open_page_pass
 from frontend.authn.principal import Principal
+from frontend.authn.rights import KeyRights
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
@@ -59,6 +60,7 @@ class Authenticator:
         self._steady_s = steady_s
         self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
         self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
+        self._rights = KeyRights()
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -98,7 +100,7 @@ class Authenticator:
         key = self._signing_key(record, signed) or signing_key(self._nobody_secret, "19700101", region)
         if not signature_matches(signed, key):
             raise signature_does_not_match()
-        return Principal(record.account_id, access_key_id, record.version, request.client_host, request.is_secure)
+        return self._principal(record, request.client_host, request.is_secure)
 
     async def bearer(self, token: str, source_ip: str = "", is_secure: bool = False) -> Principal:
         """A bearer token, sent from this address. Raises RequestError; its checksum is looked at before all else."""
@@ -113,12 +115,21 @@ class Authenticator:
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
         if record is None or not usable or not matches:
             raise _bad_token()
-        return Principal(record.account_id, access_key_id, record.version, source_ip, is_secure)
+        return self._principal(record, source_ip, is_secure)
 
-    async def still_valid(self, principal: Principal) -> bool:
-        """For connections that outlive a request: is the key still the one that opened it?"""
-        record = await self._find(principal.access_key_id)
-        return record is not None and _is_usable(record, self._now_s()) and record.account_id == principal.account_id
+    async def again(self, principal: Principal) -> Principal | None:
+        """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
+        valid any more. Known without waiting unless the key has changed. Raises RequestError where nobody can tell."""
+        record = self._metadata.cached_key(principal.access_key_id)
+        if record is MISS:
+            record = await self._find(principal.access_key_id)
+        if record is None or not _is_usable(record, self._now_s()) or record.account_id != principal.account_id:
+            return None
+        return self._principal(record, principal.source_ip, principal.is_secure)
+
+    def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool) -> Principal:
+        rights = None if record.policies is None else self._rights.of(record)
+        return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights)
 
     async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
         """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from frontend.authn.rights import Rights
+
 
 class Principal(NamedTuple):
     """An access key of an account, and where it asks from. `key_version` tells a key from its later self."""
@@ -14,3 +16,5 @@ class Principal(NamedTuple):
     # The address of the client as the front end sees it, "" where there is none; whether the connection is encrypted.
     source_ip: str = ""
     is_secure: bool = False
+    # None: the key acts as its account, and may do everything in it.
+    rights: Rights | None = None

@@ -1,5 +1,7 @@
 """What each operation of Penstock asks for: IAM actions, and on which resource. The one table. Pure.
 
+Surface: other planes may import this module.
+
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
 that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
 action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
@@ -23,6 +25,8 @@ class Target(Enum):
     ALL_QUEUES = auto()  # of the account: an ARN with an empty name
     ACCOUNT = auto()
     KEY = auto()  # an access key of the account
+    POLICY = auto()  # a named policy of the account
+    GROUP = auto()  # a group of people of the account
 
 
 class When(Enum):
@@ -69,23 +73,40 @@ _OWNERS = (
     "UntagQueue",
 )
 _PENSTOCK = (
+    "AttachPolicy",
     "CancelScheduledMessages",
+    "CloseAccount",
+    "CreateGroup",
     "CreateKey",
+    "CreatePolicy",
     "CreateSchedule",
     "DeadLetterMessage",
+    "DeleteGroup",
     "DeleteKey",
+    "DeleteKeyPolicy",
+    "DeletePolicy",
     "DeleteSchedule",
+    "DetachPolicy",
     "GetAccount",
+    "GetGroup",
     "GetKey",
+    "GetKeyPolicy",
+    "GetPolicy",
     "GetQuotas",
+    "ListGroups",
     "ListKeys",
+    "ListMembers",
     "ListParkedGroups",
+    "ListPolicies",
     "ListScheduledMessages",
     "ListSchedules",
+    "ManageMembers",
+    "ManageOwners",
     "PauseMessageMoveTask",
     "PauseQueue",
     "PauseSchedule",
     "PeekMessages",
+    "PutKeyPolicy",
     "ReleaseParkedGroups",
     "RemoveMessage",
     "RequestQuota",
@@ -94,7 +115,12 @@ _PENSTOCK = (
     "ResumeMessageMoveTask",
     "ResumeQueue",
     "ResumeSchedule",
+    "RotateKey",
+    "SimulatePolicy",
     "UpdateAccount",
+    "UpdateGroup",
+    "UpdateKey",
+    "UpdatePolicy",
 )
 _BILLING = (
     "DeleteBudget",
@@ -225,16 +251,61 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "budgets.delete": _billing("DeleteBudget"),
     "plans.list": _billing("ListPlans"),
     "credits.list": _billing("ListCredits"),
+    "keys.update": _own("UpdateKey", target=Target.KEY),
+    "keys.rotate": _own("RotateKey", target=Target.KEY),
+    "keys.get_policy": _own("GetKeyPolicy", target=Target.KEY),
+    "keys.put_policy": _own("PutKeyPolicy", target=Target.KEY),
+    "keys.delete_policy": _own("DeleteKeyPolicy", target=Target.KEY),
+    "keys.attach_policy": _own("AttachPolicy", target=Target.KEY),
+    "keys.detach_policy": _own("DetachPolicy", target=Target.KEY),
+    "policies.list": _own("ListPolicies", target=Target.ACCOUNT),
+    "policies.create": _own("CreatePolicy", target=Target.ACCOUNT),
+    "policies.get": _own("GetPolicy", target=Target.POLICY),
+    "policies.update": _own("UpdatePolicy", target=Target.POLICY),
+    "policies.delete": _own("DeletePolicy", target=Target.POLICY),
+    "policies.simulate": _own("SimulatePolicy", target=Target.ACCOUNT),
+    "groups.list": _own("ListGroups", target=Target.ACCOUNT),
+    "groups.create": _own("CreateGroup", target=Target.ACCOUNT),
+    "groups.get": _own("GetGroup", target=Target.GROUP),
+    "groups.delete": _own("DeleteGroup", target=Target.GROUP),
+    "groups.add_member": _own("UpdateGroup", target=Target.GROUP),
+    "groups.remove_member": _own("UpdateGroup", target=Target.GROUP),
+    "groups.attach_policy": _own("AttachPolicy", target=Target.GROUP),
+    "groups.detach_policy": _own("DetachPolicy", target=Target.GROUP),
+    "member_policies.list": _own("ListPolicies", target=Target.ACCOUNT),
+    "member_policies.attach": _own("AttachPolicy", target=Target.ACCOUNT),
+    "member_policies.detach": _own("DetachPolicy", target=Target.ACCOUNT),
 }
 
 
+# What an operation of the data plane asks for on the queue that it names.
+QUEUE_ACTIONS: Mapping[str, tuple[str, ...]] = {
+    operation: tuple(demand.action for demand in demands if demand.target is Target.QUEUE)
+    for operation, demands in {**SQS_OPERATIONS, **ROUTE_OPERATIONS}.items()
+}
+
+
+# What people do with a session in an account, by operation id. Owners are managed by who may do `ManageOwners`.
+PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
+    "accounts.get": _own("GetAccount", target=Target.ACCOUNT),
+    "accounts.close": _own("CloseAccount", target=Target.ACCOUNT),
+    "accounts.reopen": _own("CloseAccount", target=Target.ACCOUNT),
+    "members.list": _own("ListMembers", target=Target.ACCOUNT),
+    "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
+    "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
+}
+_KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
+
+
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
-    """`name` is that of the queue, or the id of the key; of all queues and of the account it is not looked at."""
+    """`name` is that of the queue, policy or group, or the id of the key; of all queues and of the account it is not
+    looked at."""
+    if target is Target.QUEUE:
+        assert name
+        return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
     if target is Target.ALL_QUEUES:
         return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:"
     if target is Target.ACCOUNT:
         return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:account"
     assert name
-    if target is Target.KEY:
-        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:key/{name}"
-    return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
+    return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{_KINDS[target]}/{name}"

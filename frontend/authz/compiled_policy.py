@@ -48,7 +48,17 @@ class StatementPlace(NamedTuple):
 class CompiledStatement:
     """`holds` says whether resource and conditions match; the action is known to, and the principal is for `fit`."""
 
-    __slots__ = ("actions", "conditions", "denies", "holds", "not_principals", "place", "principals", "resource_fits")
+    __slots__ = (
+        "actions",
+        "conditions",
+        "denies",
+        "holds",
+        "is_fixed",
+        "not_principals",
+        "place",
+        "principals",
+        "resource_fits",
+    )
 
     def __init__(
         self,
@@ -57,6 +67,7 @@ class CompiledStatement:
         actions: frozenset[str],
         resource_fits: ResourceCheck,
         conditions: tuple[Condition, ...],
+        is_fixed: bool,
     ) -> None:
         self.place = place
         self.denies = statement.effect is Effect.DENY
@@ -65,6 +76,8 @@ class CompiledStatement:
         self.not_principals = statement.not_principals
         self.resource_fits = resource_fits
         self.conditions = conditions
+        # It looks at nothing of a request but caller, action and resource.
+        self.is_fixed = is_fixed
         self.holds = _conjunction(resource_fits, [condition.holds for condition in conditions])
 
     def fit(self, caller: Caller) -> Fit:
@@ -77,10 +90,12 @@ class CompiledStatement:
 
 
 class Candidates(NamedTuple):
-    """The statements of a policy that match an action."""
+    """The statements of a policy that match an action. `is_fixed`: none of them looks at anything of a request but
+    caller, action and resource."""
 
     denies: tuple[CompiledStatement, ...] = ()
     allows: tuple[CompiledStatement, ...] = ()
+    is_fixed: bool = True
 
 
 _NO_CANDIDATES = Candidates()
@@ -99,6 +114,7 @@ class CompiledPolicy:
                 action: Candidates(
                     tuple(one for one in statements if one.denies and action in one.actions),
                     tuple(one for one in statements if not one.denies and action in one.actions),
+                    all(one.is_fixed for one in statements if action in one.actions),
                 )
                 for action in frozenset().union(*(one.actions for one in statements))
             }
@@ -106,6 +122,10 @@ class CompiledPolicy:
 
     def candidates(self, action: str) -> Candidates:
         return self._by_action.get(action, _NO_CANDIDATES)
+
+    def is_fixed(self, action: str) -> bool:
+        """Requests of one caller for this action, on one resource, are all decided alike."""
+        return self.candidates(action).is_fixed
 
 
 NO_POLICY = CompiledPolicy(())
@@ -146,8 +166,13 @@ def compile_document(document: PolicyDocument, name: str, errors: Errors) -> Com
         if len(errors) == before and resource_fits is not None:
             place = StatementPlace(name, statement.ordinal, statement.sid)
             found = tuple(one for one in conditions if one is not None)
-            statements.append(CompiledStatement(place, statement, actions, resource_fits, found))
+            is_fixed = not found and not _has_variables(statement, document)
+            statements.append(CompiledStatement(place, statement, actions, resource_fits, found, is_fixed))
     return CompiledPolicy(statements)
+
+
+def _has_variables(statement: Statement, document: PolicyDocument) -> bool:
+    return document.has_variables and any(variables_of(text, document.kind) for text in statement.resources)
 
 
 def _conjunction(resource_fits: ResourceCheck, checks: Sequence[Check]) -> Check:

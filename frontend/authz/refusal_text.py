@@ -1,4 +1,7 @@
-"""What a caller is told who may not do something, in the words that SDKs and people know from SQS. Pure."""
+"""What a caller is told who may not do something, in the words that SDKs and people know from SQS. Pure.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 

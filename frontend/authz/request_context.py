@@ -1,4 +1,7 @@
-"""Who asks for what, and how: everything that a policy can look at. Pure: the caller of the evaluator fills it in."""
+"""Who asks for what, and how: everything that a policy can look at. Pure: the caller of the evaluator fills it in.
+
+Surface: other planes may import this module.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ from typing import NamedTuple
 Tags = Mapping[str, str]
 NO_TAGS: Tags = MappingProxyType({})
 AWS_PARTITION = "aws"
+
+# Of the ARN of an access key as a principal.
+KEY_PATH = "/key/"
+# Of that of a person.
+PERSON_PATH = "/person/"
 
 ARN_PARTS = 6
 ARNS_KEPT_MAX = 4_096
@@ -97,6 +105,16 @@ def user_caller(account_id: str, name: str, user_id: str, path: str = "/", tags:
     """`path` begins and ends with a slash."""
     arn = f"arn:{AWS_PARTITION}:iam::{account_id}:user{path}{name}"
     return Caller(CallerKind.USER, arn, account_id, user_id=user_id, user_name=name, tags=tags)
+
+
+def key_caller(account_id: str, access_key_id: str, tags: Tags = NO_TAGS) -> Caller:
+    """An access key that has policies. One that has none is its account (`root_caller`)."""
+    return user_caller(account_id, access_key_id, access_key_id, KEY_PATH, tags)
+
+
+def person_caller(account_id: str, person_id: str) -> Caller:
+    """A member of the account, signed in."""
+    return user_caller(account_id, person_id, person_id, PERSON_PATH)
 
 
 def role_session_caller(

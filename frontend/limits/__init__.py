@@ -144,6 +144,12 @@ SIGNING_KEYS_CACHED_MAX = 20_000
 CREDENTIALS_CACHED_MAX = 20_000
 DATES_CACHED_MAX = 1_024
 
+# --- authorisation ------------------------------------------------------------------------------------------
+# Keys with policies, and policies, that are kept compiled; what has been allowed to one key of late.
+KEY_RIGHTS_CACHED_MAX = 4_096
+POLICIES_COMPILED_MAX = 1_024
+KEY_DECISIONS_KEPT_MAX = 256
+
 # --- caches -------------------------------------------------------------------------------------------------
 QUEUES_RESOLVED_MAX = 20_000
 DATA_KEYS_CACHED_MAX = 40_000
@@ -219,8 +225,9 @@ SOCKET_WAIT_MS = 20_000
 # Leases of a socket are short and renewed while it lives: a consumer that dies delays its messages this much.
 SOCKET_VISIBILITY_S = 30
 SOCKET_RENEW_S = 10.0
-# How often an open socket's key is looked at again: a revoked key is cut off within this time.
-SOCKET_RECHECK_S = 30.0
+# How often an idle socket's key is looked at again: a revoked key is cut off within this time. It is given no message
+# from the moment on at which the change is heard.
+SOCKET_RECHECK_S = 10.0
 SOCKET_RETRY_S = 1.0
 SOCKET_PING_S = 20.0
 

@@ -63,7 +63,7 @@ class _Held(NamedTuple):
 
 async def delete_one(request: BrowserRequest, token_text: str, reason: str) -> BrowsedView:
     """Raises RequestError."""
-    held = await _find(request, "DeleteMessage", token_text)
+    held = await _find(request, "desk_delete", token_text)
     await _note(request, "message.delete", held, reason=check_reason(reason))
     await _remove(request, "message.delete", held, moved=False)
     return held.seen
@@ -74,7 +74,7 @@ async def dead_letter_one(request: BrowserRequest, token_text: str, reason: str)
     if not reason:
         raise invalid("A reason must be given.")
     reason = check_reason(reason)
-    held = await _find(request, "DeleteMessage", token_text)
+    held = await _find(request, "desk_dead_letter", token_text)
     target = await _dead_letter_queue(request, held.queue)
     await _note(request, "message.dead_letter", held, reason=reason, target=target.record.name)
     message, partition = held.message, held.seen.partition
@@ -99,8 +99,7 @@ async def resend_one(
     request: BrowserRequest, token_text: str, edit: Callable[[BrowsedView], OutgoingMessage], destination: str | None
 ) -> tuple[BrowsedView, Sent]:
     """`edit` makes the message with its changes of what it is now. Raises RequestError."""
-    held = await _find(request, "ReceiveMessage", token_text)
-    await also(request.services, request.caller, "DeleteMessage", request.address)
+    held = await _find(request, "desk_resend", token_text)
     if held.seen.content is None:
         raise RequestError("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
     if destination is not None and len(destination) > QUEUE_NAME_CHARS_MAX:
@@ -131,9 +130,9 @@ def check_reason(reason: str) -> str:
 # --- stages ---
 
 
-async def _find(request: BrowserRequest, action: str, token_text: str) -> _Held:
+async def _find(request: BrowserRequest, operation: str, token_text: str) -> _Held:
     services = request.services
-    queue = await admit(services, request.caller, action, request.address)
+    queue = await admit(services, request.caller, operation, request.address)
     try:
         token = services.message_tokens.read(queue.owner, token_text)
     except InvalidToken:

@@ -57,7 +57,7 @@ async def look(
     services: FrontendServices, caller: Principal, address: Address, search: Search
 ) -> tuple[ResolvedQueue, SearchResult]:
     """Raises RequestError."""
-    queue = await admit(services, caller, "ReceiveMessage", address)
+    queue = await admit(services, caller, "peek", address)
     key = filter_bytes(search.filter)
     start = _start(services, queue, search.cursor, key)
     searches_max = services.quotas.limits(caller.account_id, caller.access_key_id).browser_searches

@@ -3,32 +3,33 @@
 It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
 account's own. A request that is refused pays nothing, one that the service fails to do pays no messages and bytes.
 
-    queue of the caller's account    allowed, but for what the policy of the queue denies
-    queue of another account         allowed where the policy of that queue allows it; a caller that is not hears the
-                                     same of a queue that does not exist
+    queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
+                                     a key with policies: what they or the policy of the queue allow, and none denies
+    queue of another account         allowed where the policy of that queue allows it, and those of the key do; a
+                                     caller that is not hears the same of a queue that does not exist
 
-A key acts as its account (policies of keys and people do not exist yet).
+An operation is a line of the tables in authz/actions.py: all that it asks for on the queue is asked here.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from frontend.authn.principal import Principal
+from frontend.authn.rights import Rights
 from frontend.authz import (
     NO_POLICY,
     Caller,
     CompiledPolicy,
-    Decision,
-    Reason,
     RequestContext,
     evaluate,
     refusal_text,
 )
-from frontend.authz.actions import SQS, Target, resource_arn
-from frontend.authz.request_context import root_caller
+from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
+from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
+from frontend.limits import KEY_DECISIONS_KEPT_MAX
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, Refusal
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -37,59 +38,109 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 CALLERS_KEPT_MAX = 4_096
+KEY_NOT_VALID = "The key is not valid any more."
+
+
+class SentTags(NamedTuple):
+    """Tags that a request sets (all of them), or takes away (keys alone): conditions look at them."""
+
+    tags: Tags = NO_TAGS
+    keys: tuple[str, ...] = ()
+
+
+NO_SENT_TAGS = SentTags()
 
 
 async def admit(
-    services: FrontendServices, caller: Principal, action: str, address: Address, *, messages: int = 0
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    sent_tags: SentTags = NO_SENT_TAGS,
+    *,
+    messages: int = 0,
 ) -> ResolvedQueue:
-    """The queue, which the caller may use for this `action` (its SQS name), the request and its messages paid for.
+    """The queue, which the caller may use for this operation, the request and its messages paid for.
 
     Raises RequestError.
     """
     pay(services, caller, address, messages)
-    queue = authorise(services, caller, action, address)
-    return await find_authorised(services, caller, action, address) if queue is None else queue
+    queue = authorise(services, caller, operation, address, sent_tags)
+    return await find_authorised(services, caller, operation, address, sent_tags) if queue is None else queue
 
 
-def authorise(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue | None:
+def authorise(
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    sent_tags: SentTags = NO_SENT_TAGS,
+) -> ResolvedQueue | None:
     """A queue of the caller's account that is at hand; None: ask `find_authorised`. Raises RequestError."""
     if caller.account_id != address.account_id:
         return None
-    queue = services.queues.cached(address)
-    if queue is not None and queue.policy is not NO_POLICY:
-        _require_allowed(services, caller, action, address, queue.policy)
+    try:
+        queue = services.queues.cached(address)
+    except RequestError:
+        if caller.rights is not None:
+            _require_allowed(services, caller, operation, address, None, sent_tags)
+        raise
+    if queue is not None and (caller.rights is not None or queue.policy is not NO_POLICY):
+        _require_allowed(services, caller, operation, address, queue, sent_tags)
     return queue
 
 
 async def find_authorised(
-    services: FrontendServices, caller: Principal, action: str, address: Address
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    sent_tags: SentTags = NO_SENT_TAGS,
 ) -> ResolvedQueue:
     """A queue of any account. Raises RequestError."""
     is_own = caller.account_id == address.account_id
     try:
         queue = await services.queues.find(address)
     except RequestError as error:
-        if is_own or error.code != "QueueDoesNotExist":
+        if error.code != "QueueDoesNotExist":
             raise
-        _require_allowed(services, caller, action, address, NO_POLICY)
-        raise AssertionError("no policy opens what does not exist") from None
-    if not is_own or queue.policy is not NO_POLICY:
-        _require_allowed(services, caller, action, address, queue.policy)
+        if is_own and caller.rights is None:
+            raise
+        _require_allowed(services, caller, operation, address, None, sent_tags)
+        if not is_own:
+            raise AssertionError("no policy opens what does not exist") from None
+        raise
+    if not is_own or caller.rights is not None or queue.policy is not NO_POLICY:
+        _require_allowed(services, caller, operation, address, queue, sent_tags)
     return queue
 
 
-async def also(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue:
+async def also(services: FrontendServices, caller: Principal, operation: str, address: Address) -> ResolvedQueue:
     """For a request that does more than one thing: the queue, if this is allowed with it, too. Nothing more is paid.
     Raises RequestError."""
-    queue = authorise(services, caller, action, address)
-    return await find_authorised(services, caller, action, address) if queue is None else queue
+    queue = authorise(services, caller, operation, address)
+    return await find_authorised(services, caller, operation, address) if queue is None else queue
 
 
-def require_own(services: FrontendServices, caller: Principal, action: str, address: Address) -> None:
+async def still_caller(services: FrontendServices, caller: Principal) -> Principal:
+    """For what goes on for longer than a request: the caller with the rights it has now. Raises RequestError."""
+    renewed = await services.authenticator.again(caller)
+    if renewed is None:
+        raise RequestError("InvalidClientTokenId", KEY_NOT_VALID)
+    return renewed
+
+
+def require_own(services: FrontendServices, caller: Principal, operation: str, address: Address) -> None:
     """For what only the owner's account may do, whatever a policy says. Raises RequestError."""
     if caller.account_id != address.account_id:
         throttle_account(services, caller)
-        _require_allowed(services, caller, action, address, NO_POLICY)
+        _require_allowed(services, caller, operation, address, None, NO_SENT_TAGS)
+
+
+def require_allowed(services: FrontendServices, caller: Principal, operation: str, address: Address) -> None:
+    """On a queue of the caller's account that is not there yet. Raises RequestError."""
+    if caller.rights is not None:
+        _require_allowed(services, caller, operation, address, None, NO_SENT_TAGS)
 
 
 def pay(
@@ -138,25 +189,57 @@ def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
 
 
 def _require_allowed(
-    services: FrontendServices, caller: Principal, action: str, address: Address, policy: CompiledPolicy
+    services: FrontendServices,
+    caller: Principal,
+    operation: str,
+    address: Address,
+    queue: ResolvedQueue | None,
+    sent_tags: SentTags,
 ) -> None:
+    """`queue` None: there is none. Raises RequestError."""
+    policy = NO_POLICY if queue is None else queue.policy
+    rights = caller.rights
+    if rights is not None and queue is not None and rights.allowed.get((operation, address)) is policy:
+        return
     arn = resource_arn(Target.QUEUE, services.region, address.account_id, address.name)
-    request = RequestContext(
-        _caller(caller.account_id),
-        f"{SQS}:{action}",
-        arn,
-        int(services.now_s() * 1_000),
-        services.region,
-        source_ip=caller.source_ip or None,
-        secure_transport=caller.is_secure,
-    )
-    decision = evaluate(request, NO_POLICY, policy)
-    if not decision.allowed:
-        if caller.account_id != address.account_id:
-            # A denial that a policy states would tell that there is a queue.
-            decision = Decision(False, Reason.NOT_ALLOWED_BY_RESOURCE)
-        services.meters.count("requests_denied")
-        raise RequestError("AccessDeniedException", refusal_text(request, decision, arn))
+    for action in QUEUE_ACTIONS[operation]:
+        request = RequestContext(
+            _caller(caller.account_id) if rights is None else rights.caller,
+            action,
+            arn,
+            int(services.now_s() * 1_000),
+            services.region,
+            source_ip=caller.source_ip or None,
+            secure_transport=caller.is_secure,
+            resource_tags=NO_TAGS if queue is None else queue.record.tags,
+            request_tags=sent_tags.tags,
+            tag_keys=sent_tags.keys,
+        )
+        _require_action(services, caller, request, policy)
+    if rights is not None and queue is not None:
+        _remember(rights, operation, address, policy)
+
+
+def _require_action(
+    services: FrontendServices, caller: Principal, request: RequestContext, policy: CompiledPolicy
+) -> None:
+    own_policy = NO_POLICY if caller.rights is None else caller.rights.policy
+    decision = evaluate(request, own_policy, policy)
+    if decision.allowed:
+        return
+    if caller.account_id != request.resource_account_id:
+        # What an absent queue is told: a denial that a policy states would tell that there is a queue.
+        decision = evaluate(request._replace(resource_tags=NO_TAGS), own_policy, NO_POLICY)
+    services.meters.count("requests_denied")
+    raise RequestError("AccessDeniedException", refusal_text(request, decision, request.resource_arn))
+
+
+def _remember(rights: Rights, operation: str, address: Address, policy: CompiledPolicy) -> None:
+    """That it is allowed, where neither side looks at anything that differs between requests."""
+    if all(rights.policy.is_fixed(action) and policy.is_fixed(action) for action in QUEUE_ACTIONS[operation]):
+        if len(rights.allowed) >= KEY_DECISIONS_KEPT_MAX:
+            rights.allowed.clear()
+        rights.allowed[operation, address] = policy
 
 
 @lru_cache(CALLERS_KEPT_MAX)

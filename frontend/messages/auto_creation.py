@@ -15,6 +15,7 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError, unavailable
 from frontend.http import new_request_id
+from frontend.messages.admission import require_allowed
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.queues.names import Address, check_queue_name
 from frontend.queues.resolver import ResolvedQueue
@@ -37,6 +38,8 @@ async def create_by_send(
         raise unavailable("Queues cannot be looked up at the moment.") from None
     if account is None or not account.auto_create_queues or not _is_queue_name(address.name):
         raise error
+    # Each caller for itself: they share one creation.
+    require_allowed(services, caller, "CreateQueue", address)
     creation = services.creations.get(address)
     if creation is None:
         creation = services.creations[address] = asyncio.create_task(_create(services, caller, address))

@@ -21,7 +21,7 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
-from frontend.messages.admission import admit, pay_later
+from frontend.messages.admission import admit, also, pay_later, still_caller
 from frontend.messages.opening import KeyNotLent, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
@@ -29,10 +29,10 @@ from frontend.messages.tags import check_filter, filter_finds_nothing
 from frontend.queues.fifo import check_attempt
 from frontend.queues.names import Address, format_arn
 from frontend.queues.resolver import ResolvedQueue
-from frontend.routing.poll import Lease, PollRequest, poll_partitions, poll_while_connected
+from frontend.routing.poll import Lease, PollRequest, poll_partitions, poll_while_connected, release
 from storage_nodes.protocol.deliveries import receives_of
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import DeadSource
+from storage_nodes.protocol.messages import DeadSource, VisibilityMode
 from storage_nodes.protocol.records import RecordError
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ async def receive_messages(
     """
     queue = await admit(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
+    if leases and options.wait_s != 0:
+        await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
     messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
@@ -82,6 +84,16 @@ async def receive_messages(
 
 
 # --- stages ---
+
+
+async def _confirm(services: FrontendServices, caller: Principal, address: Address, leases: Sequence[Lease]) -> None:
+    """May the caller still have them? A poll waits for long, and a key may be revoked or restricted in that time: then
+    the messages go back, uncounted. Known without waiting, unless something has changed. Raises RequestError."""
+    try:
+        await also(services, await still_caller(services, caller), "ReceiveMessage", address)
+    except RequestError:
+        await release(services.storage, leases, VisibilityMode.UNCOUNTED)
+        raise
 
 
 async def lease(

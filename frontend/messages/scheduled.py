@@ -67,7 +67,7 @@ async def list_scheduled(
     until_ms: int | None,
 ) -> Page:
     """By due time. Raises RequestError."""
-    queue = await admit(services, caller, "ReceiveMessage", address)
+    queue = await admit(services, caller, "list_scheduled", address)
     if not 1 <= count_max <= SCHEDULED_LISTED_MAX:
         raise invalid(f"A page has 1 to {SCHEDULED_LISTED_MAX} messages.")
     after = _read_cursor(cursor)
@@ -92,8 +92,8 @@ async def change_scheduled(
     services: FrontendServices, caller: Principal, address: Address, ids: Sequence[str], due_ms: int
 ) -> list[RequestError | None]:
     """Give messages the time due_ms; 0 cancels them. One outcome per id."""
-    action = "SendMessage" if due_ms else "DeleteMessage"
-    queue = await admit(services, caller, action, address, messages=len(ids))
+    operation = "reschedule" if due_ms else "cancel_scheduled"
+    queue = await admit(services, caller, operation, address, messages=len(ids))
     outcomes: list[RequestError | None] = [None] * len(ids)
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for index, one in enumerate(ids):

@@ -41,8 +41,23 @@ class BorrowedKeyRecord(MetadataRecord, frozen=True):
     owner_name: str
 
 
+# What decisions call the policy that a key has of its own.
+OWN_POLICY = "key"
+
+
+class PolicyRecord(MetadataRecord, frozen=True):
+    """An identity policy as it was stored, under the name that decisions tell."""
+
+    name: str
+    text: str
+
+
 class KeyRecord(MetadataRecord, frozen=True):
-    """An access key. `active` is false also while the key's account is switched off."""
+    """An access key. `active` is false also while the key's account is switched off.
+
+    `policies` say what the key may do; None: everything in its account. An empty list: nothing. `tags` are those of
+    the key (aws:PrincipalTag), and of no interest without policies.
+    """
 
     access_key_id: str
     account_id: str
@@ -52,6 +67,8 @@ class KeyRecord(MetadataRecord, frozen=True):
     active: bool
     expires_at_ms: int | None
     version: int
+    policies: list[PolicyRecord] | None = None
+    tags: dict[str, str] = {}
 
 
 class AccountRecord(MetadataRecord, frozen=True):
@@ -105,6 +122,7 @@ class QueueRecord(MetadataRecord, frozen=True):
     version: int
     borrowed_keys: list[BorrowedKeyRecord] = []
     layout: list[PartitionRecord] = []
+    tags: dict[str, str] = {}
 
 
 def queue_change_key(account_id: str, name: str) -> str:

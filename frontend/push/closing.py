@@ -18,7 +18,13 @@ CLOSE_OVER_LIMIT = 4429
 
 STOPPING = "The front end is about to stop. Connect again."
 
-_OF_STATUS = {403: CLOSE_FORBIDDEN, 404: CLOSE_QUEUE_GONE, 429: CLOSE_OVER_LIMIT, 503: CLOSE_TRY_LATER}
+_OF_STATUS = {
+    401: CLOSE_UNAUTHENTICATED,
+    403: CLOSE_FORBIDDEN,
+    404: CLOSE_QUEUE_GONE,
+    429: CLOSE_OVER_LIMIT,
+    503: CLOSE_TRY_LATER,
+}
 
 
 def close_code_of(rest_status: int) -> int:

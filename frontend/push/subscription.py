@@ -35,7 +35,7 @@ from frontend.limits import (
     SOCKET_WAIT_MS,
     VISIBILITY_S_MAX,
 )
-from frontend.messages.admission import also, pay, pay_later
+from frontend.messages.admission import also, pay, pay_later, still_caller
 from frontend.messages.receive import open_leases
 from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -43,8 +43,6 @@ from frontend.metadata.interface import MetadataUnavailable
 from frontend.push.closing import (
     CLOSE_GOING_AWAY,
     CLOSE_INTERNAL,
-    CLOSE_TRY_LATER,
-    CLOSE_UNAUTHENTICATED,
     STOPPING,
     close_code_of,
 )
@@ -197,6 +195,13 @@ class Subscription:
             except RequestError as error:  # over a rate
                 await asyncio.sleep(max(SOCKET_RETRY_S, error.retry_after_s or 0.0))
                 continue
+            if leases:
+                try:
+                    queue = await self._queue()
+                except RequestError:
+                    # The key was revoked or restricted while this waited: it gets nothing more.
+                    await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
+                    raise
             await self._deliver(queue, leases)
 
     async def _deliver(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> None:
@@ -311,16 +316,17 @@ class Subscription:
         return self._services.stopping.is_set()
 
     async def _key_refused(self) -> tuple[int, str] | None:
-        """The code and the reason that end the subscription; None for a key that is as it was."""
+        """The code and the reason that end the subscription; None for a key that may go on."""
         try:
-            if await self._services.authenticator.still_valid(self._caller):
-                return None
+            await self._queue()
         except RequestError as error:
-            return CLOSE_TRY_LATER, error.message  # nobody can tell: the client may come back when somebody can
-        return CLOSE_UNAUTHENTICATED, "The key is not valid any more."
+            return close_code_of(error.kind.rest_status), error.message
+        return None
 
     async def _queue(self, action: str = "ReceiveMessage") -> ResolvedQueue:
+        """The queue, as the key may use it now. Raises RequestError."""
         try:
+            self._caller = await still_caller(self._services, self._caller)
             return await also(self._services, self._caller, action, self._address)
         except MetadataUnavailable:
             raise unavailable("Queues cannot be looked up at the moment.") from None

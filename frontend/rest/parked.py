@@ -34,7 +34,7 @@ class ReleaseGroupsJson(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def _list(call: RestCall, asked: _Nothing) -> bytes:
-    queue = await _queue(call, "GetQueueAttributes")
+    queue = await _queue(call, "parked-groups")
     after, limit = _page_asked(call.request.query)
     with call.services.storage_calls:
         try:
@@ -66,7 +66,7 @@ async def _release(call: RestCall, asked: ReleaseGroupsJson) -> bytes:
     if len(names) > BATCH_ENTRIES_MAX:
         raise invalid(f"At most {BATCH_ENTRIES_MAX} groups may be named.")
     groups = [check_group(name) for name in names]
-    queue = await _queue(call, "ChangeMessageVisibility")
+    queue = await _queue(call, "release-groups")
     services, caller, request_id = call.services, call.caller, call.request.request_id
     entry: dict[str, object] = {"action": "parked_groups.release", "queue": queue.record.name, "groups": names}
     await note(services, caller, request_id, entry)
@@ -88,8 +88,8 @@ PARKED_ROUTES: dict[bytes | None, Route] = {
 }
 
 
-async def _queue(call: RestCall, action: str) -> ResolvedQueue:
-    queue = await admit(call.services, call.caller, action, call.address)
+async def _queue(call: RestCall, operation: str) -> ResolvedQueue:
+    queue = await admit(call.services, call.caller, operation, call.address)
     if queue.fifo is None:
         raise RequestError("UnsupportedOperation", "Only FIFO queues have message groups to park.")
     return queue

@@ -10,7 +10,7 @@ import msgspec
 
 from frontend.authn.principal import Principal
 from frontend.http import Request
-from frontend.messages.admission import admit, require_own
+from frontend.messages.admission import NO_SENT_TAGS, SentTags, admit, require_own
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -36,10 +36,12 @@ async def find_queue(call: SqsCall, action: str, address: Address) -> ResolvedQu
     return await admit(call.services, call.caller, action, address)
 
 
-async def find_own_queue(call: SqsCall, action: str, address: Address) -> ResolvedQueue:
+async def find_own_queue(
+    call: SqsCall, action: str, address: Address, sent_tags: SentTags = NO_SENT_TAGS
+) -> ResolvedQueue:
     """The same for what the control plane decides: it looks in the caller's account only. Raises RequestError."""
     require_own(call.services, call.caller, action, address)
-    return await admit(call.services, call.caller, action, address)
+    return await admit(call.services, call.caller, action, address, sent_tags)
 
 
 async def ask_control(call: SqsCall, action: str, params: dict[str, object]) -> dict[str, Any]:

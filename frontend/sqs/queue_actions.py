@@ -10,7 +10,7 @@ from msgspec import structs
 
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
-from frontend.messages.admission import require_own, throttle_account
+from frontend.messages.admission import NO_SENT_TAGS, SentTags, require_own, throttle_account
 from frontend.queues.attributes import (
     check_asked,
     check_creatable,
@@ -122,7 +122,8 @@ async def tag_queue(call: SqsCall, request: requests.TagQueue) -> bytes:
     if not request.tags:
         raise missing("Tags")
     check_tags(request.tags, address.name)
-    return await _change(call, "TagQueue", address, {"Tags": request.tags})
+    sent = SentTags(request.tags, tuple(request.tags))
+    return await _change(call, "TagQueue", address, {"Tags": request.tags}, sent)
 
 
 async def untag_queue(call: SqsCall, request: requests.UntagQueue) -> bytes:
@@ -131,7 +132,8 @@ async def untag_queue(call: SqsCall, request: requests.UntagQueue) -> bytes:
         raise missing("TagKeys")
     if not request.tag_keys:
         raise invalid(f"Tag keys must be between 1 and {TAG_KEY_CHARS_MAX} characters in length.")
-    return await _change(call, "UntagQueue", address, {"TagKeys": request.tag_keys})
+    sent = SentTags(keys=tuple(request.tag_keys))
+    return await _change(call, "UntagQueue", address, {"TagKeys": request.tag_keys}, sent)
 
 
 async def list_queue_tags(call: SqsCall, request: requests.QueueRequest) -> bytes:
@@ -163,9 +165,11 @@ async def remove_permission(call: SqsCall, request: requests.RemovePermission) -
 # --- what several of them share ---
 
 
-async def _change(call: SqsCall, action: str, address: Address, params: dict[str, object]) -> bytes:
+async def _change(
+    call: SqsCall, action: str, address: Address, params: dict[str, object], sent_tags: SentTags = NO_SENT_TAGS
+) -> bytes:
     """A change that is decided and stored by the control plane. Seen here at once, without the change feed."""
-    queue = await find_own_queue(call, action, address)
+    queue = await find_own_queue(call, action, address, sent_tags)
     await ask_control(call, action, {"QueueName": address.name, **params})
     await call.services.queues.refresh(queue.address)
     return EMPTY

@@ -15,6 +15,7 @@ from deploy.commands.receive import Drain
 from deploy.demo import boto3_lines, curl_line
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation, choose_port
+from deploy.limits import POLICY_FILE_BYTES_MAX
 
 KEY = {
     "account_id": "000000000001",
@@ -33,6 +34,17 @@ KEY = {
         "down --data-dir d",
         "status --data-dir d --json",
         "keys create --account a --json --data-dir d",
+        "keys create --account a --policy p.json --json",
+        "keys list --account a --json",
+        "keys revoke AKPSAAAAAAAAAAAAAAAA",
+        "keys rotate AKPSAAAAAAAAAAAAAAAA --grace 60 --json",
+        "accounts list --json",
+        "accounts suspend a --reason unpaid",
+        "accounts resume a",
+        "accounts close a --reason left",
+        "accounts reopen a",
+        "policies list --account a",
+        "policies review --json",
         "node start 1 --data-dir d",
         "node stop 1",
         "node list --json",
@@ -68,9 +80,16 @@ def test_status_of_a_stopped_installation_has_its_exit_code(tmp_path: Path, caps
     assert main(["node", "stop", "1", "--data-dir", str(tmp_path)]) == EXIT_NOT_RUNNING
 
 
-def test_keys_with_policy_says_that_it_comes_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys", "create", "--account", "a", "--policy", "p.json", "--data-dir", str(tmp_path)]) == EXIT_USAGE
-    assert "later release" in capsys.readouterr().err
+@pytest.mark.parametrize("content", [None, b"\xff", b"x" * (POLICY_FILE_BYTES_MAX + 1)])
+def test_policy_file_that_cannot_be_read_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    path = tmp_path / "p.json"
+    if content is not None:
+        path.write_bytes(content)
+    arguments = ["keys", "create", "--account", "a", "--policy", str(path), "--data-dir", str(tmp_path)]
+    assert main(arguments) == EXIT_USAGE
+    assert "policy" in capsys.readouterr().err
 
 
 def test_bench_unknown_name_lists_the_known(capsys: pytest.CaptureFixture[str]) -> None:

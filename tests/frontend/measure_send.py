@@ -1,6 +1,8 @@
 """What one signed SendMessage of 1 KiB costs in the front end's own code; storage answers at once.
 
-python -m tests.frontend.measure_send [--profile]
+python -m tests.frontend.measure_send [--profile] [--policy plain|conditional]
+
+With `--policy` the key has one: of two statements, or with a condition on the address as well.
 """
 
 from __future__ import annotations
@@ -15,29 +17,44 @@ from typing import Any
 
 import uvloop
 
+from frontend.authn.tokens import MintedKey
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import RATE_PER_S_MAX, account_limits
+from frontend.metadata.records import PolicyRecord
 from storage_nodes.protocol.messages import SendReply
-from tests.support.frontend_plane import QUEUE_URL, Installation, sign
+from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation, sign
 
 ROUNDS = 5
 SENDS_PER_ROUND = 20_000
 
 
-async def measure(profiled: bool) -> None:
+def key_of(front: Installation, policy: str) -> MintedKey:
+    if not policy:
+        return front.key
+    statement: dict[str, Any] = {"Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:ReceiveMessage"]}
+    arn = f"arn:aws:sqs:*:{ACCOUNT}:ord*"
+    if policy == "conditional":
+        statement["Condition"] = {"IpAddress": {"aws:SourceIp": "127.0.0.0/8"}}
+    statements = [{**statement, "Resource": arn}, {"Effect": "Deny", "Action": "sqs:DeleteQueue", "Resource": "*"}]
+    text = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    return front.add_key(ACCOUNT, policies=[PolicyRecord("key", text)])
+
+
+async def measure(profiled: bool, policy: str) -> None:
     front = Installation(quotas=QuotaTree(lambda _: account_limits({"requests_per_s": RATE_PER_S_MAX})))
+    key = key_of(front, policy)
 
     async def store(*_: Any, **__: Any) -> SendReply:
         return SendReply(0, 0)
 
     front.storage.send = store  # type: ignore[method-assign]
     body = json.dumps({"QueueUrl": QUEUE_URL, "MessageBody": "x" * 1024}).encode()
-    signed = sign(front.key, "POST", "/", body, "AmazonSQS.SendMessage", front.clock.now_s)
+    signed = sign(key, "POST", "/", body, "AmazonSQS.SendMessage", front.clock.now_s)
     sdk = {"user-agent": "sdk", "accept-encoding": "identity", "content-length": str(len(body))}
     headers = [(name.lower().encode(), value.encode()) for name, value in (signed | sdk).items()]
     scope = {
         "type": "http", "method": "POST", "scheme": "http", "path": "/", "raw_path": b"/", "query_string": b"",
-        "headers": headers,
+        "headers": headers, "client": (front.client_host, 40_000),
     }  # fmt: skip
     statuses: list[int] = []
 
@@ -64,4 +81,4 @@ async def measure(profiled: bool) -> None:
 
 if __name__ == "__main__":
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(measure("--profile" in sys.argv))
+        runner.run(measure("--profile" in sys.argv, sys.argv[-1] if "--policy" in sys.argv else ""))

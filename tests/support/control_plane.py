@@ -62,6 +62,7 @@ class Caller(NamedTuple):
 
     account_id: str
     access_key_id: str
+    source_ip: str = ""
 
     def headers(self, method: str, target: str, body: bytes = b"", age_ms: int = 0) -> dict[str, str]:
         from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, principal_mac
@@ -82,7 +83,8 @@ class Caller(NamedTuple):
         return Client().generic(method, target, body, content_type="application/json", headers=given)
 
     def sqs(self, action: str, **params: Any) -> Any:
-        return self.request("POST", f"/internal/sqs/{action}", {**self._asdict(), "params": params})
+        asked = {"account_id": self.account_id, "access_key_id": self.access_key_id, "params": params}
+        return self.request("POST", f"/internal/sqs/{action}", asked)
 
 
 def new_caller(name: str = "tests") -> Caller:

@@ -10,8 +10,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from api.accounts.actions import AccountError, create_key, get_or_create_account
+from api.accounts.actions import AccountError, get_or_create_account
 from api.audit.actions import OPERATOR
+from api.iam.actions.keys import KeyWish, make_key
+from api.iam.documents import stored_text
+from api.iam.errors import IamError
 from api.settings.environment import environment
 
 
@@ -21,13 +24,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--account", required=True, help="name of the account")
         parser.add_argument("--key-name", default="default", help="name of the key")
+        parser.add_argument("--policy", help="text of an identity policy; without one the key may do everything")
         parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
+            policy = None if options["policy"] is None else stored_text(options["policy"])
             account = get_or_create_account(OPERATOR, options["account"])
-            new = create_key(OPERATOR, account.id, options["key_name"])
-        except AccountError as error:
+            new = make_key(OPERATOR, account.id, KeyWish(options["key_name"], policy=policy))
+        except (AccountError, IamError) as error:
             raise CommandError(str(error)) from None
         env = environment()
         result = {

@@ -10,12 +10,12 @@ from django.db import transaction
 from api import clock
 from api.accounts.models import Account
 from api.people import errands, limits, mails, rates
-from api.people.actions.members import locked_membership, require, require_active
+from api.people.actions.members import locked_membership, may_give, require, require_active
 from api.people.email import normal_email
 from api.people.errors import PeopleError, denied, invalid_token, not_found
 from api.people.models import AccountLife, Invitation, Membership, Person
 from api.people.origin import Origin
-from api.people.roles import Act, Role, may_give
+from api.people.roles import Act, Role
 from api.people.selectors import membership_of
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 
@@ -29,14 +29,14 @@ def invite(origin: Origin, person: Person, account_id: str, email: str, role: Ro
     with transaction.atomic():
         mine = locked_membership(person, account_id)
         require_active(account_id)
-        if not may_give(mine.role, role):
+        if not may_give(mine, role):
             raise denied()
         if Membership.objects.filter(account_id=account_id, person__email=email).exists():
             raise PeopleError("already-member", "This address is that of a member.")
         now = clock.now()
         others = Invitation.objects.filter(account_id=account_id)
         others.filter(expires_at__lte=now).delete()
-        if not may_replace(others.filter(email=email).first(), mine.role):
+        if not may_replace(others.filter(email=email).first(), mine):
             raise denied()
         others.filter(email=email).delete()
         if others.count() >= limits.INVITATIONS_PER_ACCOUNT_MAX:
@@ -61,7 +61,7 @@ def withdraw(origin: Origin, person: Person, account_id: str, invitation_id: uui
     invitation = Invitation.objects.filter(account_id=account_id, pk=invitation_id).first()
     if invitation is None:
         raise not_found()
-    if not may_give(mine.role, invitation.role):
+    if not may_give(mine, invitation.role):
         raise denied()
     invitation.delete()
     origin.note(person, account_id, "invitation.withdraw", f"invitation:{invitation_id}", email=invitation.email)
@@ -84,13 +84,13 @@ def accept(origin: Origin, person: Person, token: str) -> Membership:
         if found is None or not same_hash(token_hash, found.token_hash):
             raise invalid_token()
         inviter = membership_of(found.invited_by, found.account_id)
-        if inviter is None or not may_give(inviter.role, found.role):
+        if inviter is None or not may_give(inviter, found.role):
             raise invalid_token()
         return _join(origin, person, found)
 
 
-def may_replace(invitation: Invitation | None, role: str) -> bool:
-    return invitation is None or may_give(role, invitation.role)
+def may_replace(invitation: Invitation | None, mine: Membership) -> bool:
+    return invitation is None or may_give(mine, invitation.role)
 
 
 def _join(origin: Origin, person: Person, invitation: Invitation) -> Membership:

@@ -8,10 +8,12 @@ import uuid
 from django.db import transaction
 
 from api.accounts.models import Account
+from api.iam.selectors import attached_policies
 from api.people.errors import PeopleError, denied, not_found
 from api.people.models import AccountLife, AccountState, Invitation, Membership, Person
 from api.people.origin import Origin
-from api.people.roles import Act, Role, may, may_give
+from api.people.roles import Act, Role, act_to_give, may_with
+from frontend.authz.request_context import person_caller
 
 
 @transaction.atomic
@@ -20,7 +22,7 @@ def change_role(origin: Origin, person: Person, account_id: str, member_id: uuid
     mine = locked_membership(person, account_id)
     require_active(account_id)
     member = _member(account_id, member_id)
-    if not (may_give(mine.role, member.role) and may_give(mine.role, role)):
+    if not (may_give(mine, member.role) and may_give(mine, role)):
         raise denied()
     if member.role == role:
         return member
@@ -40,7 +42,7 @@ def remove_member(origin: Origin, person: Person, account_id: str, member_id: uu
     leaves = member.person_id == person.pk
     if not leaves:
         require_active(account_id)
-        if not may_give(mine.role, member.role):
+        if not may_give(mine, member.role):
             raise denied()
     _require_owner_beside(member, member.role)
     member.delete()
@@ -67,8 +69,19 @@ def require_active(account_id: str) -> None:
 
 
 def require(mine: Membership, act: Act) -> None:
-    if not may(mine.role, act):
+    if not is_allowed(mine, act):
         raise denied()
+
+
+def is_allowed(mine: Membership, act: Act) -> bool:
+    """By the member's role, and by the policies of the member and of its groups."""
+    attached = attached_policies(mine)
+    return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)))
+
+
+def may_give(mine: Membership, role: str) -> bool:
+    """May this member give, change or take away the role?"""
+    return is_allowed(mine, act_to_give(role))
 
 
 def _member(account_id: str, member_id: uuid.UUID) -> Membership:

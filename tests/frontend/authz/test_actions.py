@@ -14,6 +14,7 @@ from frontend.authz.actions import (
     CROSS_ACCOUNT_ACTIONS,
     GRANTABLE_NAMES,
     MANAGEMENT_OPERATIONS,
+    PEOPLE_OPERATIONS,
     ROUTE_OPERATIONS,
     SQS_OPERATIONS,
     Demand,
@@ -32,7 +33,7 @@ from frontend.sqs.actions import ACTIONS as SQS_ACTIONS
 from tests.frontend.authz.scene import ACCOUNT, ALICE, REGION, allowed, asked, identity, statement
 
 OPENAPI = Path(__file__).resolve().parents[3] / "docs" / "openapi.json"
-TABLES = (SQS_OPERATIONS, ROUTE_OPERATIONS, MANAGEMENT_OPERATIONS)
+TABLES = (SQS_OPERATIONS, ROUTE_OPERATIONS, MANAGEMENT_OPERATIONS, PEOPLE_OPERATIONS)
 EVERY_DEMAND = [demand for table in TABLES for demands in table.values() for demand in demands]
 
 

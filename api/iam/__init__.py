@@ -1,0 +1,1 @@
+"""Who may do what in an account: policies of keys, people and groups, stored and asked. docs/policies.md."""

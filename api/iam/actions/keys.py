@@ -1,0 +1,153 @@
+"""What access keys may do, and their life: made with a policy, restricted, freed, changed, rotated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.actions import NewKey, create_key
+from api.accounts.models import AccessKey
+from api.audit.actions import Actor, record
+from api.iam import limits
+from api.iam.errors import IamError
+from api.iam.locks import access_of, announce_key, locked_key
+from api.iam.models import KeyAccess, PolicyAttachment
+
+
+class KeyWish(NamedTuple):
+    """`policy` has passed `documents`; None: the key may do everything in its account."""
+
+    name: str
+    expires_at: datetime | None = None
+    policy: str | None = None
+    tags: Mapping[str, str] = {}
+
+
+@transaction.atomic
+def make_key(actor: Actor, account_id: str, wish: KeyWish) -> NewKey:
+    """Raises AccountError, IamError."""
+    check_tags(wish.tags)
+    if wish.tags and wish.policy is None:
+        raise IamError("invalid-request", "Tags are for keys with a policy: nothing else looks at them.", "/tags")
+    new = create_key(actor, account_id, wish.name, wish.expires_at)
+    if wish.policy is not None:
+        KeyAccess.objects.create(key=new.key, policy=wish.policy, tags=dict(wish.tags))
+        _note(actor, new.key, "key.put_policy", policy=wish.policy)
+    return new
+
+
+@transaction.atomic
+def put_key_policy(actor: Actor, account_id: str, access_key_id: str, policy: str) -> AccessKey:
+    """From now on the key may do what this policy, and those that are attached to it, allow. Raises IamError."""
+    key = locked_key(account_id, access_key_id)
+    access, _ = KeyAccess.objects.get_or_create(key=key)
+    access.policy = policy
+    access.save(update_fields=["policy"])
+    check_size(access)
+    _note(actor, key, "key.put_policy", policy=policy)
+    announce_key(key)
+    return key
+
+
+@transaction.atomic
+def delete_key_policy(actor: Actor, account_id: str, access_key_id: str) -> AccessKey:
+    """What is attached stays; a key that is left without any policy may do nothing. Raises IamError."""
+    key = locked_key(account_id, access_key_id)
+    access = access_of(key)
+    if access is not None and access.policy:
+        access.policy = ""
+        access.save(update_fields=["policy"])
+        _note(actor, key, "key.delete_policy")
+        announce_key(key)
+    return key
+
+
+@transaction.atomic
+def set_restricted(actor: Actor, account_id: str, access_key_id: str, restricted: bool) -> AccessKey:
+    """False takes all policies away: the key may do everything in its account. True of a key that has none: it may do
+    nothing until it gets one. Raises IamError."""
+    key = locked_key(account_id, access_key_id)
+    access = access_of(key)
+    if (access is not None) == restricted:
+        return key
+    if access is None:
+        KeyAccess.objects.create(key=key)
+    else:
+        access.delete()
+    _note(actor, key, "key.restrict" if restricted else "key.free")
+    announce_key(key)
+    return key
+
+
+@transaction.atomic
+def set_key_tags(actor: Actor, account_id: str, access_key_id: str, tags: Mapping[str, str]) -> AccessKey:
+    """All of them. Raises IamError."""
+    check_tags(tags)
+    key = locked_key(account_id, access_key_id)
+    access = access_of(key)
+    if access is None:
+        raise IamError("invalid-request", "Tags are for keys with a policy: nothing else looks at them.", "/tags")
+    if access.tags != tags:
+        access.tags = dict(tags)
+        access.save(update_fields=["tags"])
+        _note(actor, key, "key.tag", tags=dict(tags))
+        announce_key(key)
+    return key
+
+
+@transaction.atomic
+def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) -> NewKey:
+    """A new key like this one, which ends after the grace period. One that was to expire passes its span on. Raises
+    IamError, AccountError."""
+    assert 0 <= grace_s <= limits.ROTATION_GRACE_S_MAX
+    old = locked_key(account_id, access_key_id)
+    now = clock.now()
+    if not old.active or (old.expires_at is not None and old.expires_at <= now):
+        raise IamError("invalid-request", "The key is not valid any more: make another one.")
+    expires_at = None if old.expires_at is None else now + (old.expires_at - old.created_at)
+    new = create_key(actor, account_id, old.name, expires_at)
+    _copy_access(old, new.key)
+    ends_at = now + timedelta(seconds=grace_s)
+    old.expires_at = ends_at if old.expires_at is None else min(old.expires_at, ends_at)
+    old.save(update_fields=["expires_at"])
+    _note(actor, old, "key.rotate", new_key=new.key.access_key_id, expires_at=str(old.expires_at))
+    announce_key(old)
+    return new
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Raises IamError."""
+    if len(tags) > limits.KEY_TAGS_MAX:
+        raise IamError("over-limit", f"A key has at most {limits.KEY_TAGS_MAX} tags.", "/tags")
+    for key, value in tags.items():
+        if not 1 <= len(key) <= limits.TAG_KEY_CHARACTERS_MAX or not key.isprintable():
+            text = f"The key of a tag has 1 to {limits.TAG_KEY_CHARACTERS_MAX} printable characters."
+            raise IamError("invalid-request", text, "/tags")
+        if len(value) > limits.TAG_VALUE_CHARACTERS_MAX or not (value.isprintable() or not value):
+            text = f"The value of a tag has at most {limits.TAG_VALUE_CHARACTERS_MAX} printable characters."
+            raise IamError("invalid-request", text, "/tags")
+
+
+def check_size(access: KeyAccess) -> None:
+    """Its policies travel with the key's record. Raises IamError."""
+    texts = PolicyAttachment.objects.filter(key=access).values_list("policy__text", flat=True)
+    if len(access.policy) + sum(map(len, texts)) > limits.KEY_POLICIES_CHARACTERS_MAX:
+        text = f"All policies of a key have at most {limits.KEY_POLICIES_CHARACTERS_MAX} characters together."
+        raise IamError("over-limit", text)
+
+
+def _copy_access(old: AccessKey, new: AccessKey) -> None:
+    access = access_of(old)
+    if access is None:
+        return
+    copy = KeyAccess.objects.create(key=new, policy=access.policy, tags=access.tags)
+    for attachment in PolicyAttachment.objects.filter(key=access):
+        PolicyAttachment.objects.create(policy_id=attachment.policy_id, key=copy)
+
+
+def _note(actor: Actor, key: AccessKey, action: str, **details: object) -> None:
+    record(actor, key.account_id, action, f"key:{key.access_key_id}", **details)

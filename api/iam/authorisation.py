@@ -1,0 +1,109 @@
+"""May this key do this? The one call of the control plane; the data plane's is frontend/messages/admission.py.
+
+Asked of the database, so a policy counts from its commit on. Both sides are weighed: the policies of the key, and the
+policy of each queue that the operation is about.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from api.iam.errors import AccessDenied
+from api.iam.selectors import key_rights
+from api.internal.principal import Principal
+from api.queues.selectors import queue_of
+from api.settings.environment import environment
+from frontend.authn.rights import Rights
+from frontend.authz import NO_POLICY, CompiledPolicy, PolicyKind, RequestContext, evaluate, load_policy, refusal_text
+from frontend.authz.actions import Demand, Target, When, resource_arn
+from frontend.authz.request_context import NO_TAGS, Tags, root_caller
+
+QUEUE_POLICIES_COMPILED_MAX = 512
+_OF_QUEUES = frozenset((Target.QUEUE, Target.DESTINATION))
+_OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
+
+
+class Targets(NamedTuple):
+    """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
+    (`tags` and their keys) or takes away (keys alone)."""
+
+    queue: str = ""
+    destinations: tuple[str, ...] = ()
+    item: str = ""
+    tags: Tags = NO_TAGS
+    tag_keys: tuple[str, ...] = ()
+
+
+def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
+    """Raises AccessDenied where a demand is not allowed."""
+    found = key_rights(principal.account_id, principal.access_key_id)
+    if found is None:
+        raise AccessDenied("The key is not valid any more.")
+    sides: dict[str, _QueueSide] = {}
+    for demand in demands:
+        if _is_made(demand, targets):
+            for name in _names_of(demand, targets):
+                side = _NO_QUEUE
+                if demand.target in _OF_QUEUES:
+                    side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
+                if found.rights is not None or side.policy is not NO_POLICY:
+                    _require_one(principal, found.rights, demand, name, side, targets)
+
+
+class _QueueSide(NamedTuple):
+    policy: CompiledPolicy
+    tags: Tags
+
+
+_NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
+
+
+def _require_one(
+    principal: Principal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
+) -> None:
+    region = environment().region
+    request = RequestContext(
+        root_caller(principal.account_id) if rights is None else rights.caller,
+        demand.action,
+        resource_arn(demand.target, region, principal.account_id, name),
+        time.time_ns() // 1_000_000,
+        region,
+        source_ip=principal.source_ip or None,
+        secure_transport=principal.is_secure,
+        resource_tags=side.tags,
+        request_tags=targets.tags,
+        tag_keys=targets.tag_keys,
+    )
+    decision = evaluate(request, NO_POLICY if rights is None else rights.policy, side.policy)
+    if not decision.allowed:
+        raise AccessDenied(refusal_text(request, decision, request.resource_arn))
+
+
+def _is_made(demand: Demand, targets: Targets) -> bool:
+    if demand.when is When.TAGS_ARE_SET:
+        return bool(targets.tags)
+    return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
+
+
+def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
+    if demand.target is Target.QUEUE:
+        return (targets.queue,)
+    if demand.target is Target.DESTINATION:
+        return targets.destinations
+    return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
+
+
+def _queue_side(account_id: str, name: str) -> _QueueSide:
+    queue = queue_of(account_id, name)
+    if queue is None:
+        return _NO_QUEUE
+    text = queue.attributes.get("Policy")
+    return _QueueSide(_compiled(name, text) if text else NO_POLICY, queue.tags)
+
+
+@lru_cache(QUEUE_POLICIES_COMPILED_MAX)
+def _compiled(name: str, text: str) -> CompiledPolicy:
+    return load_policy(text, PolicyKind.RESOURCE, name)

@@ -1,0 +1,40 @@
+"""Refusals of this app."""
+
+from __future__ import annotations
+
+from frontend.authz import PolicyError
+
+
+class AccessDenied(Exception):
+    """Policies do not allow it; the text says which action, on what."""
+
+
+class IamError(Exception):
+    """An operating error: `code` is one of STATUS, `text` is for the caller, `member` the member of the request."""
+
+    def __init__(self, code: str, text: str, member: str = "") -> None:
+        super().__init__(text)
+        self.status = STATUS[code]
+        self.code = code
+        self.text = text
+        self.member = member
+
+
+STATUS = {
+    "invalid-policy": 400,
+    "invalid-request": 400,
+    "not-found": 404,
+    "already-exists": 409,
+    "policy-attached": 409,
+    "over-limit": 403,
+}
+
+
+def not_found() -> IamError:
+    return IamError("not-found", "There is nothing here.")
+
+
+def invalid_policy(error: PolicyError, member: str) -> IamError:
+    """`$.Statement[0].Effect` of the policy as a JSON pointer below `member`."""
+    path = error.path.removeprefix("$").replace("[", ".").replace("]", "").replace(".", "/")
+    return IamError("invalid-policy", f"The policy is refused: {error.path}: {error.text}.", f"/{member}{path}")

@@ -1,0 +1,60 @@
+"""What a REST management call is about: from its path, and from its body where the target stands there.
+
+A body is read as the view reads it, by the same serializer. One that does not validate names nothing: the view refuses
+it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rest_framework.request import Request
+
+from api.iam.authorisation import Targets
+from api.iam.origins import destinations_of
+from api.queues import moves
+from api.queues.attributes import parse_arn
+from api.queues.serializers import MoveRequestSerializer, QueueRequestSerializer
+
+_ITEMS = ("access_key_id", "policy", "group")
+
+
+def targets_of(operation: str, account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    """`path` is what the address names. None: the body, which would say, does not validate."""
+    read = _READERS.get(operation)
+    if read is not None:
+        return read(account_id, request, path)
+    item = next((path[name] for name in _ITEMS if name in path), "")
+    return Targets(path.get("name", ""), item=item)
+
+
+def _new_queue(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    asked = QueueRequestSerializer(data=request.data)
+    if not asked.is_valid():
+        return None
+    tags = asked.validated_data["tags"]
+    return Targets(asked.validated_data["name"], tags=tags, tag_keys=tuple(tags))
+
+
+def _new_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    source = path["name"]
+    asked = MoveRequestSerializer(data=request.data)
+    if not asked.is_valid():
+        return Targets(source)
+    return Targets(source, destinations_of(account_id, source, asked.validated_data["destination"]))
+
+
+def _resumed_move(account_id: str, request: Request, path: Mapping[str, Any]) -> Targets | None:
+    task = moves.move_of(account_id, path["name"], path["move_id"])
+    if task is None:
+        return Targets(path["name"])
+    named = parse_arn(task.destination_arn)
+    return Targets(path["name"], destinations_of(account_id, path["name"], None if named is None else named.name))
+
+
+_READERS: Mapping[str, Callable[[str, Request, Mapping[str, Any]], Targets | None]] = {
+    "queues.create": _new_queue,
+    "moves.start": _new_move,
+    "moves.resume": _resumed_move,
+}

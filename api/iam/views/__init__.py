@@ -1,0 +1,1 @@
+"""REST: policies, groups, and what keys may do. One module a noun."""
