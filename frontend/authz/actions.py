@@ -197,6 +197,7 @@ ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "desk_delete": _own("RemoveMessage", _DELETE),
     "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
     "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
+    "desk_purge": (_sqs("PurgeQueue"),),
     "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
     "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
     "list_scheduled": _own("ListScheduledMessages", _RECEIVE),
@@ -300,12 +301,12 @@ _KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
     """`name` is that of the queue, policy or group, or the id of the key; of all queues and of the account it is not
     looked at."""
-    if target is Target.QUEUE:
-        assert name
-        return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
     if target is Target.ALL_QUEUES:
         return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:"
     if target is Target.ACCOUNT:
         return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:account"
     assert name
-    return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{_KINDS[target]}/{name}"
+    kind = _KINDS.get(target)
+    if kind is not None:
+        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{kind}/{name}"
+    return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"

@@ -57,6 +57,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "desk_delete": {"message": "m"},
     "desk_dead_letter": {"message": "m", "reason": "r"},
     "desk_resend": {"message": "m"},
+    "desk_purge": {},
     "parked-groups": {},
     "release-groups": {"all": True},
     "list_scheduled": {},
