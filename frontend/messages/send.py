@@ -45,12 +45,14 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 # A message in the form of its wire.
 T = TypeVar("T")
+_CLIENT = int(Origin.CLIENT)
 ReadMessage = Callable[[T], OutgoingMessage]
 
 
@@ -201,8 +203,9 @@ def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None
     sender = caller.access_key_id.encode()
     for one in part.messages:
         draft = one.draft
-        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content)
-        part.bodies.append(encode_body(envelope, None, draft.headers))
+        record_key = usage_key(_CLIENT, draft.size_bytes)
+        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content, size_field(record_key))
+        part.bodies.append(encode_body(envelope, record_key, draft.headers))
         if draft.headers:
             part.is_plain = False
         if draft.is_scheduled:

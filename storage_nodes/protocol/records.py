@@ -138,8 +138,12 @@ def header_section(data: bytes, start: int, end: int) -> bytes:
     at = start + 1
     try:
         if data[start] != _NO_KEY:
-            key_length, at = decode_varint(data, start)
-            at += max(key_length, 0)
+            key_length = data[start]
+            if key_length & 0x81:  # longer than a byte, or negative
+                key_length, at = decode_varint(data, start)
+                at += max(key_length, 0)
+            else:
+                at += key_length >> 1
         length = data[at]
         if length < 0x80:
             at += 1

@@ -32,6 +32,8 @@ from storage_nodes.machines.queue.commands import (
     PURGED,
     REMOVED,
     RESCHEDULED,
+    USAGE_CLOSED,
+    USAGE_EXPORTED,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -340,6 +342,10 @@ class Leader:
             codes = state.fold_removed(command)
             self._window_removed(command[FIRST_FIELD], groups)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
+        elif kind == USAGE_CLOSED:
+            state.fold_usage_closed(command)
+        elif kind == USAGE_EXPORTED:
+            state.fold_usage_exported(command)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
@@ -535,6 +541,10 @@ class Leader:
         move = self._letters.next_move(self._state, self._leases, time_ms)
         if move is not None:
             effects.append(move)
+
+    def note(self, command: list[Any], now_ms: int) -> list[Effect]:
+        """A command that nobody waits for; not staged when there is too much already."""
+        return self._single(command, None, self._advance(now_ms))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
         if self._is_overloaded:
