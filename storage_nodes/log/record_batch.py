@@ -185,10 +185,10 @@ def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
     )
     if magic != MAGIC or length < HEADER_BYTES - LENGTH_FIELD_END or count != last_delta + 1 or count < 1 or base < 0:
         raise BatchError("not a version 2 record batch")
+    usage = base_ms if attributes & ATTRIBUTE_METERED else -1
     return _new(
         BatchHeader,
-        (base, length + LENGTH_FIELD_END, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq,
-         base_ms if attributes & ATTRIBUTE_METERED else -1),
+        (base, length + LENGTH_FIELD_END, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq, usage),
     )
 
 

@@ -26,7 +26,7 @@ _REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DUE, HEADER_RELEASED, HEADER_DEDUP,
 
 
 def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
-    """The message as it is sent to the dead-letter queue: size, value and group as they are, and where it comes from."""
+    """The message as it is sent to the dead-letter queue: size, value and group as they are, and its source."""
     try:
         record = decode_body(body)
     except RecordError:

@@ -1,5 +1,5 @@
-"""CLOSE_USAGE: all queues led by this node say what they metered up to now, for a report that cannot wait for the end of
-the hour. A few hundred partitions a turn, so that requests go on in between."""
+"""CLOSE_USAGE: all queues led by this node say what they metered up to now, for a report that cannot wait until the
+hour ends. A few hundred partitions a turn, so that requests go on in between."""
 
 from __future__ import annotations
 
