@@ -6,6 +6,7 @@ from django.urls import include, path
 
 from api.health import healthz, metrics
 from api.internal.audit import note_action
+from api.internal.quotas import note_quota_use
 from api.internal.sqs import run_action
 from api.schema import openapi_document
 
@@ -18,11 +19,13 @@ urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),
     path("internal/audit", note_action),
+    path("internal/quotas", note_quota_use),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),
+    path("v1/", include("api.quotas.urls")),
     path("v1/", include("api.schedules.urls")),
     path("", include("console.urls")),
 ]

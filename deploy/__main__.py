@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
+    add_quotas(commands)
     add_transfer(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
@@ -102,6 +103,36 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create.add_argument("--account", required=True, metavar="NAME")
     create.add_argument("--policy", metavar="FILE", help="an identity policy for the key (comes with a later release)")
     create.add_argument("--json", action="store_true")
+
+
+def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    quotas = commands.add_parser("quotas", help="quotas of accounts and of the installation")
+    verbs = quotas.add_subparsers(dest="verb", required=True)
+    texts = {
+        "list": "every quota: its value, its default, what is in use",
+        "set": "give quotas other values (NAME=VALUE, or NAME=default)",
+        "stop": "refuse what an account sends, with a reason; receiving goes on",
+        "resume": "take that back",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "quotas", text)
+        command.add_argument("--json", action="store_true")
+        if verb in ("stop", "resume"):
+            command.add_argument("--account", required=True, metavar="NAME")
+        else:
+            command.add_argument("--account", metavar="NAME", help="name or id (default: the installation as a whole)")
+        if verb == "set":
+            command.add_argument("values", nargs="+", metavar="NAME=VALUE")
+        if verb == "stop":
+            command.add_argument("--reason", required=True)
+    add_command(verbs, "requests", "quotas", "requests of accounts for other quotas").add_argument(
+        "--json", action="store_true"
+    )
+    for verb in ("approve", "refuse"):
+        command = add_command(verbs, verb, "quotas", f"{verb} a request")
+        command.add_argument("id", type=int, metavar="ID")
+        command.add_argument("--answer", default="", help="told to the account")
+        command.add_argument("--json", action="store_true")
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -79,6 +79,14 @@ def schema_fingerprint(database_url: str) -> str:
     return digest.hexdigest()
 
 
+def quotas(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
+    """What `manage.py quotas` says."""
+    said: dict[str, Any] = json.loads(
+        run_manage(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
+    )
+    return said
+
+
 def create_key(installation: Installation, state: State, account: str) -> dict[str, Any]:
     """A new key (and the account, if it is not there): the fields the command contract names."""
     arguments = ["create_key", "--account", account, "--json"]

@@ -31,6 +31,7 @@ from frontend.crypto.keyring import (
 from frontend.http import Receive, Scope, Send, answer
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
+from frontend.metadata.quota_reports import QuotaReporter
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, operators_config, public_config
 from frontend.services import FrontendServices
@@ -71,10 +72,15 @@ async def run(config: FrontendConfig) -> int:
     _stop_on_signals(servers)
     await storage.start()
     await metadata.start()
+    reporter = QuotaReporter(
+        services.quotas, services.account_limits, metadata.report_use, services.note_quota, services.steady_s
+    )
+    reports = asyncio.create_task(reporter.run(), name="quota-reports")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
+        reports.cancel()
         await services.control.close()
         await metadata.close()
         await storage.close()

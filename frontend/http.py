@@ -8,6 +8,7 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import os
 import re
@@ -28,6 +29,7 @@ Scope = dict[str, Any]
 
 # Ends the connection with the answer.
 CLOSE_CONNECTION = (b"connection", b"close")
+IPV6_NETWORK_BITS = 64
 _DIGITS_MAX = len(str(REQUEST_BODY_BYTES_MAX))
 
 _ONCE = frozenset(
@@ -51,6 +53,16 @@ def origin_of(scope: Scope) -> tuple[str, bool]:
     is trusted, as that one says. "" on a socket without addresses."""
     client = scope.get("client")
     return client[0] if client else "", scope.get("scheme") in _SECURE_SCHEMES
+
+
+def network_of(address: str) -> str:
+    """Whom calls without a key are counted for: an address, or of IPv6 its /64, which one holder has whole."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
+    except ValueError:
+        return address
 
 
 class Request:

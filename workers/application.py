@@ -13,7 +13,9 @@ from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
-LIFECYCLE_QUEUE = "lifecycle"
+# A worker takes from all of them, one that is started with `-Q` from those that it names.
+QUEUES = ("lifecycle", "moves", "cron")
+LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE = QUEUES
 
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
@@ -29,7 +31,8 @@ app.conf.update(
         "socket_keepalive": True,
     },
     task_default_queue=LIFECYCLE_QUEUE,
-    task_queues=[Queue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)],
+    task_queues=[Queue(name, Exchange(name, type="direct"), name) for name in QUEUES],
+    task_routes={"workers.moves.*": {"queue": MOVES_QUEUE}, "workers.cron.*": {"queue": CRON_QUEUE}},
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,

@@ -29,6 +29,7 @@ INSTALLED_APPS = [
     "api.schedules",
     "api.audit",
     "api.people",
+    "api.quotas",
     "console",
 ]
 # Internal endpoints carry a MAC and no cookies; the pages that will have sessions bring their middleware with them.

@@ -1,7 +1,8 @@
 """From a request to a principal: look the key up, verify, or refuse. Default is no.
 
 An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
-nobody has.
+nobody has. A key that is not at hand is looked up while the address that shows it has not shown too many that are
+none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from frontend.authn.principal import Principal
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
-from frontend.errors import RequestError, unavailable
-from frontend.http import Request
-from frontend.limits import SIGNING_KEYS_CACHED_MAX
+from frontend.errors import RequestError, throttled, unavailable
+from frontend.http import Request, network_of
+from frontend.limits import SIGNING_KEYS_CACHED_MAX, UNKNOWN_KEYS_PER_ADDRESS_PER_S, UNKNOWN_KEYS_PER_S
+from frontend.limits.gcra import LeakyBuckets
 from frontend.metadata.interface import MISS, MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Authenticator:
         pepper: bytes,
         regions: Collection[str],
         now_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metadata = metadata
         self._keyring = keyring
@@ -50,6 +53,9 @@ class Authenticator:
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
+        self._steady_s = steady_s
+        self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
+        self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -71,7 +77,7 @@ class Authenticator:
         access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
-            record = await self._find(access_key_id)
+            record = await self._find_new(access_key_id, request.client_host)
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, signing_key(self._nobody_secret, "19700101", region))
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
@@ -87,7 +93,7 @@ class Authenticator:
             raise _bad_token()
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
-            record = await self._find(access_key_id)
+            record = await self._find_new(access_key_id, source_ip)
         usable = record is not None and _is_usable(record, self._now_s())
         account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
@@ -99,6 +105,26 @@ class Authenticator:
         """For connections that outlive a request: is the key still the one that opened it?"""
         record = await self._find(principal.access_key_id)
         return record is not None and _is_usable(record, self._now_s()) and record.account_id == principal.account_id
+
+    async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
+        """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""
+        network, now_s = network_of(address), self._steady_s()
+        wait_s = self._unknown_by_address.admit(network, now_s)
+        if not wait_s:
+            wait_s = self._unknown.admit("", now_s)
+            if wait_s:
+                self._unknown_by_address.give_back(network)
+        if wait_s:
+            raise throttled(wait_s, "too many keys that do not exist were shown")
+        is_none = False
+        try:
+            record = await self._find(access_key_id)
+            is_none = record is None
+            return record
+        finally:
+            if not is_none:
+                self._unknown_by_address.give_back(network)
+                self._unknown.give_back("")
 
     async def _find(self, access_key_id: str) -> KeyRecord | None:
         if not is_access_key_id(access_key_id):

@@ -1,4 +1,7 @@
-"""What every request about a queue goes through first: is it allowed, which queue is it, is it within its rate.
+"""What every request about a queue goes through first: is it within its rates, is it allowed, which queue is it.
+
+It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
+account's own. A request that is refused pays nothing, one that the service fails to do pays no messages and bytes.
 
     queue of the caller's account    allowed, but for what the policy of the queue denies
     queue of another account         allowed where the policy of that queue allows it; a caller that is not hears the
@@ -25,7 +28,8 @@ from frontend.authz import (
 )
 from frontend.authz.actions import SQS, Target, resource_arn
 from frontend.authz.request_context import root_caller
-from frontend.errors import RequestError
+from frontend.errors import RequestError, Throttled
+from frontend.limits.quota_tree import PAYLOAD_QUOTA, Refusal
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 
@@ -35,16 +39,16 @@ if TYPE_CHECKING:
 CALLERS_KEPT_MAX = 4_096
 
 
-async def admit(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue:
-    """The queue, which the caller may use for this `action` (its SQS name), the request paid for.
+async def admit(
+    services: FrontendServices, caller: Principal, action: str, address: Address, *, messages: int = 0
+) -> ResolvedQueue:
+    """The queue, which the caller may use for this `action` (its SQS name), the request and its messages paid for.
 
     Raises RequestError.
     """
+    pay(services, caller, address, messages)
     queue = authorise(services, caller, action, address)
-    if queue is None:
-        queue = await find_authorised(services, caller, action, address)
-    throttle(services, caller, queue)
-    return queue
+    return await find_authorised(services, caller, action, address) if queue is None else queue
 
 
 def authorise(services: FrontendServices, caller: Principal, action: str, address: Address) -> ResolvedQueue | None:
@@ -62,9 +66,6 @@ async def find_authorised(
 ) -> ResolvedQueue:
     """A queue of any account. Raises RequestError."""
     is_own = caller.account_id == address.account_id
-    if not is_own:
-        # Paid before it is looked for: the metadata service is asked for each.
-        throttle_account(services, caller)
     try:
         queue = await services.queues.find(address)
     except RequestError as error:
@@ -91,24 +92,49 @@ def require_own(services: FrontendServices, caller: Principal, action: str, addr
         _require_allowed(services, caller, action, address, NO_POLICY)
 
 
-def throttle(services: FrontendServices, caller: Principal, queue: ResolvedQueue) -> None:
-    wait_s = services.rates.admit((caller.account_id, caller.access_key_id, queue.rate_name), services.now_s())
-    if wait_s:
-        services.meters.count("requests_throttled")
-        raise throttled(wait_s)
+def pay(
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    messages: int = 0,
+    size_bytes: int = 0,
+    is_send: bool = False,
+) -> None:
+    """One request about this queue, with so many messages and bytes. Raises RequestError."""
+    account_id = caller.account_id
+    refusal = services.quotas.pay(
+        account_id,
+        caller.access_key_id,
+        address.name if address.account_id == account_id else "",
+        services.steady_s(),
+        messages,
+        size_bytes,
+        is_send,
+    )
+    if refusal is not None:
+        raise _refused(services, refusal)
+
+
+def pay_later(
+    services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int
+) -> None:
+    """What a request that was paid for gave out; negative: what it could not take. Never refused: the next one is."""
+    account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
+    services.quotas.pay_later(account_id, caller.access_key_id, name, services.steady_s(), messages, size_bytes)
 
 
 def throttle_account(services: FrontendServices, caller: Principal) -> None:
-    """For a request that names no queue, or one that need not exist."""
-    wait_s = services.rates.admit((caller.account_id, caller.access_key_id), services.now_s())
-    if wait_s:
-        services.meters.count("requests_throttled")
-        raise throttled(wait_s)
+    """For a request that names no queue. Raises RequestError."""
+    pay(services, caller, Address(caller.account_id, ""))
 
 
-def throttled(wait_s: float, reason: str = "") -> RequestError:
-    text = f"The rate of requests is over the limit: {reason}." if reason else "The rate of requests is over the limit."
-    return RequestError("RequestThrottled", text, max(1, round(wait_s + 0.5)))
+def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
+    services.meters.count("requests_throttled")
+    if refusal.stopped:
+        return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
+    if refusal.quota == PAYLOAD_QUOTA:
+        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:g} bytes.")
+    return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
 
 
 def _require_allowed(

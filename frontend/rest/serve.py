@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import time
 from contextlib import suppress
@@ -12,10 +11,10 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import MethodNotAllowed, RequestError, unavailable
-from frontend.http import Disconnected, Request, Send, answer
+from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
+from frontend.http import Disconnected, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
-from frontend.messages.admission import throttled
+from frontend.messages.admission import throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
@@ -23,7 +22,7 @@ from frontend.rest.call import RestCall, Route
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
-from frontend.rest.problems import send_problem
+from frontend.rest.problems import rate_headers, send_problem
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.strict_json import RepeatedMember, check_members
 
@@ -48,7 +47,6 @@ _OPEN = frozenset((b"/v1/openapi.json",))
 # Who calls these shows a session, or has none yet.
 _PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
 _QUEUES = b"/v1/queues"
-IPV6_NETWORK_BITS = 64
 _QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
 
 
@@ -113,6 +111,7 @@ async def _serve_messages(services: FrontendServices, request: Request, route: R
         (b"content-type", b"application/json"),
         (b"x-request-id", request.request_id.encode()),
         (b"cache-control", b"no-store"),
+        *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
     await answer(send, 200, headers, body)
 
@@ -145,31 +144,23 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
-    if _PEOPLE.match(path):
-        # The session is the control plane's to look at; until then the address is all that is known.
-        _throttle(services, (f"address {_network_of(request.client_host)}",))
-    elif managed and path not in _OPEN:
+    if not managed or path in _OPEN or _PEOPLE.match(path):
+        # A session is the control plane's to look at.
+        _throttle_address(services, request)
+    else:
         principal = await services.authenticator.authenticate(request)
-        _throttle(services, (principal.account_id, principal.access_key_id))
+        throttle_account(services, principal)
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
     await services.control.pass_on(request, principal, answering, with_pages=not managed)
 
 
-def _throttle(services: FrontendServices, holder: tuple[str, ...]) -> None:
-    wait_s = services.rates.admit(holder, services.now_s())
+def _throttle_address(services: FrontendServices, request: Request) -> None:
+    """Nobody knows who asks: the address is all that can pay."""
+    wait_s = services.addresses.admit(network_of(request.client_host), services.steady_s())
     if wait_s:
+        services.meters.count("requests_throttled")
         raise throttled(wait_s)
-
-
-def _network_of(address: str) -> str:
-    """Of IPv6 the /64, which one holder has whole."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
-    except ValueError:
-        return address
 
 
 def changed_queue(request: Request, account_id: str) -> Address | None:

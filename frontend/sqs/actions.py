@@ -41,7 +41,7 @@ async def _send_message(call: SqsCall, request: requests.SendMessage) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
-    sent = await send_message(call.services, call.caller, address, request, read)
+    sent = await send_message(call.services, call.caller, address, request, read, len(call.request.body))
     if not sent.draft.content.attributes and not request.message_system_attributes and sent.sequence_number is None:
         return f'{{"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"}}'.encode()
     return encode(_sent(sent, request))
@@ -53,7 +53,7 @@ async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch)
     entries = request.entries or ()
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
-    outcomes = await send_messages(call.services, call.caller, address, entries, read)
+    outcomes = await send_messages(call.services, call.caller, address, entries, read, len(call.request.body))
     successful = [
         {"Id": entry_id, **_sent(outcome, entry)}
         for entry_id, entry, outcome in zip(ids, entries, outcomes, strict=True)

@@ -15,7 +15,8 @@ from typing import Any
 
 import uvloop
 
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import RATE_PER_S_MAX, account_limits
 from storage_nodes.protocol.messages import SendReply
 from tests.support.frontend_plane import QUEUE_URL, Installation, sign
 
@@ -24,7 +25,7 @@ SENDS_PER_ROUND = 20_000
 
 
 async def measure(profiled: bool) -> None:
-    front = Installation(rates=RateTree(RateLimits(1e9, 1e9, 1e9)))
+    front = Installation(quotas=QuotaTree(lambda _: account_limits({"requests_per_s": RATE_PER_S_MAX})))
 
     async def store(*_: Any, **__: Any) -> SendReply:
         return SendReply(0, 0)
