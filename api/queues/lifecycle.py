@@ -122,9 +122,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
     redrive = redrive_of(attributes)
     if redrive is None or not targets:
         return config
-    return msgspec.structs.replace(
-        config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0]
-    )
+    return msgspec.structs.replace(config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0])
 
 
 @transaction.atomic

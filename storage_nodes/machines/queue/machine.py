@@ -96,9 +96,7 @@ class QueueMachine:
 
     # --- fold, every replica ----------------------------------------------------------------------------------
 
-    def apply(
-        self, header: BatchFacts, records: Records, now_ms: int, usages: Usages = no_usages
-    ) -> list[Effect]:
+    def apply(self, header: BatchFacts, records: Records, now_ms: int, usages: Usages = no_usages) -> list[Effect]:
         """Fold one committed entry. `records` gives (offset, body) of commands, (offset, header section) of messages;
         it is called only for control batches and batches that are not plain. `usages` says what each message is billed
         for; it is called where the sums in the header do not."""

@@ -164,7 +164,8 @@ class Metering:
         scalars, origins, closed = packed
         meter = cls(scalars[0])
         (
-            meter.hour_ms, meter.until_ms, meter.held_bytes, meter.held_units, meter.stored_byte_ms, is_changed, is_said,
+            meter.hour_ms, meter.until_ms, meter.held_bytes, meter.held_units, meter.stored_byte_ms,
+            is_changed, is_said,
         ) = scalars  # fmt: skip
         meter.is_changed, meter.is_said = bool(is_changed), bool(is_said)
         meter.counters = {origin: counters for origin, *counters in origins}

@@ -1,5 +1,5 @@
-"""What a leader does for the meter: closes the window of a queue that went quiet, has closed windows exported, and notes
-in the log that they are. Pure; one step at a time.
+"""What a leader does for the meter: closes the window of a queue that went quiet, has closed windows exported, and
+notes in the log that they are. Pure; one step at a time.
 
     is_changed, the hour is over  ->  USAGE_CLOSED  ->  closed  ->  ExportUsage  ->  committed in the usage stream
                                                                                  ->  USAGE_EXPORTED  ->  forgotten

@@ -33,9 +33,7 @@ def send(partition: Partition, *bodies: bytes, plain: bool = True) -> None:
     header = read_header(batch)
     partition.log.append((header, batch))
     for machine in (partition.follower, partition.leader):
-        effects = machine.apply(
-            header, lambda: records_to_fold(batch), partition.now_ms, lambda: usages_of(batch)
-        )
+        effects = machine.apply(header, lambda: records_to_fold(batch), partition.now_ms, lambda: usages_of(batch))
         if machine is partition.leader:
             partition.perform(effects)
 
