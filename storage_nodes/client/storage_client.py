@@ -44,8 +44,6 @@ from storage_nodes.protocol.messages import (
     AcquireRequest,
     CancelMoveRequest,
     ChangeVisibilityRequest,
-    CloseUsageReply,
-    CloseUsageRequest,
     ClusterInfo,
     CodesReply,
     ConfigureReply,
@@ -82,6 +80,7 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
+from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
 
 CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)

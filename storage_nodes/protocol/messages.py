@@ -493,19 +493,6 @@ class PartitionInfo(Message, frozen=True):
     move: MoveInfo | None = None
 
 
-class CloseUsageRequest(Message, frozen=True):
-    """Close and export what the queue partitions led by this node metered up to now. `begin`: of all of them, from now
-    on; without it the call asks how far the node is."""
-
-    begin: bool
-
-
-class CloseUsageReply(Message, frozen=True):
-    """So many of the partitions are not exported yet."""
-
-    partitions: int
-
-
 class CreatePartitionRequest(Message, frozen=True):
     """Create a partition; the same (kind, tag) again answers with the one that exists (safe to retry).
 

@@ -91,7 +91,11 @@ _ID_NEXT = encode_varint(1) + HEADER_DEDUP
 
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
     """Encode one message for `StorageClient.send`."""
-    key_part = _KEYLESS if key is None else encode_varint(len(key)) + key
+    if key is None:
+        key_part = _KEYLESS
+    else:
+        length = len(key)
+        key_part = (LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)) + key
     length = len(value)
     value_length = LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)
     if not headers:

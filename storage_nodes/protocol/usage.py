@@ -53,7 +53,8 @@ class Origin(enum.IntEnum):
 
 
 _CLIENT = int(Origin.CLIENT)
-ORIGINS = frozenset(map(int, Origin))
+_MOVED = bytes((Origin.REDRIVE,))
+_ORIGINS = frozenset(map(int, Origin))
 
 
 def usage_key(origin: int, billed_bytes: int) -> bytes:
@@ -68,16 +69,17 @@ def size_field(key: bytes | None) -> bytes:
 
 def moved_key(key: bytes | None) -> bytes | None:
     """The key of a copy that a move makes."""
-    return bytes((Origin.REDRIVE,)) + key[1:] if size_field(key) else key
+    size = size_field(key)
+    return _MOVED + size if size else key
 
 
 def usage_of(body: bytes) -> Usage:
-    """Of one record body."""
-    if body[0] == _KEY_LENGTH and len(body) > _KEY_END and body[1] in ORIGINS:
+    """Of one record body, whatever it holds."""
+    if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
         billed = int.from_bytes(body[2:_KEY_END], "big")
         return body[1], billed, (billed + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
     billed = len(body)
-    return _CLIENT, billed, billed + UNIT_BYTES - 1 >> UNIT_SHIFT
+    return _CLIENT, billed, (billed + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
 
 
 def sum_of(bodies: Sequence[bytes]) -> int:
@@ -85,8 +87,7 @@ def sum_of(bodies: Sequence[bytes]) -> int:
     first = usage_of(bodies[0])[0]
     billed_bytes = units = 0
     for body in bodies:
-        origin = body[1]
-        if body[0] == _KEY_LENGTH and origin == first and len(body) > _KEY_END:
+        if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] == first:
             billed = int.from_bytes(body[2:_KEY_END], "big")
         else:
             origin, billed, _ = usage_of(body)

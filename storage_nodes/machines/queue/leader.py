@@ -32,8 +32,7 @@ from storage_nodes.machines.queue.commands import (
     PURGED,
     REMOVED,
     RESCHEDULED,
-    USAGE_CLOSED,
-    USAGE_EXPORTED,
+    USAGE_COMMANDS,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -53,6 +52,7 @@ from storage_nodes.machines.queue.effects import (
     Token,
 )
 from storage_nodes.machines.queue.letters import Letters
+from storage_nodes.machines.queue.meter_entries import fold_usage
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.probes import Probes
@@ -329,10 +329,8 @@ class Leader:
             codes = state.fold_removed(command)
             self._window_removed(command[FIRST_FIELD], groups)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
-        elif kind == USAGE_CLOSED:
-            state.fold_usage_closed(command)
-        elif kind == USAGE_EXPORTED:
-            state.fold_usage_exported(command)
+        elif kind in USAGE_COMMANDS:
+            fold_usage(state, command)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)

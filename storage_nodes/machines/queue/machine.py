@@ -48,7 +48,7 @@ from storage_nodes.machines.queue.commands import (
     RESCHEDULED,
     TIME_MS,
     UNPARKED,
-    USAGE_CLOSED,
+    USAGE_COMMANDS,
     USAGE_EXPORTED,
     VISIBILITY_CHANGED,
     Command,
@@ -71,7 +71,14 @@ from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
-from storage_nodes.machines.queue.meter_entries import Usages, meter_commands, meter_messages, no_usages
+from storage_nodes.machines.queue.meter_entries import (
+    Usages,
+    fold_usage,
+    meter_commands,
+    meter_messages,
+    no_usages,
+    totals_of,
+)
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import QueueState
@@ -462,7 +469,7 @@ class QueueMachine:
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
         effects: list[Effect] = []
-        totals = state.totals() if state.metering is not None else None
+        totals = totals_of(state) if state.metering is not None else None
         for offset, body in records():
             command = decode_command(body)
             if command is None:
@@ -472,7 +479,7 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
-            if command[KIND] >= USAGE_CLOSED and self._export is not None:
+            if command[KIND] in USAGE_COMMANDS and self._export is not None:
                 self._export.folded(command[KIND])
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
@@ -512,10 +519,8 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
     elif kind == UNPARKED:
         assert isinstance(state, FifoState), "groups of a standard queue"
         state.fold_unparked(command)
-    elif kind == USAGE_CLOSED:
-        state.fold_usage_closed(command)
-    elif kind == USAGE_EXPORTED:
-        state.fold_usage_exported(command)
+    elif kind in USAGE_COMMANDS:
+        fold_usage(state, command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)

@@ -169,7 +169,7 @@ class Metering:
         ) = scalars  # fmt: skip
         meter.is_changed, meter.is_said = bool(is_changed), bool(is_said)
         meter.counters = {origin: counters for origin, *counters in origins}
-        meter.closed = [Window(*window[:4], tuple(map(tuple, window[4]))) for window in closed]
+        meter.closed = [Window(*figures, tuple(map(tuple, origins))) for *figures, origins in closed]
         return meter
 
     # --- inside -----------------------------------------------------------------------------------------------

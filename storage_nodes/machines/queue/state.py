@@ -57,7 +57,7 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
-from storage_nodes.machines.queue.metering import Metering, Totals
+from storage_nodes.machines.queue.metering import Metering
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
@@ -436,27 +436,6 @@ class QueueState:
         else:
             self.deleted += count
         return codes
-
-    # --- metering ---------------------------------------------------------------------------------------------
-
-    def meter(self) -> Metering:
-        """Of an entry that is billed, at the time of the last one."""
-        if self.metering is None:
-            self.metering = Metering(self.last_ms)
-        else:
-            self.metering.advance(self.last_ms)
-        return self.metering
-
-    def totals(self) -> Totals:
-        return Totals(self.held_count, self.received, self.deleted, self.dead_lettered)
-
-    def fold_usage_closed(self, command: Command) -> None:
-        if self.metering is not None:
-            self.metering.close(max(self.last_ms, command[TIME_MS]))
-
-    def fold_usage_exported(self, command: Command) -> None:
-        if self.metering is not None:
-            self.metering.exported(*command[FIRST_FIELD : FIRST_FIELD + 2])
 
     # --- questions --------------------------------------------------------------------------------------------
 

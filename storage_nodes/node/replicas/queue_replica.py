@@ -233,11 +233,6 @@ class QueueReplica(Replica):
         self.require_leader()
         remove(self, token, request)
 
-    def close_usage(self) -> None:
-        """Name what was metered up to now."""
-        self.staged(self.machine.close_usage(self.now_ms()))
-        self.schedule()
-
     def staged(self, effects: list[queue_effects.Effect]) -> None:
         """The machine was told something outside this class: its effects, and what it staged goes to the log."""
         self._do(effects)

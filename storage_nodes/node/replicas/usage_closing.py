@@ -10,7 +10,8 @@ import msgspec
 
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.transport.connections import Token
-from storage_nodes.protocol.messages import CloseUsageReply, CloseUsageRequest, encode_message
+from storage_nodes.protocol.messages import encode_message
+from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
 
 if TYPE_CHECKING:
     from storage_nodes.node.node import StorageNode
@@ -42,7 +43,8 @@ class UsageClosing:
             return  # another round began
         upto = self._begun + PARTITIONS_PER_TURN
         for replica in self._metered(asked[self._begun : upto]):
-            replica.close_usage()
+            replica.staged(replica.machine.close_usage(replica.now_ms()))
+            replica.schedule()
         self._begun = min(upto, len(asked))
         if self._begun < len(asked):
             self._node.loop.call_soon(self._tell_some, asked)

@@ -32,6 +32,12 @@ def test_message_that_says_no_size_is_billed_by_its_record() -> None:
     assert usage_of(other) == (Origin.CLIENT, len(other), 1), "no known origin: no usage"
 
 
+@pytest.mark.parametrize("body", [b"", b"\x0a", b"\x0a\x01\x00\x00\x00\x05"])
+def test_body_that_is_no_record_is_billed_all_the_same(body: bytes) -> None:
+    assert usage_of(body) == (Origin.CLIENT, len(body), 1)
+    assert unpack_sum(sum_of([body])) == (Origin.CLIENT, len(body), 1)
+
+
 def test_copy_of_a_move_keeps_the_size_that_is_bound_to_it() -> None:
     key = usage_key(Origin.CLIENT, 1_234)
     copy = moved_key(key)
