@@ -12,8 +12,8 @@ from api.schema import openapi_document
 
 handler400 = "api.problems.bad_request"
 handler403 = "api.problems.forbidden"
-handler404 = "api.problems.not_found"
-handler500 = "api.problems.internal_failure"
+handler404 = "console.views.errors.not_found"
+handler500 = "console.views.errors.internal_failure"
 
 urlpatterns = [
     path("healthz", healthz),
@@ -23,6 +23,7 @@ urlpatterns = [
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.billing.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),
     path("v1/", include("api.quotas.urls")),

@@ -35,8 +35,11 @@ def parser() -> argparse.ArgumentParser:
     commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_lifecycle(commands)
     add_keys(commands)
+    add_console(commands)
     add_quotas(commands)
+    add_report(commands)
     add_transfer(commands)
+    add_spark(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
     bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
@@ -105,6 +108,13 @@ def add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     create.add_argument("--json", action="store_true")
 
 
+def add_console(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    link = add_command(commands, "console-link", "console_link", "print a one-time sign-in link to the console")
+    link.add_argument("--account", metavar="NAME", help="as its owner; it is made if it is not there")
+    link.add_argument("--operator", action="store_true", help="as the operator of the installation")
+    link.add_argument("--json", action="store_true")
+
+
 def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     quotas = commands.add_parser("quotas", help="quotas of accounts and of the installation")
     verbs = quotas.add_subparsers(dest="verb", required=True)
@@ -132,6 +142,28 @@ def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         command = add_command(verbs, verb, "quotas", f"{verb} a request")
         command.add_argument("id", type=int, metavar="ID")
         command.add_argument("--answer", default="", help="told to the account")
+        command.add_argument("--json", action="store_true")
+
+
+def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    spark = commands.add_parser("spark", help="Spark, which counts usage: what it needs")
+    verbs = spark.add_subparsers(dest="verb", required=True)
+    add_command(verbs, "install", "spark", "install Spark's packages, and Java where that is possible")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="settled usage, invoices, what is not billed")
+    verbs = report.add_subparsers(dest="verb", required=True)
+    texts = {
+        "usage": "what an account used in a month, per queue and kind",
+        "invoice": "an account's invoice of a month, or its draft",
+        "quarantine": "records of a month that are not billed, and why",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "report", text)
+        command.add_argument("--account", metavar="NAME")
+        command.add_argument("--period", required=True, metavar="YYYY-MM")
+        command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
         command.add_argument("--json", action="store_true")
 
 

@@ -1,4 +1,4 @@
-"""Calls of `manage.py`: migrations, and keys. Each runs as a process of its own, so no command here imports Django."""
+"""Calls of `manage.py`: migrations, keys, reports. Each runs as a process of its own: none here imports Django."""
 
 from __future__ import annotations
 
@@ -79,16 +79,19 @@ def schema_fingerprint(database_url: str) -> str:
     return digest.hexdigest()
 
 
+def run_manage_json(installation: Installation, state: State, arguments: list[str], deadline_s: float) -> Any:
+    """The same of a command that prints one JSON value."""
+    return json.loads(run_manage(installation, state, arguments, deadline_s))
+
+
 def quotas(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
     """What `manage.py quotas` says."""
-    said: dict[str, Any] = json.loads(
-        run_manage(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
-    )
+    said: dict[str, Any] = run_manage_json(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
     return said
 
 
 def create_key(installation: Installation, state: State, account: str) -> dict[str, Any]:
     """A new key (and the account, if it is not there): the fields the command contract names."""
     arguments = ["create_key", "--account", account, "--json"]
-    key: dict[str, Any] = json.loads(run_manage(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S))
+    key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)
     return key

@@ -52,6 +52,7 @@ class FrontendServices:
         keyring: Keyring,
         pepper: bytes,
         receipt_key: bytes,
+        page_key: bytes = b"",
         quotas: QuotaTree | None = None,
         addresses: LeakyBuckets | None = None,
         now_s: Callable[[], float] = time.time,
@@ -64,7 +65,9 @@ class FrontendServices:
         self.storage = storage
         self.metadata = metadata
         self.control = control
-        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s, steady_s)
+        self.authenticator = Authenticator(
+            metadata, keyring, pepper, (region, *more_regions), now_s, steady_s, page_key
+        )
         self.queues = QueueResolver(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from frontend.authn.page_pass import SCHEME, open_page_pass
 from frontend.authn.principal import Principal
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
@@ -46,7 +47,9 @@ class Authenticator:
         regions: Collection[str],
         now_s: Callable[[], float] = time.time,
         steady_s: Callable[[], float] = time.monotonic,
+        page_key: bytes = b"",
     ) -> None:
+        self._page_key = page_key
         self._metadata = metadata
         self._keyring = keyring
         self._pepper = pepper
@@ -59,12 +62,23 @@ class Authenticator:
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
-        """By bearer token or by signature, whichever the request carries."""
+        """By bearer token, by signature, or by the pass of a page, whichever the request carries."""
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
             token = authorization[7:].strip().decode("latin-1")
             return await self.bearer(token, request.client_host, request.is_secure)
+        if authorization is not None and authorization[: len(SCHEME)].lower() == SCHEME:
+            return self._page(request, authorization)
         return await self.signature(request)
+
+    def _page(self, request: Request, authorization: bytes) -> Principal:
+        """A person who looks at a page: the control plane vouches for them, this once. Raises RequestError."""
+        now_ms = int(self._now_s() * 1_000)
+        method, path, query, body = request.method, request.path, request.query, request.body
+        found = open_page_pass(self._page_key, authorization, method, path, query, body, now_ms)
+        if found is None or not self._page_key:
+            raise _bad_token()
+        return found
 
     async def signature(self, request: Request) -> Principal:
         """SigV4, in the header or in the query. Raises RequestError."""

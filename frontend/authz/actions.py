@@ -1,8 +1,8 @@
 """What each operation of Penstock asks for: IAM actions, and on which resource. The one table. Pure.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
-that SQS does not have need an action of their own, `penstock:...`, and also the SQS action with the same effect: a
-caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
+that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
+action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from frontend.authz.request_context import AWS_PARTITION
 
-SQS, OWN = "sqs", "penstock"
+SQS, OWN, BILLING = "sqs", "penstock", "billing"
 
 
 class Target(Enum):
@@ -96,6 +96,16 @@ _PENSTOCK = (
     "ResumeSchedule",
     "UpdateAccount",
 )
+_BILLING = (
+    "DeleteBudget",
+    "GetInvoice",
+    "GetUsage",
+    "ListBudgets",
+    "ListCredits",
+    "ListInvoices",
+    "ListPlans",
+    "PutBudget",
+)
 # Old policies name these; the plain action stands for both.
 _BATCH_NAMES = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch", "SendMessageBatch")
 
@@ -103,6 +113,7 @@ ACTIONS: tuple[Action, ...] = (
     *(Action(f"{SQS}:{name}", cross_account=True) for name in _GRANTABLE),
     *(Action(f"{SQS}:{name}") for name in _OWNERS),
     *(Action(f"{OWN}:{name}") for name in _PENSTOCK),
+    *(Action(f"{BILLING}:{name}") for name in _BILLING),
 )
 ACTION_NAMES = frozenset(action.name for action in ACTIONS)
 # What the owner of a queue can let others do, as AddPermission names it. The plain action stands for its batch, too.
@@ -117,6 +128,10 @@ def _sqs(name: str, target: Target = Target.QUEUE, when: When = When.ALWAYS) -> 
 
 def _own(name: str, *also: Demand, target: Target = Target.QUEUE) -> tuple[Demand, ...]:
     return (Demand(f"{OWN}:{name}", target), *also)
+
+
+def _billing(name: str) -> tuple[Demand, ...]:
+    return (Demand(f"{BILLING}:{name}", Target.ACCOUNT),)
 
 
 _SEND, _RECEIVE, _DELETE = (_sqs(name) for name in ("SendMessage", "ReceiveMessage", "DeleteMessage"))
@@ -199,6 +214,17 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "keys.create": _own("CreateKey", target=Target.ACCOUNT),
     "keys.get": _own("GetKey", target=Target.KEY),
     "keys.delete": _own("DeleteKey", target=Target.KEY),
+    "usage.get": _billing("GetUsage"),
+    "invoices.list": _billing("ListInvoices"),
+    "invoices.get": _billing("GetInvoice"),
+    "invoices.csv": _billing("GetInvoice"),
+    "invoices.pdf": _billing("GetInvoice"),
+    "budgets.list": _billing("ListBudgets"),
+    "budgets.events": _billing("ListBudgets"),
+    "budgets.put": _billing("PutBudget"),
+    "budgets.delete": _billing("DeleteBudget"),
+    "plans.list": _billing("ListPlans"),
+    "credits.list": _billing("ListCredits"),
 }
 
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -109,9 +110,21 @@ def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> Da
 
 def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tuple[str, bytes]:
     """(message id, envelope) of a new message. `size` is what its record key says of its billed size."""
-    random = os.urandom(_RANDOM_BYTES)
-    message_id = as_uuid(random[:MESSAGE_ID_BYTES])
-    return format_message_id(message_id), _seal(key, message_id, sender, content, size, random[MESSAGE_ID_BYTES:])
+    return seal_all(key, sender, ((content, size),))[0]
+
+
+def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> list[tuple[str, bytes]]:
+    """The same of several, each with its size. What is random of all of them is asked for at once."""
+    random = os.urandom(_RANDOM_BYTES * len(messages))
+    sealed = []
+    at = 0
+    for content, size in messages:
+        nonce_at = at + MESSAGE_ID_BYTES
+        message_id = as_uuid(random[at:nonce_at])
+        at = nonce_at + NONCE_BYTES
+        envelope = _seal(key, message_id, sender, content, size, random[nonce_at:at])
+        sealed.append((format_message_id(message_id), envelope))
+    return sealed
 
 
 def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes = b"") -> bytes:

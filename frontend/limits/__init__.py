@@ -72,6 +72,8 @@ BROWSER_SCAN_S_MAX = 2.0
 # Of one look at storage. Opening so many takes the event loop some milliseconds.
 BROWSER_PAGE_MESSAGES_MAX = 500
 BROWSER_CALLS_MAX = 8
+# Queues whose messages one request counts.
+COUNTED_QUEUES_MAX = 50
 BROWSER_CONDITION_ITEMS_MAX = 10
 BROWSER_CONDITION_TEXT_CHARS_MAX = 256
 BROWSER_REASON_CHARS_MAX = 200
@@ -121,6 +123,9 @@ ANSWERS_HELD_BYTES_MAX = 256 * MIB
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
+# Of the garbage collector: objects that may be new before they are looked at, and how many such looks go before one at
+# the older ones, and at all. Few enough that what bodies are in cycles of references is not held for long.
+COLLECTOR_GENERATIONS = (5_000, 20, 20)
 RETRY_AFTER_S = 1
 # A receipt handle or an id that is refused is told whole, as SQS does, up to this: an answer must not grow with the
 # question.

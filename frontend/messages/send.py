@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import seal
+from frontend.crypto.envelope import seal_all
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import RequestError, invalid, throttled, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
@@ -219,12 +219,13 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 
 def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
-    sender = caller.access_key_id.encode()
-    for one in part.messages:
+    keys = [usage_key(_CLIENT, one.draft.size_bytes) for one in part.messages]
+    contents = [(one.draft.content, size_field(key)) for one, key in zip(part.messages, keys, strict=True)]
+    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), contents)
+    for one, key, (message_id, envelope) in zip(part.messages, keys, sealed, strict=True):
         draft = one.draft
-        record_key = usage_key(_CLIENT, draft.size_bytes)
-        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content, size_field(record_key))
-        part.bodies.append(encode_body(envelope, record_key, draft.headers))
+        one.message_id = message_id
+        part.bodies.append(encode_body(envelope, key, draft.headers))
         if draft.headers:
             part.is_plain = False
         if draft.is_scheduled:

@@ -182,7 +182,9 @@ class MetadataClient:
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database says now, past every cache; use after a change that was just answered."""
         key = (account_id, name)
-        return await self._fill(self._queues, key, account_id, partial(self._ask_queue, key, fresh=True))
+        # A task, which its deadlines need: a hot request is none (frontend/express).
+        ask = partial(self._ask_queue, key, fresh=True)
+        return await asyncio.create_task(self._fill(self._queues, key, account_id, ask), name="metadata-refresh")
 
     async def report_use(self, report: UseReport) -> UseShares:
         """Raises MetadataUnavailable."""

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from frontend.errors import MethodNotAllowed, RequestError, Throttled
-from frontend.http import CLOSE_CONNECTION, Request, Send, answer, new_request_id
+from frontend.http import CLOSE_CONNECTION, Answer, Request, Send, new_request_id
 from frontend.limits import RATE_BURST_S
 from frontend.limits.quota_tree import Standing
 from frontend.rest.words import in_members
@@ -22,11 +22,11 @@ def problem_code(error: RequestError) -> str:
     return _CAPITAL.sub("-", error.code.removesuffix("Exception")).lower()
 
 
-async def send_problem(request: Request, send: Send, error: RequestError) -> None:
+def problem_of(request: Request, error: RequestError) -> Answer:
     headers, body = _problem(request.request_id, error)
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
-    await answer(send, error.kind.rest_status, headers, body)
+    return Answer(error.kind.rest_status, headers, body)
 
 
 async def refuse_upgrade(send: Send, error: RequestError) -> None:

@@ -12,17 +12,18 @@ import structlog
 
 from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
-from frontend.http import Disconnected, Request, Send, answer, network_of
+from frontend.http import Answer, Disconnected, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.messages.admission import throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
+from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
-from frontend.rest.problems import rate_headers, send_problem
+from frontend.rest.problems import problem_of, rate_headers
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.strict_json import RepeatedMember, check_members
 
@@ -41,6 +42,7 @@ _SCHEDULED = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/scheduled(?:/(cancel|reschedule))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
+_PASS_ON = "pass_on"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
@@ -65,47 +67,51 @@ _log = structlog.get_logger("frontend.rest")
 
 async def serve_rest(services: FrontendServices, request: Request, send: Send) -> None:
     """Answer one request whose path is not of the SQS wire. Never raises for anything a caller can do."""
+    if find_route(request.path) is None:
+        await _serve_control(services, request, send)
+        return
+    said = await answer_rest(services, request)
+    if said is not None:
+        await answer(send, *said)
+
+
+def find_route(path: bytes) -> tuple[Route, str] | None:
+    """What answers at this path, and the queue it names; None: the control plane, if anybody."""
+    for pattern, routes in ((_MESSAGES, _ROUTES), (_SCHEDULED, SCHEDULED_ROUTES), (_PARKED, PARKED_ROUTES)):
+        match = pattern.fullmatch(path)
+        if match is not None:
+            return routes[match[2]], match[1].decode()
+    return (COUNTS_ROUTE, "") if path == COUNTS_PATH else None
+
+
+async def answer_rest(services: FrontendServices, request: Request) -> Answer | None:
+    """The answer to a request that has a route; None: the client has left. Never raises for anything a caller can
+    do."""
     started_s = time.perf_counter()
-    match = _MESSAGES.fullmatch(request.path)
-    action, outcome = "pass_on", "ok"
-    began = _Began(send)
+    found = find_route(request.path)
+    assert found is not None
+    route, queue_name = found
+    outcome = "ok"
+    said: Answer | None = None
     try:
         request.read_headers()
-        if match is not None:
-            route = _ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
-            route = SCHEDULED_ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        elif (match := _PARKED.fullmatch(request.path)) is not None:
-            route = PARKED_ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        else:
-            await _pass_on(services, request, began)
+        said = await _answer_route(services, request, route, queue_name)
     except Disconnected:
         outcome = "disconnected"
-    except RequestError as error:
-        outcome = error.code
-        await began.refuse(request, error)
-    except MetadataUnavailable as error:
-        outcome = "ServiceUnavailable"
-        await began.refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
-    except Exception:
-        outcome = "InternalFailure"
-        _log.exception("request_failed", request_id=request.request_id, action=action)
-        await began.refuse(request, RequestError("InternalFailure", "The request could not be completed."))
-    services.meters.observe("rest", action, outcome, time.perf_counter() - started_s)
+    except Exception as error:
+        refused = _refusal_of(request, route.action, error)
+        outcome = refused.code
+        said = problem_of(request, refused)
+    services.meters.observe("rest", route.action, outcome, time.perf_counter() - started_s)
+    return said
 
 
-async def _serve_messages(services: FrontendServices, request: Request, route: Route, name: str, send: Send) -> None:
+async def _answer_route(services: FrontendServices, request: Request, route: Route, queue_name: str) -> Answer:
     if request.method != route.method:
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
-    call = RestCall(services, request, caller, Address(caller.account_id, name))
+    call = RestCall(services, request, caller, Address(caller.account_id, queue_name))
     body = await route.run(call, _decode(route, request))
     headers = (
         (b"content-type", b"application/json"),
@@ -113,7 +119,33 @@ async def _serve_messages(services: FrontendServices, request: Request, route: R
         (b"cache-control", b"no-store"),
         *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
-    await answer(send, 200, headers, body)
+    return Answer(200, headers, body)
+
+
+async def _serve_control(services: FrontendServices, request: Request, send: Send) -> None:
+    started_s = time.perf_counter()
+    outcome = "ok"
+    began = _Began(send)
+    try:
+        request.read_headers()
+        await _pass_on(services, request, began)
+    except Disconnected:
+        outcome = "disconnected"
+    except Exception as error:
+        refused = _refusal_of(request, _PASS_ON, error)
+        outcome = refused.code
+        await began.refuse(request, refused)
+    services.meters.observe("rest", _PASS_ON, outcome, time.perf_counter() - started_s)
+
+
+def _refusal_of(request: Request, action: str, error: Exception) -> RequestError:
+    """What a caller is told of an error."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, MetadataUnavailable):
+        return unavailable("The service is not available. Try again.", error.retry_after_s)
+    _log.error("request_failed", request_id=request.request_id, action=action, exc_info=error)
+    return RequestError("InternalFailure", "The request could not be completed.")
 
 
 def _decode(route: Route, request: Request) -> Any:
@@ -204,7 +236,7 @@ class _Began:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
             raise AnswerBrokenOff(error.code)
-        await send_problem(request, self._send, error)
+        await answer(self._send, *problem_of(request, error))
 
 
 class AnswerBrokenOff(Exception):

@@ -20,6 +20,7 @@ from api.accounts.actions import set_account_active
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.people import limits
+from api.people.actions.console_links import ensure_life
 from api.people.actions.enrolment import check_printable
 from api.people.actions.members import locked_membership, require
 from api.people.errors import PeopleError, not_found
@@ -51,6 +52,7 @@ LIFECYCLE_ACTOR = Actor("lifecycle")
 def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
+    _give_life(account_id)
     life = _move(operator, _locked(account_id), Move.SUSPEND, reason)
     record(operator, account_id, Move.SUSPEND, f"account:{account_id}", reason=reason)
     return life
@@ -59,6 +61,7 @@ def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLif
 @transaction.atomic
 def resume_account(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
+    _give_life(account_id)
     life = _move(operator, _locked(account_id), Move.RESUME)
     record(operator, account_id, Move.RESUME, f"account:{account_id}")
     return life
@@ -95,6 +98,13 @@ def finish_closing() -> int:
             record(LIFECYCLE_ACTOR, account_id, Move.FINISH, f"account:{account_id}")
             closed += 1
     return closed
+
+
+def _give_life(account_id: str) -> None:
+    """An account that was made with a key has no state of its own before an operator gives it one."""
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is not None:
+        ensure_life(account, clock.now())
 
 
 def _locked(account_id: str) -> AccountLife:

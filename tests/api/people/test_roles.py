@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from api.people.roles import ALLOWED, Act, Role, may, may_give
 
+READS = {"account.read", "members.read", "queues.read", "keys.read", "audit.read"}
+WORKS = READS | {"queues.manage", "messages.read", "messages.change"}
+RUNS = WORKS | {"members.manage", "keys.manage", "account.configure"}
 EXPECTED = {
-    "owner": {"account.read", "account.close", "members.read", "members.manage", "owners.manage"},
-    "admin": {"account.read", "members.read", "members.manage"},
-    "developer": {"account.read", "members.read"},
-    "reader": {"account.read", "members.read"},
+    "owner": RUNS | {"owners.manage", "account.close"},
+    "admin": RUNS,
+    "developer": WORKS,
+    "reader": READS,
     "billing": {"account.read"},
 }
 
