@@ -169,7 +169,10 @@ class Metering:
         ) = scalars  # fmt: skip
         meter.is_changed, meter.is_said = bool(is_changed), bool(is_said)
         meter.counters = {origin: counters for origin, *counters in origins}
-        meter.closed = [Window(*figures, tuple(map(tuple, origins))) for *figures, origins in closed]
+        meter.closed = [
+            Window(hour_ms, until_ms, stored_byte_ms, stored_bytes, tuple(map(tuple, origins)))
+            for hour_ms, until_ms, stored_byte_ms, stored_bytes, origins in closed
+        ]
         return meter
 
     # --- inside -----------------------------------------------------------------------------------------------
