@@ -114,6 +114,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
         dedup_window_ms=dedup_window_ms(attributes),
         paused=is_paused(attributes),
         park_groups=parks_groups(attributes),
+        account_id=queue.account_id,
     )
     retry = retry_of(attributes)
     if retry is not None:
