@@ -7,6 +7,7 @@ order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -31,6 +32,8 @@ from frontend.crypto.keyring import (
 )
 from frontend.express.protocol import express_config
 from frontend.http import Receive, Scope, Send, answer
+from frontend.key_uses import tell_key_uses, tell_key_uses_forever
+from frontend.limits import KEY_USES_TOLD_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
@@ -79,11 +82,15 @@ async def run(config: FrontendConfig) -> int:
     )
     reports = asyncio.create_task(reporter.run(), name="quota-reports")
     pace_collector()
+    telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
         reports.cancel()
+        telling.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()
         await metadata.close()
         await storage.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from frontend.authn.key_uses import KeyUses
 from frontend.authn.page_pass import SCHEME, open_page_pass
 from frontend.authn.principal import Principal
 from frontend.authn.rights import KeyRights
@@ -61,6 +62,7 @@ class Authenticator:
         self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
         self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
         self._rights = KeyRights()
+        self.uses = KeyUses()
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -128,6 +130,7 @@ class Authenticator:
         return self._principal(record, principal.source_ip, principal.is_secure)
 
     def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool) -> Principal:
+        self.uses.note(record.access_key_id, self._now_s())
         rights = None if record.policies is None else self._rights.of(record)
         return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights)
 
