@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from frontend.authz.request_context import Caller, person_caller
-
 from api.audit.actions import Actor
-from api.iam.selectors import attached_policies
+from api.iam.selectors import acts_of
 from api.people.models import AccountState, Membership, Person, PersonSession
 from api.people.origin import Origin
-from api.people.roles import Act, act_to_give, may_with
+from api.people.roles import Act, act_to_give
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
-from frontend.authz import CompiledPolicy
 
 
 class Visit:
@@ -53,16 +50,12 @@ class AccountVisit(Visit):
         return self.state == AccountState.ACTIVE
 
     @cached_property
-    def _attached(self) -> list[CompiledPolicy]:
-        return attached_policies(self.membership)
-
-    @cached_property
-    def _caller(self) -> Caller:
-        return person_caller(self.account_id, str(self.person.pk))
+    def _acts(self) -> frozenset[Act]:
+        return acts_of(self.membership)
 
     def may(self, act: Act) -> bool:
         """By the role, and by the policies of the member and of its groups."""
-        return may_with(self.membership.role, act, self._attached, self._caller)
+        return act in self._acts
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""
