@@ -18,6 +18,7 @@ import pytest
 
 from api.billing.models import FillLedger, HourlyUsage
 from api.billing.selectors import settled_up_to
+from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from workers import limits
 from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, Lake, LakeEntry, LakeFile
@@ -95,6 +96,7 @@ class Spark:
 
 @pytest.fixture
 def spark(caller: Caller, tmp_path: Path) -> Spark:
+    open_since(caller.account_id, datetime.fromtimestamp(FIRST_MS / 1000, UTC))
     return Spark(Lake(tmp_path), caller.account_id)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from uuid import UUID
@@ -20,6 +21,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from api.billing.models import HourlyUsage, QuarantinedUsage
+from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
 from tests.workers.spark_jobs.frames import QUEUE, counters, java_or_skip, window
 from tests.workers.spark_jobs.streams import Streams
@@ -50,6 +52,7 @@ def january(at: int, partition: int = 7, **fields: object) -> UsageWindow:
 def test_settlement_of_a_lake_is_merged_and_again_changes_nothing(
     spark: SparkSession, caller: Caller, tmp_path: Path
 ) -> None:
+    open_since(caller.account_id, datetime.fromtimestamp(FIRST_MS / 1000, UTC))
     lake = Lake(tmp_path)
     own = {"account_id": caller.account_id}
     push = [counters(Origin.PUSH, delivered=3, delivered_bytes=30, delivered_units=3)]
