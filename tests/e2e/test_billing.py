@@ -29,6 +29,7 @@ def manage(installation: RunningInstallation, *arguments: str, text: str = "") -
     """A command of manage.py with the settings that the launcher gives one. Its JSON."""
     known = Installation(installation.data)
     environment = known.environment(known.load_state(), "manage")
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
     answer = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, cwd=ROOT, timeout=60)
     assert answer.returncode == 0, answer.stderr.decode()[-3000:]

@@ -24,10 +24,14 @@ from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
 AT_ONCE = 6
-# A handle as the control plane gives them, of no task.
-NO_TASK = base64.b64encode(json.dumps({"taskId": str(uuid.UUID(int=9))}).encode()).decode()
 NOTHING_BEFORE = Case._field_defaults["before"]
 RUNNABLE = [case for case in CASES if case.before is NOTHING_BEFORE and case.action != "ListQueues"]
+
+
+def handle_of_no_task(source_arn: str) -> str:
+    """As the control plane makes them."""
+    content = {"taskId": str(uuid.UUID(int=9)), "sourceArn": source_arn}
+    return base64.b64encode(json.dumps(content).encode()).decode()
 
 
 class Stage:
@@ -40,7 +44,7 @@ class Stage:
         self._places = {
             f"http://{HOST}/{ACCOUNT}": f"{endpoint}/{account_id}",
             f":{ACCOUNT}:": f":{account_id}:",
-            "task-9": NO_TASK,
+            "task-9": handle_of_no_task(f"arn:aws:sqs:us-east-1:{account_id}:{self._names['orders']}"),
         }
 
     def real(self, value: Any) -> Any:
@@ -80,7 +84,7 @@ def ask(stage: Stage, case: Case) -> str:
     """What is wrong; empty where the case ends as the suite says."""
     scene = SimpleNamespace(url=url_of("orders"), fifo_url=url_of("line.fifo"), handle="", fifo_handle="")
     wanted = repr(case.params(scene))  # type: ignore[arg-type]
-    if "/orders" in wanted or "'orders'" in wanted or ":orders" in wanted:
+    if "/orders" in wanted or "'orders'" in wanted or ":orders" in wanted or "task-9" in wanted:
         scene.handle = stage.make("orders")[1]
     if "line.fifo" in wanted:
         scene.fifo_handle = stage.make("line.fifo")[1]
