@@ -6,6 +6,7 @@ from django.urls import include, path
 
 from api.health import healthz, metrics
 from api.internal.audit import note_action
+from api.internal.keys import note_uses
 from api.internal.sqs import run_action
 from api.schema import openapi_document
 
@@ -18,6 +19,7 @@ urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),
     path("internal/audit", note_action),
+    path("internal/keys/used", note_uses),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),

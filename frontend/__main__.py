@@ -7,6 +7,7 @@ order.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -29,6 +30,8 @@ from frontend.crypto.keyring import (
     read_key_file,
 )
 from frontend.http import Receive, Scope, Send, answer
+from frontend.key_uses import tell_key_uses, tell_key_uses_forever
+from frontend.limits import KEY_USES_TOLD_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.routing.guarded import GuardedStorage, Guards
@@ -71,10 +74,14 @@ async def run(config: FrontendConfig) -> int:
     _stop_on_signals(servers)
     await storage.start()
     await metadata.start()
+    telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
+        telling.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()
         await metadata.close()
         await storage.close()

@@ -117,6 +117,10 @@ class ControlPlane:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
+    async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:
+        """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
+        await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)
         headers.append((b"content-type", b"application/json"))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from api import limits
@@ -123,6 +124,25 @@ def delete_key(actor: Actor, account_id: str, access_key_id: str) -> bool:
     record(actor, account_id, "key.delete", f"key:{access_key_id}", name=key.name)
     announce(RecordKind.KEY, access_key_id, version)
     return True
+
+
+# Rows are locked in one order: two front ends do not wait for each other in a circle.
+_NOTE_USES = """
+WITH used AS (
+     SELECT unnest(%s::text[]) AS id, to_timestamp(unnest(%s::bigint[]) / 1000.0) AS at),
+   locked AS (
+     SELECT access_key_id AS id FROM access_key WHERE access_key_id IN (SELECT id FROM used)
+      ORDER BY access_key_id FOR NO KEY UPDATE)
+UPDATE access_key SET last_used_at = least(used.at, clock_timestamp())
+  FROM used JOIN locked USING (id)
+ WHERE access_key_id = used.id AND (last_used_at IS NULL OR last_used_at < least(used.at, clock_timestamp()))
+"""
+
+
+def note_key_uses(uses: Mapping[str, int]) -> None:
+    """`last_used_at` of keys as front ends saw them used, in Unix ms; no version, no announcement."""
+    with connection.cursor() as cursor:
+        cursor.execute(_NOTE_USES, (list(uses), list(uses.values())))
 
 
 def note_key_use(access_key_id: str) -> None:

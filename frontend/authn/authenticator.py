@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from frontend.authn.key_uses import KeyUses
 from frontend.authn.principal import Principal
 from frontend.authn.rights import KeyRights
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
@@ -52,6 +53,7 @@ class Authenticator:
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
         self._rights = KeyRights()
+        self.uses = KeyUses()
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -108,6 +110,7 @@ class Authenticator:
         return self._principal(record, principal.source_ip, principal.is_secure)
 
     def _principal(self, record: KeyRecord, source_ip: str, is_secure: bool) -> Principal:
+        self.uses.note(record.access_key_id, self._now_s())
         rights = None if record.policies is None else self._rights.of(record)
         return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights)
 

@@ -262,13 +262,14 @@ PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
     "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
 }
+_QUEUES = (Target.QUEUE, Target.DESTINATION, Target.DEAD_LETTER_QUEUE)
 _KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
 
 
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
     """`name` is that of the queue, policy or group, or the id of the key; of all queues and of the account it is not
     looked at."""
-    if target is Target.QUEUE:
+    if target in _QUEUES:
         assert name
         return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
     if target is Target.ALL_QUEUES:

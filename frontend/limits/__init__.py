@@ -139,6 +139,12 @@ SIGNING_KEYS_CACHED_MAX = 20_000
 CREDENTIALS_CACHED_MAX = 20_000
 DATES_CACHED_MAX = 1_024
 
+# Uses of keys that the control plane was not told of yet, how often it is told, and of how many at a time.
+KEY_USES_HELD_MAX = 20_000
+KEY_USES_TOLD_EVERY_S = 30.0
+KEY_USES_TOLD_MAX = 5_000
+KEY_USES_TOLD_AT_STOP_S = 1.0
+
 # --- authorisation ------------------------------------------------------------------------------------------
 # Keys with policies, and policies, that are kept compiled; what has been allowed to one key of late.
 KEY_RIGHTS_CACHED_MAX = 4_096

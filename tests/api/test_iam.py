@@ -488,3 +488,28 @@ def test_review_lists_stored_policies_that_are_not_understood(caller: Caller) ->
     ]  # fmt: skip
     assert key.request("GET", "/v1/queues").status_code == 403, "it denies until it is stored again"
     assert [one["name"] for one in run("review_policies", "--account", "tests")] == ["fine"]
+
+
+# --- uses of keys ---
+
+
+def tell_uses(uses: Any, account_id: str = "") -> Any:
+    return Caller(account_id, "").request("POST", "/internal/keys/used", {"uses": uses})
+
+
+def test_uses_that_front_ends_saw_are_shown_and_never_go_back(caller: Caller) -> None:
+    """Two front ends tell of the same key in any order; a clock that is ahead shows no use of tomorrow."""
+    for at_ms, shown in ((1_700_000_000_000, 1_700_000_000), (1_600_000_000_000, 1_700_000_000)):
+        assert tell_uses({caller.access_key_id: at_ms, "AKPSUNKNOWN": at_ms}).status_code == 200
+        used_at = AccessKey.objects.get(pk=caller.access_key_id).last_used_at
+        assert used_at is not None and int(used_at.timestamp()) == shown
+    version = AccessKey.objects.get(pk=caller.access_key_id).version
+    assert tell_uses({caller.access_key_id: 2**48}).status_code == 200
+    key = AccessKey.objects.get(pk=caller.access_key_id)
+    assert key.last_used_at is not None and key.last_used_at <= clock.now() and key.version == version
+
+
+def test_uses_are_a_front_end_s_to_tell(caller: Caller) -> None:
+    assert tell_uses({caller.access_key_id: 1}, caller.account_id).status_code == 401
+    for bad in ([], {"a": -1}, {"a": "1"}, {"a": 2**63}, {"x" * 65: 1}):
+        assert tell_uses(bad).status_code == 400, bad

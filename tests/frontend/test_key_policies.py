@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import httpx2
 import msgspec
 import pytest
 
@@ -288,3 +289,32 @@ async def test_rights_that_are_kept_are_bounded(front: Installation, monkeypatch
             assert (await front.sqs("SendMessage", {**SEND, "QueueUrl": url}, key=key)).status == 200
     kept = front.plane.authenticator._rights._kept
     assert len(kept) == 2 and all(len(found.allowed) <= 2 for _, found in kept.values())
+
+
+# --- uses ---
+
+
+async def test_uses_of_keys_are_told_once(front: Installation) -> None:
+    from frontend.key_uses import tell_key_uses
+
+    front.control_answer = lambda request: httpx2.Response(200, json={})
+    await front.sqs("SendMessage", SEND)
+    refused = await front.sqs("SendMessage", SEND, key=front.add_key(ACCOUNT, active=False))
+    assert refused.status == 403
+    await tell_key_uses(front.plane)
+    await tell_key_uses(front.plane)
+    (told,) = front.control_calls
+    assert (told.url.path, json.loads(told.content)) == (
+        "/internal/keys/used",
+        {"uses": {front.key.access_key_id: int(front.clock.now_s * 1000)}},
+    )
+    assert front.mac_is_right(told)
+
+
+async def test_uses_that_are_held_are_bounded(front: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    from frontend.authn import key_uses
+
+    monkeypatch.setattr(key_uses, "KEY_USES_HELD_MAX", 2)
+    for _ in range(4):
+        await front.sqs("SendMessage", SEND, key=front.add_key(ACCOUNT))
+    assert len(front.plane.authenticator.uses.take(10)) == 2 and not front.plane.authenticator.uses.take(10)
