@@ -21,7 +21,7 @@ from kombu import Queue as BrokerQueue
 from api import limits
 from api.settings.environment import environment
 
-LIFECYCLE_QUEUE = "lifecycle"
+LIFECYCLE_QUEUE, MOVES_QUEUE = "lifecycle", "moves"
 _log = structlog.get_logger(__name__)
 
 
@@ -115,10 +115,11 @@ def send_hint(hint: Hint, row_id: int) -> bool:
 
 def _publish(producer: Producer, hint: Hint, row_id: int) -> None:
     task_id = str(uuid.uuid4())
+    broker_queue = MOVES_QUEUE if hint is Hint.MOVE_MESSAGES else LIFECYCLE_QUEUE
     producer.publish(
         ([row_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}),
-        routing_key=LIFECYCLE_QUEUE,
-        exchange=Exchange(LIFECYCLE_QUEUE, type="direct"),
+        routing_key=broker_queue,
+        exchange=Exchange(broker_queue, type="direct"),
         headers={"lang": "py", "task": hint.value, "id": task_id, "root_id": task_id, "parent_id": None, "group": None},
         correlation_id=task_id,
         serializer="json",
@@ -136,5 +137,6 @@ def _connect(broker_url: str) -> Producer:
     # Without this kombu waits two seconds and tries again.
     connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0, interval_max=0)
     channel = connection.channel()
-    BrokerQueue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)(channel).declare()
+    for name in (LIFECYCLE_QUEUE, MOVES_QUEUE):
+        BrokerQueue(name, Exchange(name, type="direct"), name)(channel).declare()
     return Producer(channel)

@@ -15,6 +15,7 @@ from frontend.limits import (
     PARTITIONS_PER_LEVEL_MAX,
     PARTITIONS_PER_QUEUE_MAX,
     PRIORITY_LEVELS_MAX,
+    QUOTA_REPORT_S,
 )
 from storage_nodes.limits import BROWSE_MESSAGES_MAX, FRAME_BYTES_MAX, RECORD_BYTES_MAX, REMOVES_PER_CALL_MAX
 
@@ -45,9 +46,16 @@ KEYS_PER_ACCOUNT_MAX = 1_000
 # `last_used_at` is written at most this often per key.
 KEY_USE_RECORDED_EVERY_S = 60
 
+# --- quotas -------------------------------------------------------------------------------------------------
+STOP_REASON_CHARACTERS_MAX = 200
+QUOTA_REASON_CHARACTERS_MAX = 500
+# That an account came near a quota is written into the audit trail once within this time, for each quota and level.
+QUOTA_NOTICE_HOURS = 1
+# A front end that has not reported for so long counts no more: its shares are the others'.
+QUOTA_REPORT_STALE_S = 3.5
+
 # --- queues -------------------------------------------------------------------------------------------------
 QUEUE_NAME_CHARACTERS_MAX = 80
-QUEUES_PER_ACCOUNT_MAX = 100_000
 # Of them made by a send, where the account allows that.
 AUTO_CREATED_PER_HOUR_MAX = 100
 QUEUE_TAGS_MAX = 50
@@ -185,6 +193,7 @@ assert MOVE_BATCH_MESSAGES_MAX <= REMOVES_PER_CALL_MAX
 assert MOVE_PAGE_MESSAGES_MAX <= BROWSE_MESSAGES_MAX
 assert MOVE_BATCH_BYTES_MAX + RECORD_BYTES_MAX < FRAME_BYTES_MAX, "one batch must fit one frame"
 assert MOVE_SLICE_MS + 20_000 < MOVE_VISIBILITY_MS < MOVE_CLAIM_LEASE_MS, "a lease outlives the work under it"
+assert QUOTA_REPORT_STALE_S > 3 * QUOTA_REPORT_S, "two reports may be lost"
 assert METADATA_REFRESHERS < METADATA_CONNECTIONS_MAX
 assert CHANGES_REMEMBERED_MAX <= FEED_CHANGES_KEPT_MAX
 assert DATABASE_PROBE_MS_MIN < CONTROL_PROBE_INTERVAL_MS, "every question of a front end looks anew"

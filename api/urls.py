@@ -7,25 +7,29 @@ from django.urls import include, path
 from api.health import healthz, metrics
 from api.internal.audit import note_action
 from api.internal.keys import note_uses
+from api.internal.quotas import note_quota_use
 from api.internal.sqs import run_action
 from api.schema import openapi_document
 
 handler400 = "api.problems.bad_request"
 handler403 = "api.problems.forbidden"
-handler404 = "api.problems.not_found"
-handler500 = "api.problems.internal_failure"
+handler404 = "console.views.errors.not_found"
+handler500 = "console.views.errors.internal_failure"
 
 urlpatterns = [
     path("healthz", healthz),
     path("metrics", metrics),
     path("internal/audit", note_action),
     path("internal/keys/used", note_uses),
+    path("internal/quotas", note_quota_use),
     path("internal/sqs/<str:action>", run_action),
     path("v1/openapi.json", openapi_document),
     path("v1/", include("api.accounts.urls")),
+    path("v1/", include("api.billing.urls")),
     path("v1/", include("api.iam.urls")),
     path("v1/", include("api.people.urls")),
     path("v1/", include("api.queues.urls")),
+    path("v1/", include("api.quotas.urls")),
     path("v1/", include("api.schedules.urls")),
     path("", include("console.urls")),
 ]

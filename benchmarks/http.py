@@ -27,6 +27,8 @@ SECONDS = 5.0
 CONNECTIONS = 64
 DISTINCT_BODIES = 512
 MESSAGE_BYTES = 1024
+LONE_SENDS = 1_000
+SETTLING_CONNECTIONS = 32
 PUSH_MESSAGES = 1_000
 PUSH_RATE_S = 200.0
 PUSH_CREDIT = 100
@@ -35,13 +37,19 @@ PUSH_CREDIT = 100
 async def run(report: Report) -> None:
     await _yardstick(report)
     with TemporaryInstallation() as installation:
+        yardstick_per_s = report.figures[0][1]
         target = Target(**installation.target())
         signer = Signer(target)
         connections = await open_connections(target.host, target.port, CONNECTIONS)
         url = await _create_queue(connections[0], signer, "bench")
+        await _lone_sends(report, connections[0], signer, url)
         await _sends(report, installation, connections, signer, url)
+        await _receives_and_deletes(report, installation, connections, signer, url)
         await _purge_and_cycle(report, installation, connections, signer)
         await _push(report, installation, signer)
+        for label, rate, unit in list(report.figures):
+            if unit == "msg/s":
+                report.add(f"of the yardstick: {label}", 100 * rate / yardstick_per_s, "%")
         for name, resident in installation.resident_mib().items():
             report.add(f"resident, {name}", resident, "MiB")
 
@@ -75,6 +83,18 @@ async def _create_queue(connection: HttpConnection, signer: Signer, name: str) -
     return str((await ask_sqs(connection, signer, "CreateQueue", {"QueueName": name}))["QueueUrl"])
 
 
+async def _lone_sends(report: Report, connection: HttpConnection, signer: Signer, url: str) -> None:
+    """One after the other, with nothing else going on."""
+    latencies_ms: list[float] = []
+    request = signer.request("SendMessage", json.dumps({"QueueUrl": url, "MessageBody": _text()}).encode())
+    for _ in range(LONE_SENDS):
+        started_s = time.perf_counter()
+        await connection.ask(request)
+        latencies_ms.append((time.perf_counter() - started_s) * 1000)
+    report.add("one send at a time, p50", percentile(latencies_ms, 50), "ms")
+    report.add("one send at a time, p99", percentile(latencies_ms, 99), "ms")
+
+
 async def _sends(
     report: Report, installation: TemporaryInstallation, connections: list[HttpConnection], signer: Signer, url: str
 ) -> None:
@@ -87,6 +107,7 @@ async def _sends(
         count, seconds = await request_rate(connections, lambda n: singles[n % DISTINCT_BODIES], SECONDS)
     report.add(f"SendMessage 1 KiB, {CONNECTIONS} connections", count / seconds, "msg/s")
     cpu.report(report, count, "SendMessage")
+    cpu.report_front_end(report, count, "SendMessage")
     batches = [
         signer.request(
             "SendMessageBatch",
@@ -100,6 +121,35 @@ async def _sends(
         count, seconds = await request_rate(connections, lambda n: batches[n % len(batches)], SECONDS)
     report.add("SendMessageBatch, ten of 1 KiB", count * 10 / seconds, "msg/s")
     cpu.report(report, count * 10, "SendMessageBatch")
+
+
+async def _receives_and_deletes(
+    report: Report, installation: TemporaryInstallation, connections: list[HttpConnection], signer: Signer, url: str
+) -> None:
+    """Of what was sent before, one at a time: first one kind of call, then the other."""
+    asked = {"QueueUrl": url, "VisibilityTimeout": 600}
+    receive = signer.request("ReceiveMessage", json.dumps(asked).encode())
+    ends = time.perf_counter() + SECONDS
+    handles: list[str] = []
+
+    async def take(connection: HttpConnection) -> None:
+        while time.perf_counter() < ends:
+            _, body = await connection.ask(receive)
+            handles.extend(message["ReceiptHandle"] for message in json.loads(body)["Messages"])
+
+    async def remove(connection: HttpConnection) -> None:
+        while handles:
+            parameters = {"QueueUrl": url, "ReceiptHandle": handles.pop()}
+            await ask_sqs(connection, signer, "DeleteMessage", parameters)
+
+    for name, work in (("ReceiveMessage", take), ("DeleteMessage", remove)):
+        started_s = time.perf_counter()
+        received = len(handles)
+        with installation.cpu() as cpu:
+            await asyncio.gather(*map(work, connections[:SETTLING_CONNECTIONS]))
+        count = received or len(handles)
+        report.add(f"{name}, one at a time", count / (time.perf_counter() - started_s), "msg/s")
+        cpu.report_front_end(report, count, name)
 
 
 async def _purge_and_cycle(
@@ -131,7 +181,7 @@ async def _purge_and_cycle(
             return cycled
 
         with installation.cpu() as cpu:
-            done = sum(await asyncio.gather(*map(worker, connections[:32])))
+            done = sum(await asyncio.gather(*map(worker, connections[:SETTLING_CONNECTIONS])))
         label = "one at a time" if size == 1 else "batches of ten"
         report.add(f"send + receive + delete, {label}", done / (time.perf_counter() - started), "msg/s")
         cpu.report(report, done, f"cycle, {label}")

@@ -110,6 +110,10 @@ class CpuUse:
             if seconds > total / 100:
                 report.add(f"    {name}", seconds, "s per million")
 
+    def report_front_end(self, report: Report, requests: int, what: str) -> None:
+        seconds = sum(spent for name, spent in self.spent.items() if name.startswith("frontend"))
+        report.add(f"  CPU of the front end for one {what}", seconds / requests * 1e6, "us")
+
     def _seconds(self) -> dict[str, float]:
         return {
             name: sum(sum(process.cpu_times()[:2]) for process in processes if process.is_running())

@@ -37,7 +37,11 @@ def parser() -> argparse.ArgumentParser:
     add_keys(commands)
     add_accounts(commands)
     add_policies(commands)
+    add_console(commands)
+    add_quotas(commands)
+    add_report(commands)
     add_transfer(commands)
+    add_spark(commands)
     test = commands.add_parser("test", help="run the whole test suite (arguments go to pytest)")
     test.add_argument("pytest_arguments", nargs="*")
     bench = commands.add_parser("bench", help="run the benchmarks, or the named one")
@@ -140,6 +144,65 @@ def add_policies(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     listed.add_argument("--json", action="store_true")
     review = add_command(verbs, "review", "policies", "policies that cannot be understood any more: they deny")
     review.add_argument("--json", action="store_true")
+
+
+def add_console(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    link = add_command(commands, "console-link", "console_link", "print a one-time sign-in link to the console")
+    link.add_argument("--account", metavar="NAME", help="as its owner; it is made if it is not there")
+    link.add_argument("--operator", action="store_true", help="as the operator of the installation")
+    link.add_argument("--json", action="store_true")
+
+
+def add_quotas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    quotas = commands.add_parser("quotas", help="quotas of accounts and of the installation")
+    verbs = quotas.add_subparsers(dest="verb", required=True)
+    texts = {
+        "list": "every quota: its value, its default, what is in use",
+        "set": "give quotas other values (NAME=VALUE, or NAME=default)",
+        "stop": "refuse what an account sends, with a reason; receiving goes on",
+        "resume": "take that back",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "quotas", text)
+        command.add_argument("--json", action="store_true")
+        if verb in ("stop", "resume"):
+            command.add_argument("--account", required=True, metavar="NAME")
+        else:
+            command.add_argument("--account", metavar="NAME", help="name or id (default: the installation as a whole)")
+        if verb == "set":
+            command.add_argument("values", nargs="+", metavar="NAME=VALUE")
+        if verb == "stop":
+            command.add_argument("--reason", required=True)
+    add_command(verbs, "requests", "quotas", "requests of accounts for other quotas").add_argument(
+        "--json", action="store_true"
+    )
+    for verb in ("approve", "refuse"):
+        command = add_command(verbs, verb, "quotas", f"{verb} a request")
+        command.add_argument("id", type=int, metavar="ID")
+        command.add_argument("--answer", default="", help="told to the account")
+        command.add_argument("--json", action="store_true")
+
+
+def add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    spark = commands.add_parser("spark", help="Spark, which counts usage: what it needs")
+    verbs = spark.add_subparsers(dest="verb", required=True)
+    add_command(verbs, "install", "spark", "install Spark's packages, and Java where that is possible")
+
+
+def add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    report = commands.add_parser("report", help="settled usage, invoices, what is not billed")
+    verbs = report.add_subparsers(dest="verb", required=True)
+    texts = {
+        "usage": "what an account used in a month, per queue and kind",
+        "invoice": "an account's invoice of a month, or its draft",
+        "quarantine": "records of a month that are not billed, and why",
+    }
+    for verb, text in texts.items():
+        command = add_command(verbs, verb, "report", text)
+        command.add_argument("--account", metavar="NAME")
+        command.add_argument("--period", required=True, metavar="YYYY-MM")
+        command.add_argument("--now", action="store_true", help="settle what was counted up to now first")
+        command.add_argument("--json", action="store_true")
 
 
 def add_transfer(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -52,7 +52,7 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
 }
 # They are the operator's, if there are any, and hold a password.
 MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
-SENDS_MAIL = ("control-plane", "manage")
+SENDS_MAIL = ("control-plane", "worker", "manage")
 
 
 @dataclass

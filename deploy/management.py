@@ -1,4 +1,4 @@
-"""Calls of `manage.py`: migrations, and keys. Each runs as a process of its own, so no command here imports Django."""
+"""Calls of `manage.py`: migrations, keys, reports. Each runs as a process of its own: none here imports Django."""
 
 from __future__ import annotations
 
@@ -79,9 +79,20 @@ def schema_fingerprint(database_url: str) -> str:
     return digest.hexdigest()
 
 
+def run_manage_json(installation: Installation, state: State, arguments: list[str], deadline_s: float) -> Any:
+    """The same of a command that prints one JSON value."""
+    return json.loads(run_manage(installation, state, arguments, deadline_s))
+
+
+def quotas(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
+    """What `manage.py quotas` says."""
+    said: dict[str, Any] = run_manage_json(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
+    return said
+
+
 def operate(installation: Installation, state: State, *arguments: str) -> Any:
-    """What a command of operators says, which is JSON."""
-    return json.loads(run_manage(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S))
+    """What a command of operators says."""
+    return run_manage_json(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S)
 
 
 def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
@@ -90,5 +101,5 @@ def create_key(installation: Installation, state: State, account: str, policy: s
     arguments = ["create_key", "--account", account, "--json"]
     if policy is not None:
         arguments.append(f"--policy={policy}")
-    key: dict[str, Any] = json.loads(run_manage(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S))
+    key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)
     return key

@@ -18,7 +18,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from pydantic import ValidationError
 
 from frontend import VERSION
-from frontend.asgi import Application, build_application
+from frontend.asgi import Application
+from frontend.collector import pace_collector
 from frontend.config import FrontendConfig, split_address
 from frontend.control import ControlPlane
 from frontend.crypto.keyring import (
@@ -29,13 +30,15 @@ from frontend.crypto.keyring import (
     SecretFileError,
     read_key_file,
 )
+from frontend.express.protocol import express_config
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
 from frontend.limits import KEY_USES_TOLD_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
+from frontend.metadata.quota_reports import QuotaReporter
 from frontend.routing.guarded import GuardedStorage, Guards
-from frontend.server import Server, operators_config, public_config
+from frontend.server import Server, operators_config
 from frontend.services import FrontendServices
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
@@ -67,7 +70,7 @@ async def run(config: FrontendConfig) -> int:
     services.meters.gauge("answers_held_bytes", lambda: paused_clients.held_bytes)
     services.meters.gauge("slow_readers_cut", lambda: paused_clients.cut)
     host, port = split_address(config.listen)
-    servers = [Server(public_config(build_application(services), host, port, config.trusted_proxies), services.drain)]
+    servers = [Server(express_config(services, host, port, config.trusted_proxies), services.drain)]
     if config.metrics_listen:
         host, port = split_address(config.metrics_listen)
         servers.append(Server(operators_config(operators_application(services), host, port)))
@@ -75,6 +78,11 @@ async def run(config: FrontendConfig) -> int:
     await storage.start()
     await metadata.start()
     telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
+    reporter = QuotaReporter(
+        services.quotas, services.account_limits, metadata.report_use, services.note_quota, services.steady_s
+    )
+    reports = asyncio.create_task(reporter.run(), name="quota-reports")
+    pace_collector()
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
@@ -82,6 +90,7 @@ async def run(config: FrontendConfig) -> int:
         telling.cancel()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
+        reports.cancel()
         await services.control.close()
         await metadata.close()
         await storage.close()
@@ -92,16 +101,18 @@ async def run(config: FrontendConfig) -> int:
 def build_services(config: FrontendConfig, storage: StorageClient, metadata: MetadataClient) -> FrontendServices:
     """Raises SecretFileError."""
     directory = config.secrets_dir
+    internal_key = read_key_file(directory, INTERNAL_KEY_FILE)
     guarded = GuardedStorage(storage, Guards(storage.leader_of))
     services = FrontendServices(
         region=config.region,
         more_regions=config.all_regions,
         storage=guarded,
         metadata=metadata,
-        control=ControlPlane(config.control, read_key_file(directory, INTERNAL_KEY_FILE)),
+        control=ControlPlane(config.control, internal_key),
         keyring=Keyring.from_directory(directory),
         pepper=read_key_file(directory, PEPPER_KEY_FILE),
         receipt_key=read_key_file(directory, RECEIPT_KEY_FILE),
+        page_key=internal_key,
         metadata_serves=lambda: metadata.serves,
         metadata_troubles=metadata.troubles,
         metadata_look=metadata.look,

@@ -2,6 +2,7 @@
 
 POST /  and  /<12 digits>/<queue>        SQS
 /v1/queues/<name>/messages...            REST data API
+/v1/message-counts                       the same, of many queues
 /v1/...  /console...  /static/...        passed on to the control plane
 /healthz  /readyz  /version              operators
 websocket /v1/queues/<name>/subscribe    push
@@ -20,12 +21,12 @@ from django.urls import re_path
 
 from frontend import VERSION
 from frontend.errors import RequestError
-from frontend.http import Receive, Request, Scope, Send, answer
+from frontend.http import Receive, Scope, Send, answer, request_of
 from frontend.push.consumer import SubscribeConsumer
 from frontend.readiness import readiness
 from frontend.rest.problems import refuse_upgrade
 from frontend.rest.serve import serve_rest
-from frontend.sqs.protocol import serve_sqs
+from frontend.sqs.protocol import answer_sqs
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -45,10 +46,12 @@ def build_application(services: FrontendServices) -> Application:
 
 def _http(services: FrontendServices) -> Application:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request = request_of(scope, receive)
         path = request.path
         if path == b"/" or b"0" <= path[1:2] <= b"9":
-            await serve_sqs(services, request, send)
+            said = await answer_sqs(services, request)
+            if said is not None:
+                await answer(send, *said)
         elif path in _OPERATORS:
             await _serve_operators(services, path, send)
         else:

@@ -21,7 +21,7 @@ import msgspec
 from frontend.authn.principal import Principal
 from frontend.control_watch import ControlWatch
 from frontend.errors import KINDS, MethodNotAllowed, RequestError, invalid, unavailable
-from frontend.http import Request, Send
+from frontend.http import Request, Send, network_of, new_request_id
 from frontend.limits import (
     CONTROL_ANSWER_BYTES_MAX,
     CONTROL_CALLS_IN_FLIGHT_MAX,
@@ -32,11 +32,13 @@ from frontend.limits import (
     CONTROL_TIMEOUT_S,
 )
 from frontend.readiness import Trouble
-from frontend.routing.bulkhead import Bulkhead
+from frontend.routing.bulkhead import Bulkhead, Place
 
 SOURCE_HEADER, SOURCE_MAC_HEADER = b"x-penstock-source", b"x-penstock-source-mac"
 PRINCIPAL_HEADER = b"x-penstock-principal"
 MAC_HEADER = b"x-penstock-principal-mac"
+# Who acts where no key does.
+FRONT_END = "front-end"
 
 _HOP_BY_HOP = frozenset(
     (
@@ -76,6 +78,8 @@ class ControlPlane:
         now_s: Callable[[], float] = time.time,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
+        # How many calls at once an account's quota lets it have; set by those who know quotas.
+        self._calls_max_of: Callable[[Principal], int] = lambda _: CONTROL_CALLS_IN_FLIGHT_MAX
         self._internal_key = internal_key
         self._now_s = now_s
         self._calls = Bulkhead("control plane", CONTROL_CALLS_IN_FLIGHT_MAX)
@@ -97,6 +101,9 @@ class ControlPlane:
         )
         self._watch = ControlWatch(self._http)
 
+    def limit_calls(self, calls_max_of: Callable[[Principal], int]) -> None:
+        self._calls_max_of = calls_max_of
+
     def troubles(self) -> list[Trouble]:
         return self._watch.troubles()
 
@@ -117,14 +124,20 @@ class ControlPlane:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
-    async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:
+    async def note_key_uses(self, uses: dict[str, int]) -> None:
         """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
-        await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
+        told = msgspec.json.encode({"uses": uses})
+        await self._ask("/internal/keys/used", Principal("", FRONT_END), new_request_id(), told)
+
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
+        """Tells that an account came near a quota, or over it. Raises RequestError."""
+        told = msgspec.json.encode({"name": name, "level": level, "percent": percent})
+        await self._ask("/internal/quotas", Principal(account_id, FRONT_END), new_request_id(), told)
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)
         headers.append((b"content-type", b"application/json"))
-        with self._watch, self._calls:
+        with self._watch, self._place_of(principal):
             response = await self._send(self._http.build_request("POST", path, headers=headers, content=body))
             try:
                 content = await self._watch.unless_away(response.aread())
@@ -150,7 +163,7 @@ class ControlPlane:
         if principal is not None:
             headers += self._vouch(request.method, target, principal, request.request_id, request.body)
         url = self._http.base_url.copy_with(raw_path=target)
-        with self._open_calls if principal is None else self._calls:
+        with self._open_place(request) if principal is None else self._place_of(principal):
             response = await self._watched(
                 self._http.build_request(request.method, url, headers=headers, content=request.body)
             )
@@ -167,10 +180,17 @@ class ControlPlane:
             return await answer.relay(send)
         # A live stream, or an answer too large to be held, goes on as long as its client: a bulkhead of its own.
         try:
-            with self._streams:
+            holder = network_of(request.client_host) if principal is None else principal.account_id
+            with self._streams.place(holder):
                 return await answer.relay(send)
         finally:
             await response.aclose()
+
+    def _place_of(self, principal: Principal) -> Place:
+        return self._calls.place(principal.account_id, self._calls_max_of(principal))
+
+    def _open_place(self, request: Request) -> Place:
+        return self._open_calls.place(network_of(request.client_host))
 
     async def _watched(self, call: httpx2.Request) -> httpx2.Response:
         with self._watch:

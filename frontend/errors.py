@@ -75,6 +75,7 @@ KINDS: dict[str, ErrorKind] = {
     "AccessDeniedException": ErrorKind("AccessDenied", 403, 403, _CORAL),
     # load and failure
     "RequestThrottled": ErrorKind("RequestThrottled", 400, 429),
+    "SendingStopped": ErrorKind("OverLimit", 403, 403),
     "ServiceUnavailable": ErrorKind("ServiceUnavailable", 503, 503),
     "InternalFailure": ErrorKind("InternalFailure", 500, 500),
 }
@@ -105,6 +106,28 @@ class MethodNotAllowed(RequestError):
     def __init__(self, allowed: str) -> None:
         super().__init__("MethodNotAllowed", f"The methods here are: {allowed}.")
         self.allowed = allowed
+
+
+class Throttled(RequestError):
+    """Over a quota; REST tells which, what it is per second, and when to come back."""
+
+    __slots__ = ("limit_per_s", "quota")
+
+    def __init__(self, quota: str, limit_per_s: float, wait_s: float) -> None:
+        text = f"The rate of requests is over the limit: {quota} is {limit_per_s:g}."
+        super().__init__("RequestThrottled", text, throttled_for_s(wait_s))
+        self.quota = quota
+        self.limit_per_s = limit_per_s
+
+
+def throttled(wait_s: float, reason: str = "") -> RequestError:
+    text = f"The rate of requests is over the limit: {reason}." if reason else "The rate of requests is over the limit."
+    return RequestError("RequestThrottled", text, throttled_for_s(wait_s))
+
+
+def throttled_for_s(wait_s: float) -> int:
+    """Retry-After is in whole seconds: one at least, and not before the wait is over."""
+    return max(1, round(wait_s + 0.5))
 
 
 def unavailable(message: str, retry_after_s: int = RETRY_AFTER_S) -> RequestError:

@@ -8,11 +8,12 @@ Surface: other planes may import this module.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from frontend.errors import RequestError
 from frontend.limits import (
@@ -28,6 +29,7 @@ Scope = dict[str, Any]
 
 # Ends the connection with the answer.
 CLOSE_CONNECTION = (b"connection", b"close")
+IPV6_NETWORK_BITS = 64
 _DIGITS_MAX = len(str(REQUEST_BODY_BYTES_MAX))
 
 _ONCE = frozenset(
@@ -46,6 +48,14 @@ class Disconnected(Exception):
     """The client went away before it had said everything."""
 
 
+class Answer(NamedTuple):
+    """A whole answer; its length is told by what writes it."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
+
+
 def origin_of(scope: Scope) -> tuple[str, bool]:
     """Returns the client's address and whether the connection is encrypted, as the server sees it; behind a proxy that
     is trusted, as that one says. "" on a socket without addresses."""
@@ -53,24 +63,47 @@ def origin_of(scope: Scope) -> tuple[str, bool]:
     return client[0] if client else "", scope.get("scheme") in _SECURE_SCHEMES
 
 
+def network_of(address: str) -> str:
+    """Whom calls without a key are counted for: an address, or of IPv6 its /64, which one holder has whole."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
+    except ValueError:
+        return address
+
+
 class Request:
-    """What the stages look at. `path` is as sent, not decoded; `headers` and `body` are empty until they are read."""
+    """What the stages look at. `path` is as sent, not decoded; `headers` are empty until they are read, and so is
+    `body`, unless it arrived whole with the head."""
 
     __slots__ = (
-        "body", "client_host", "headers", "is_secure", "is_unread", "method", "path", "query", "raw_headers", "receive",
-        "request_id", "scheme",
+        "body", "client_host", "headers", "is_secure", "is_unread", "is_whole", "method", "path", "query",
+        "raw_headers", "receive", "request_id", "scheme",
     )  # fmt: skip
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.method: str = scope["method"]
-        self.path: bytes = scope.get("raw_path") or scope["path"].encode()
-        self.query: bytes = scope["query_string"]
-        self.scheme: str = scope.get("scheme", "http")
-        self.client_host, self.is_secure = origin_of(scope)
+    def __init__(
+        self,
+        method: str,
+        path: bytes,
+        query: bytes,
+        scheme: str,
+        client_host: str,
+        raw_headers: list[tuple[bytes, bytes]],
+        receive: Receive,
+        body: bytes | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.scheme = scheme
+        self.client_host = client_host
+        self.is_secure = scheme in _SECURE_SCHEMES
         self.receive = receive
-        self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.raw_headers = raw_headers
         self.headers: dict[bytes, bytes] = {}
-        self.body = b""
+        self.is_whole = body is not None
+        self.body = body or b""
         self.is_unread = False  # more of its body comes: the connection ends with the answer
         self.request_id = new_request_id()
 
@@ -106,17 +139,21 @@ class Request:
         if len(length) >= _DIGITS_MAX and _is_over(length):
             self.is_unread = True
             raise _too_large()
+        if not self.is_whole:
+            await self._receive_body()
+        if len(self.body) > REQUEST_BODY_BYTES_MAX:
+            raise _too_large()
+
+    async def _receive_body(self) -> None:
         message = await self.receive()
         if message["type"] == "http.disconnect":
             raise Disconnected
         if message.get("more_body"):
-            await self._read_rest(message.get("body", b""))
-            return
-        self.body = message.get("body", b"")
-        if len(self.body) > REQUEST_BODY_BYTES_MAX:
-            raise _too_large()
+            await self._receive_rest(message.get("body", b""))
+        else:
+            self.body = message.get("body", b"")
 
-    async def _read_rest(self, first: bytes) -> None:
+    async def _receive_rest(self, first: bytes) -> None:
         chunks = [first]
         size_bytes = len(first)
         while True:
@@ -135,6 +172,13 @@ class Request:
         if size_bytes > REQUEST_BODY_BYTES_MAX:
             raise _too_large()
         self.body = b"".join(chunks)
+
+
+def request_of(scope: Scope, receive: Receive) -> Request:
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    scheme = scope.get("scheme", "http")
+    client_host, _ = origin_of(scope)
+    return Request(scope["method"], path, scope["query_string"], scheme, client_host, scope["headers"], receive)
 
 
 def new_request_id() -> str:

@@ -17,7 +17,7 @@ import contextlib
 import resource
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import structlog
 import uvicorn
@@ -145,6 +145,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._note_begin()
+
+    def _note_begin(self) -> None:
         self._began_s = self.loop.time()
         self._in_header = True
         self._arrived_bytes = 0
@@ -259,10 +262,13 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-def public_config(application: Any, host: str, port: int, trusted_proxies: str = "") -> uvicorn.Config:
+C = TypeVar("C", bound=uvicorn.Config)
+
+
+def public_config(kind: type[C], application: Any, host: str, port: int, trusted_proxies: str = "") -> C:
     """The public endpoint."""
     BoundedHttpProtocol.connections_max = allow_open_files()
-    return uvicorn.Config(
+    return kind(
         application,
         host=host,
         port=port,

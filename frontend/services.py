@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
@@ -12,8 +13,18 @@ from frontend.crypto.keyring import Keyring
 from frontend.crypto.message_ids import MessageIds
 from frontend.crypto.message_tokens import MessageTokens
 from frontend.crypto.receipts import ReceiptMaker
-from frontend.limits import BROWSER_CALLS_MAX, POLLS_PARKED_MAX, SOCKETS_MAX, STORAGE_CALLS_IN_FLIGHT_MAX
-from frontend.limits.gcra import RateTree
+from frontend.errors import RequestError
+from frontend.limits import (
+    ADDRESS_REQUESTS_PER_S,
+    BROWSER_CALLS_MAX,
+    POLLS_PARKED_MAX,
+    SOCKETS_MAX,
+    SOCKETS_WITHOUT_KEY_MAX,
+    STORAGE_CALLS_IN_FLIGHT_MAX,
+)
+from frontend.limits.gcra import LeakyBuckets
+from frontend.limits.quota_tree import QuotaTree
+from frontend.metadata.account_quotas import AccountQuotas
 from frontend.metadata.interface import MetadataService
 from frontend.metering.meters import Meters
 from frontend.queues.names import Address
@@ -41,8 +52,11 @@ class FrontendServices:
         keyring: Keyring,
         pepper: bytes,
         receipt_key: bytes,
-        rates: RateTree | None = None,
+        page_key: bytes = b"",
+        quotas: QuotaTree | None = None,
+        addresses: LeakyBuckets | None = None,
         now_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
         metadata_serves: Callable[[], bool] = lambda: True,
         metadata_troubles: Callable[[], list[Trouble]] = list,
         metadata_look: Callable[[], Awaitable[None]] | None = None,
@@ -51,14 +65,22 @@ class FrontendServices:
         self.storage = storage
         self.metadata = metadata
         self.control = control
-        self.authenticator = Authenticator(metadata, keyring, pepper, (region, *more_regions), now_s)
+        self.authenticator = Authenticator(
+            metadata, keyring, pepper, (region, *more_regions), now_s, steady_s, page_key
+        )
         self.queues = QueueResolver(metadata, keyring)
         self.receipts = ReceiptMaker(receipt_key)
         self.message_ids = MessageIds(receipt_key)
         self.message_tokens = MessageTokens(receipt_key)
-        self.rates = rates if rates is not None else RateTree()
+        known = AccountQuotas(metadata)
+        self.account_limits = known.limits_of
+        self.quotas = quotas if quotas is not None else QuotaTree(known.limits_of, known.installation)
+        self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
+        control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
         self.meters = Meters()
         self.now_s = now_s
+        # For rates: a clock that is set moves no bucket.
+        self.steady_s = steady_s
         self.metadata_serves = metadata_serves
         self._metadata_troubles = metadata_troubles
         self._metadata_look = metadata_look
@@ -66,6 +88,7 @@ class FrontendServices:
         self.browser_calls = Bulkhead("message browser", BROWSER_CALLS_MAX)
         self.polls = Bulkhead("long poll", POLLS_PARKED_MAX)
         self.sockets = Bulkhead("websocket", SOCKETS_MAX)
+        self.open_sockets = Bulkhead("websocket without a key", SOCKETS_WITHOUT_KEY_MAX)  # by address
         self.parked: set[asyncio.Task[list[Lease]]] = set()
         self.creations: dict[Address, asyncio.Task[None]] = {}  # of queues that are made by sends to them
         self.stopping = asyncio.Event()
@@ -80,6 +103,11 @@ class FrontendServices:
         """What this front end needs and does not have."""
         stopping = [Trouble("front end", "It is about to stop.", int(self.now_s() * 1000))]
         return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
+
+    async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
+        """Into the audit trail, if that can be reached: what was not written is told again."""
+        with contextlib.suppress(RequestError):
+            await self.control.note_quota(account_id, name, level, percent)
 
     def drain(self) -> None:
         """The process is about to stop: parked polls answer empty, sockets close, new ones are refused."""

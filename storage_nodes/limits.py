@@ -247,10 +247,10 @@ NOISY_SHARE_PERCENT = 10
 # in what arrives while it knows fewer runs than NEAR; beyond, it reads on for those who find nothing in it, up to the
 # second number, and up to so many different tags (about a kilobyte each).
 SIGHT_RUNS_NEAR = 10_000
-SIGHT_RUNS_MAX = 100_000
-SIGHT_SHELVES_MAX = 10_000
+LOOKAHEAD_RUNS_MAX = 100_000
+LOOKAHEAD_TAG_QUEUES_MAX = 10_000
 # Runs of noisy groups that one acquire steps over in search of a quiet one.
-SIGHT_STEPS_MAX = 5_000
+LOOKAHEAD_STEPS_MAX = 5_000
 # Stretches of messages taken out from among waiting ones, 16 bytes each on every replica and some four in a checkpoint.
 # At the bound messages are handed out in order again, whatever their groups, and filtered receives are refused.
 TAKEN_AHEAD_RANGES_MAX = 100_000
@@ -372,7 +372,7 @@ assert max(RELEASES_AT_ONCE_BYTES_MAX, RECORD_BYTES_MAX) + 64 * RELEASES_AT_ONCE
 assert BROWSE_BYTES_MAX + RECORD_BYTES_MAX + 32 * SCHEDULE_PAGE_MESSAGES_MAX < FRAME_BYTES_MAX, "one page fits a frame"
 assert FIFO_PARSED_BYTES_MAX + READ_AHEAD_BYTES_MAX < BODY_CACHE_BYTES_MAX
 assert READ_AHEAD_MESSAGES_MAX < FIFO_READ_AHEAD_MESSAGES_MAX
-assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < SIGHT_RUNS_MAX
+assert READ_AHEAD_MESSAGES_MAX < SIGHT_RUNS_NEAR < LOOKAHEAD_RUNS_MAX
 assert DEAD_LETTERS_PER_MOVE_MAX <= RECORDS_PER_SEND_MAX
 assert DEAD_LETTERS_PER_MOVE_BYTES_MAX + RECORD_BYTES_MAX + KIB * DEAD_LETTERS_PER_MOVE_MAX < FRAME_BYTES_MAX
 assert HEARTBEAT_INTERVAL_MS * 3 < PEER_TIMEOUT_MS

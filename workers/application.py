@@ -9,11 +9,17 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
+from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
-LIFECYCLE_QUEUE = "lifecycle"
+# A worker takes from all of them, one that is started with `-Q` from those that it names.
+QUEUES = ("lifecycle", "moves", "cron", "billing")
+LIFECYCLE_QUEUE, MOVES_QUEUE, CRON_QUEUE, BILLING_QUEUE = QUEUES
+# Not among `task_queues`, which every worker takes: only a worker with `-Q usage -c 1` does, for a task takes minutes.
+USAGE_QUEUE = "usage"
+USAGE_PROCESS = "usage-worker"
 
 app = Celery("penstock", set_as_current=True, fixups=[])
 app.conf.update(
@@ -29,7 +35,13 @@ app.conf.update(
         "socket_keepalive": True,
     },
     task_default_queue=LIFECYCLE_QUEUE,
-    task_queues=[Queue(LIFECYCLE_QUEUE, Exchange(LIFECYCLE_QUEUE, type="direct"), LIFECYCLE_QUEUE)],
+    task_queues=[Queue(name, Exchange(name, type="direct"), name) for name in QUEUES],
+    task_routes={
+        "workers.moves.*": {"queue": MOVES_QUEUE},
+        "workers.cron.*": {"queue": CRON_QUEUE},
+        "workers.billing.*": {"queue": BILLING_QUEUE},
+        "workers.usage.*": {"queue": USAGE_QUEUE},
+    },
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     task_ignore_result=True,
@@ -42,7 +54,13 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_enable_remote_control=True,
     worker_cancel_long_running_tasks_on_connection_loss=False,
-    include=["workers.lifecycle.tasks", "workers.moves.tasks", "workers.cron.tasks"],
+    include=[
+        "workers.lifecycle.tasks",
+        "workers.moves.tasks",
+        "workers.cron.tasks",
+        "workers.billing.tasks",
+        "workers.usage.tasks",
+    ],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
@@ -56,9 +74,28 @@ app.conf.update(
             "schedule": float(CRON_INTERVAL_S),
             "options": {"expires": CRON_INTERVAL_S},
         },
+        **{
+            f"billing_{name}": {
+                "task": f"workers.billing.{name}",
+                "schedule": float(interval_s),
+                "options": {"expires": interval_s},
+            }
+            for name, interval_s in (
+                ("refresh_drafts", DRAFT_INTERVAL_S),
+                ("issue_months", CLOSE_INTERVAL_S),
+                ("watch_budgets", BUDGET_INTERVAL_S),
+            )
+        },
     },
     timezone="UTC",
 )
+# Without a lake no worker takes the queue, and its ticks would stay in the broker.
+if os.environ.get("PENSTOCK_USAGE_LAKE"):
+    app.conf.beat_schedule["usage"] = {
+        "task": "workers.usage.settle_usage",
+        "schedule": float(limits.USAGE_INTERVAL_S),
+        "options": {"expires": limits.USAGE_INTERVAL_S},
+    }
 
 
 @setup_logging.connect
@@ -78,6 +115,14 @@ def _start_worker(**_: object) -> None:
 
     django.setup()
     from api.settings.environment import environment
+
+    if os.environ["PENSTOCK_PROCESS"] != USAGE_PROCESS:
+        _start_watching()
+    _serve_operators_port(environment().metrics_listen)
+
+
+def _start_watching() -> None:
+    """What every worker does beside its tasks, but for the one of Spark's jobs."""
     from workers.cron import firing  # noqa: F401
     from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
@@ -86,7 +131,6 @@ def _start_worker(**_: object) -> None:
 
     storage()
     start_watcher()
-    _serve_operators_port(environment().metrics_listen)
 
 
 @beat_init.connect

@@ -55,3 +55,14 @@ CRON_ROUNDS_MAX = 40
 
 assert CRON_STEP_S_MAX * 2000 < CRON_CLAIM_LEASE_MS, "a claim outlives the work done under it"
 assert BROKER_VISIBILITY_S * 1000 > MOVE_SLICE_MS + 2 * MOVE_STEP_S_MAX * 1000, "a slice under work is not given twice"
+
+# --- usage (workers/usage): Spark's jobs, which take minutes --------------------------------------------------
+# The claim is a session of the database; it is renewed while a job runs, and a job whose claim is lost is stopped.
+USAGE_CLAIM_KEY = 0x7573676A
+USAGE_CLAIM_RENEW_S = 5.0
+USAGE_JOB_S_MAX = 6 * 3600.0
+USAGE_JOB_STOP_S_MAX = 10.0
+USAGE_LAST_WORDS_BYTES = 4_096
+USAGE_INTERVAL_S = 3_600
+
+assert USAGE_CLAIM_RENEW_S < BROKER_VISIBILITY_S, "the broker's time says nothing about a job: its claim does"

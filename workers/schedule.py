@@ -20,10 +20,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ScheduleLock:
-    """The advisory lock, and the session that holds it."""
+    """An advisory lock, and the session that holds it."""
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(self, database_url: str, key: int = limits.SCHEDULE_LOCK_KEY) -> None:
         self._database_url = database_url
+        self._key = key
         self._session: psycopg.Connection[tuple[object, ...]] | None = None
         self.held = False
 
@@ -35,7 +36,7 @@ class ScheduleLock:
             if self.held:
                 self._session.execute("SELECT 1")
             else:
-                row = self._session.execute("SELECT pg_try_advisory_lock(%s)", (limits.SCHEDULE_LOCK_KEY,)).fetchone()
+                row = self._session.execute("SELECT pg_try_advisory_lock(%s)", (self._key,)).fetchone()
                 self.held = row is not None and bool(row[0])
         except psycopg.Error as error:
             _log.warning("schedule_lock_lost", error=type(error).__name__)
@@ -49,7 +50,7 @@ class ScheduleLock:
             if held:
                 # The end of the session would do it too, but a moment after this returns.
                 with contextlib.suppress(psycopg.Error):
-                    session.execute("SELECT pg_advisory_unlock(%s)", (limits.SCHEDULE_LOCK_KEY,))
+                    session.execute("SELECT pg_advisory_unlock(%s)", (self._key,))
             session.close()
 
 

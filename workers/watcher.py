@@ -30,12 +30,23 @@ Due = tuple[list[int], datetime | None]
 
 
 class Lane:
-    """Work of one kind: each row at most once at a time in this process, by a few threads."""
+    """Work of one kind: each row at most once at a time in this process, by a few threads.
+
+    In turns: rows come in an order that is fair to those who wait, so no more of them are taken on than begin at once.
+    """
 
     def __init__(
-        self, name: str, threads: int, due: Callable[[], Due], work: Callable[[int], object], ended: Callable[[], None]
+        self,
+        name: str,
+        threads: int,
+        due: Callable[[], Due],
+        work: Callable[[int], object],
+        ended: Callable[[], None],
+        in_turns: bool = False,
     ) -> None:
         self.name = name
+        self._in_turns = in_turns
+        self._rows_max = threads if in_turns else limits.LANE_ROWS_MAX
         self.due = due
         self._work = work
         self._ended = ended
@@ -46,10 +57,11 @@ class Lane:
     def submit(self, row_ids: Iterable[int]) -> None:
         """Those that are not at work already, as many as the pool takes. The others are for other workers, or later."""
         chosen = list(row_ids)
-        random.shuffle(chosen)  # else all workers would begin with the same row
+        if not self._in_turns:
+            random.shuffle(chosen)  # else all workers would begin with the same row
         with self._lock:
             for row_id in chosen:
-                if len(self._taken) >= limits.LANE_ROWS_MAX:
+                if len(self._taken) >= self._rows_max:
                     break
                 if row_id not in self._taken:
                     self._taken.add(row_id)
@@ -86,10 +98,16 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def add(
-        self, name: str, threads: int, due: Callable[[], Due], work: Callable[[int], object], follows: bool = True
+        self,
+        name: str,
+        threads: int,
+        due: Callable[[], Due],
+        work: Callable[[int], object],
+        follows: bool = True,
+        in_turns: bool = False,
     ) -> None:
         """`follows`: work that has ended may owe a next step at once."""
-        self._lanes.append(Lane(name, threads, due, work, self.wake if follows else _nothing))
+        self._lanes.append(Lane(name, threads, due, work, self.wake if follows else _nothing, in_turns))
 
     def start(self) -> None:
         self._thread.start()
@@ -178,8 +196,9 @@ def start_watcher() -> Watcher:
             _watcher.add(
                 "moves",
                 limits.MOVE_THREADS,
-                lambda: moving.due_moves(grace_ms),
+                lambda: moving.due_moves(0),
                 lambda row_id: move_slice(row_id, storage()),
+                in_turns=True,
             )
             # Not a row: one piece of work that finds its own, at every look.
             _watcher.add("cron", 1, lambda: ([0], None), lambda _: hand_over(storage()), follows=False)

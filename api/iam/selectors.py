@@ -12,7 +12,7 @@ from api.iam.models import KeyAccess, PeopleGroup, Policy, PolicyAttachment
 from api.people.models import Membership
 from api.people.roles import Role, role_policy
 from frontend.authn.rights import Rights, compiled, rights_of
-from frontend.authz import CompiledPolicy, join_policies
+from frontend.authz import Caller, CompiledPolicy, join_policies
 from frontend.authz.request_context import person_caller
 from frontend.metadata.records import OWN_POLICY, PolicyRecord
 
@@ -98,7 +98,11 @@ def member_rights(account_id: str, person_id: uuid.UUID) -> Rights | None:
     if member is None:
         return None
     policies = [role_policy(Role(member.role)), *attached_policies(member)]
-    return Rights(person_caller(account_id, str(person_id)), join_policies(policies), {})
+    return Rights(member_caller(member), join_policies(policies), {})
+
+
+def member_caller(member: Membership) -> Caller:
+    return person_caller(member.account_id, str(member.person_id))
 
 
 def attached_to_member(account_id: str, person_id: uuid.UUID) -> list[str] | None:

@@ -1,6 +1,7 @@
 """The audit trail as the front end writes it: an action of the message browser, before it is taken.
 
     POST /internal/audit   {"action", "queue", "message_id", "partition", "offset", "reason", "target"}   -> 200 {}
+                           {"action", "queue", "reason"}   of a whole queue
                            {"action", "queue", "groups", "reason"}   of parked groups; no groups: all of them
 
 Anything but 200 means that nothing was written, and the front end does not act. The account is that of the principal;
@@ -24,7 +25,7 @@ from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues import selectors
 from frontend.limits import BATCH_ENTRIES_MAX, BROWSER_REASON_CHARS_MAX, GROUP_ID_CHARS_MAX, QUEUE_NAME_CHARS_MAX
-from frontend.message_browser.audit import FAILED
+from frontend.message_browser.audit import FAILED, PURGE
 
 _NAME_CHARS_MAX = QUEUE_NAME_CHARS_MAX + len(".fifo")
 
@@ -52,20 +53,29 @@ class GroupsEntry(msgspec.Struct, forbid_unknown_fields=True):
     reason: Reason = ""
 
 
+class QueueEntry(msgspec.Struct, forbid_unknown_fields=True):
+    action: str
+    queue: Name
+    reason: Reason = ""
+
+
 class _Which(msgspec.Struct):
     action: str
 
 
-def _decoders(entry: type[DeskEntry] | type[GroupsEntry], *actions: str) -> dict[str, Callable[[bytes], Entry]]:
+def _decoders(
+    entry: type[DeskEntry] | type[GroupsEntry] | type[QueueEntry], *actions: str
+) -> dict[str, Callable[[bytes], Entry]]:
     decode: Callable[[bytes], Entry] = msgspec.json.Decoder(entry).decode
     return {name + outcome: decode for name in actions for outcome in ("", FAILED)}
 
 
-Entry = DeskEntry | GroupsEntry
+Entry = DeskEntry | GroupsEntry | QueueEntry
 _which = msgspec.json.Decoder(_Which).decode
 _DECODERS = {
     **_decoders(DeskEntry, "message.delete", "message.dead_letter", "message.resend"),
     **_decoders(GroupsEntry, "parked_groups.release"),
+    **_decoders(QueueEntry, PURGE),
 }
 
 

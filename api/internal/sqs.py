@@ -146,7 +146,7 @@ async def _start_message_move_task(principal: Principal, params: dict[str, objec
 
 
 async def _cancel_message_move_task(principal: Principal, params: dict[str, object]) -> dict[str, object]:
-    task_uuid = moves.task_of_handle(params.get("TaskHandle"))
+    task_uuid = await sync_to_async(moves.task_of_handle)(principal.account_id, params.get("TaskHandle"))
     task = await sync_to_async(moves.cancel_move)(actor_of(principal), principal.account_id, task_uuid)
     return {"ApproximateNumberOfMessagesMoved": task.moved}
 

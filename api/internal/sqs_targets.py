@@ -71,7 +71,7 @@ def _of_move(account_id: str, source_arn: object, destination_arn: object) -> Ta
 
 
 def _of_task(account_id: str, handle: object) -> Targets | None:
-    task = MessageMoveTask.objects.filter(account_id=account_id, uuid=moves.task_of_handle(handle)).first()
+    task = MessageMoveTask.objects.filter(account_id=account_id, uuid=moves.task_of_handle(account_id, handle)).first()
     source = None if task is None else _own_name(account_id, task.source_arn)
     return None if source is None else Targets(source)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import cast
 
@@ -12,6 +13,7 @@ import structlog
 from api import limits
 from api.metadata.service import MetadataLookups, Subscriber
 from api.metadata.store import StoreUnavailable
+from frontend.limits import QUOTA_REPORTED_ACCOUNTS_MAX
 from frontend.metadata.interface import MISS
 from frontend.metadata.limits import (
     ACCESS_KEY_ID_CHARACTERS_MAX,
@@ -33,6 +35,7 @@ from frontend.metadata.messages import (
     MetadataOpcode,
     QueueReply,
     Subscribe,
+    UseReport,
 )
 from frontend.metadata.records import RecordKind, queue_change_key
 from storage_nodes.protocol.errors import ErrorCode
@@ -45,6 +48,7 @@ _get_queue = msgspec.msgpack.Decoder(GetQueue).decode
 _get_account = msgspec.msgpack.Decoder(GetAccount).decode
 _subscribe = msgspec.msgpack.Decoder(Subscribe).decode
 _compare = msgspec.msgpack.Decoder(Compare).decode
+_report_use = msgspec.msgpack.Decoder(UseReport).decode
 _ABSENT = {
     RecordKind.KEY: encode_message(KeyReply(None)),
     RecordKind.QUEUE: encode_message(QueueReply(None)),
@@ -87,6 +91,7 @@ class MetadataServer(asyncio.Protocol, Subscriber):
     def connection_lost(self, exc: Exception | None) -> None:
         self._connections.discard(self)
         self._lookups.unsubscribe(self)
+        self._lookups.demands.forget(self)
         if self._heartbeat is not None:
             self._heartbeat.cancel()
         for task in self._tasks:
@@ -132,6 +137,8 @@ class MetadataServer(asyncio.Protocol, Subscriber):
             self._subscribe(frame, _subscribe(frame.payload))
         elif frame.opcode == MetadataOpcode.COMPARE:
             self._compare(frame, _compare(frame.payload))
+        elif frame.opcode == MetadataOpcode.REPORT_USE:
+            self._report_use(frame, _report_use(frame.payload))
         else:
             self._refuse(frame, ErrorCode.UNKNOWN_OPCODE, f"opcode {frame.opcode}")
 
@@ -168,6 +175,13 @@ class MetadataServer(asyncio.Protocol, Subscriber):
         else:
             outdated = self._lookups.outdated(RecordKind(asked.kind), asked.keys, asked.versions)
             self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, CompareReply(outdated))
+
+    def _report_use(self, frame: Frame, report: UseReport) -> None:
+        if len(report.accounts) > QUOTA_REPORTED_ACCOUNTS_MAX:
+            self._refuse(frame, ErrorCode.INVALID_REQUEST, "too many accounts")
+            return
+        shares = self._lookups.demands.report(self, report, time.monotonic())
+        self._send(frame.opcode, FLAG_ANSWER, frame.correlation_id, shares)
 
     def _answer(self, frame: Frame, kind: RecordKind, key: str, fresh: bool, possible: bool) -> None:
         """At once from the copy, where it says. What is not `possible` names nothing."""

@@ -26,6 +26,7 @@ import structlog
 from prometheus_client import Counter, Gauge
 
 from api import limits
+from api.metadata.demands import DemandTable
 from api.metadata.holding import Holding
 from api.metadata.store import MetadataStore, Missed, Position, StoreUnavailable
 from frontend.metadata.interface import MISS, Missing
@@ -63,6 +64,7 @@ class MetadataLookups:
             RecordKind.KEY: Holding(limits.KEYS_HELD_BYTES_MAX),
             RecordKind.QUEUE: Holding(limits.QUEUES_HELD_BYTES_MAX),
         }
+        self.demands = DemandTable()
         self._flights: dict[tuple[RecordKind, str], asyncio.Task[bytes | None]] = {}
         self._subscribers: set[Subscriber] = set()
         # Names this run of the feed. What is told within it is numbered; another epoch says: compare what you hold.

@@ -32,6 +32,7 @@ from storage_nodes.protocol.messages import encode_message
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
+_quotas = msgspec.json.Decoder(dict[str, int]).decode
 _KEYS = """
 SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.active AND a.active,
        floor(extract(epoch FROM k.expires_at) * 1000)::bigint, k.version,
@@ -43,7 +44,15 @@ SELECT k.access_key_id, k.account_id, k.name, k.secret_sealed, k.bearer_hash, k.
          FROM iam_policy_attachment t JOIN iam_policy named ON named.id = t.policy_id
         WHERE t.key_id = r.key_id) p
 """
-_ACCOUNTS = "SELECT id, name, active, version, auto_create_queues FROM account"
+# The installation's own quotas come as a record of their own.
+_ACCOUNTS = """
+SELECT * FROM (
+       SELECT a.id, a.name, a.active, a.version, a.auto_create_queues, q.given::text, q.sending_stopped
+         FROM account a LEFT JOIN quota_holder q ON q.holder = a.id
+       UNION ALL
+       SELECT q.holder, '', true, q.version, false, q.given::text, '' FROM quota_holder q
+        WHERE q.holder = 'installation') records
+"""
 # The source is another after a restore, and after a standby took over: what was read before says nothing about it.
 _POSITION = """
 SELECT concat_ws('/', s.system_identifier, substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8),
@@ -89,7 +98,8 @@ def _key_row(row: Sequence[Any]) -> Row:
 
 
 def _account_row(row: Sequence[Any]) -> Row:
-    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*row))))
+    fields: list[Any] = [*row[:5], {} if row[5] is None else _quotas(row[5]), row[6] or ""]
+    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 
 def _queue_row(row: Sequence[Any]) -> Row:

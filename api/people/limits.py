@@ -24,6 +24,7 @@ SIGN_UP_TOKEN_S = 24 * 3600
 PASSWORD_RESET_TOKEN_S = 3600
 CHALLENGE_TOKEN_S = 300
 INVITATION_TOKEN_S = 7 * 24 * 3600
+CONSOLE_LINK_TOKEN_S = 600
 # Of one kind and person; the oldest one goes when another is made.
 TOKENS_PER_PERSON_MAX = 5
 # Wrong passwords or codes given with one token, after which it is gone.

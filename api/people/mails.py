@@ -14,7 +14,8 @@ def send_sign_up_token(email: str, token: str) -> None:
         email,
         "Confirm your e-mail address",
         "This address was given at a sign-up. To confirm it, give this token together with the password that was\n"
-        f"chosen at the sign-up:\n\n{token}\n\nIt is good for one day. If you did not sign up, do nothing.",
+        f"chosen at the sign-up:\n\n{token}\n\nIn the browser: {_page('confirm', token)}\n\n"
+        "It is good for one day. If you did not sign up, do nothing.",
     )
 
 
@@ -32,7 +33,8 @@ def send_password_reset_token(email: str, token: str) -> None:
         email,
         "Choose a new password",
         "A new password was asked for. To choose one, give this token together with it:\n\n"
-        f"{token}\n\nIt is good for one hour. If you did not ask, do nothing: the password stays.",
+        f"{token}\n\nIn the browser: {_page('new-password', token)}\n\n"
+        "It is good for one hour. If you did not ask, do nothing: the password stays.",
     )
 
 
@@ -41,13 +43,19 @@ def send_invitation_token(email: str, title: str, role: str, token: str) -> None
         email,
         "You are invited to an account",
         f"You are invited to the account {title!r} as {role}. Sign up or sign in with this address, then give this\n"
-        f"token:\n\n{token}\n\nIt is good for seven days. If you do not know the account, do nothing.",
+        f"token:\n\n{token}\n\nIn the browser: {_page('join', token)}\n\n"
+        "It is good for seven days. If you do not know the account, do nothing.",
     )
 
 
 def send_notice(email: str, what: str) -> None:
     """A change of a security setting, told to the person it concerns."""
     _send(email, "A security setting was changed", f"{what}\n\nIf this was not you, ask for a new password at once.")
+
+
+def _page(name: str, token: str) -> str:
+    """A page of the console. What stands behind the `#` is not sent to any server, and so stands in no log."""
+    return f"{environment().endpoint}/console/{name}#{token}"
 
 
 def _send(email: str, subject: str, text: str) -> None:

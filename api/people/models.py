@@ -111,6 +111,19 @@ class RecoveryCode(models.Model):
         return str(self.pk)
 
 
+class Operator(models.Model):
+    """A person who may see and operate the installation, beside what memberships allow."""
+
+    person = models.OneToOneField(Person, on_delete=models.CASCADE, primary_key=True, related_name="operator")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "operator"
+
+    def __str__(self) -> str:
+        return str(self.pk)
+
+
 class AttemptRate(models.Model):
     """How many attempts were made of late, as the time at which they are forgotten (`rates.py`)."""
 

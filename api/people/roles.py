@@ -34,6 +34,15 @@ class Act(enum.StrEnum):
     MANAGE_MEMBERS = "penstock:ManageMembers"
     # To make an owner, and to change or remove one.
     MANAGE_OWNERS = "penstock:ManageOwners"
+    READ_QUEUES = "sqs:ListQueues"
+    MANAGE_QUEUES = "sqs:SetQueueAttributes"
+    # Bodies and attributes of messages.
+    READ_MESSAGES = "penstock:PeekMessages"
+    CHANGE_MESSAGES = "penstock:RemoveMessage"
+    READ_KEYS = "penstock:ListKeys"
+    MANAGE_KEYS = "penstock:CreateKey"
+    READ_AUDIT = "penstock:ReadAuditTrail"
+    CONFIGURE_ACCOUNT = "penstock:UpdateAccount"
 
 
 _ANYBODY = person_caller("0" * 12, "any")
@@ -45,6 +54,7 @@ _READING: list[str] = [
     "penstock:Get*",
     "penstock:List*",
     "penstock:SimulatePolicy",
+    Act.READ_AUDIT,
 ]
 _OF_OWNERS: list[str] = [Act.CLOSE_ACCOUNT, Act.MANAGE_OWNERS]
 # Keys and policies: who may make them can give every right to anybody.
@@ -54,7 +64,9 @@ _OF_ADMINS: list[str] = [
     "penstock:*KeyPolicy",
     "penstock:*Policy",
     "penstock:*Group",
-    "penstock:UpdateAccount",
+    Act.CONFIGURE_ACCOUNT,
+    "penstock:RequestQuota",
+    "billing:*",
 ]
 
 
@@ -70,7 +82,7 @@ STATEMENTS: dict[Role, list[dict[str, object]]] = {
         {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
     ],
     Role.READER: [_statement("Allow", _READING)],
-    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT])],
+    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
 }
 
 
@@ -92,12 +104,16 @@ def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Ca
     return may(role, act) if act in _OF_OWNERS or not attached else True
 
 
+def roles_that_may(act: Act) -> list[Role]:
+    return [role for role in Role if may(role, act)]
+
+
 def act_to_give(role: str) -> Act:
     """What it takes to give the role, to change it or to take it away."""
     return Act.MANAGE_OWNERS if role == Role.OWNER else Act.MANAGE_MEMBERS
 
 
 def _is_allowed(act: Act, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:
-    account_id = caller.account_id or ""
-    arn = resource_arn(Target.ACCOUNT, "", account_id)
+    target = Target.ALL_QUEUES if act.value.startswith("sqs:") else Target.ACCOUNT
+    arn = resource_arn(target, "", caller.account_id or "")
     return evaluate(RequestContext(caller, act.value, arn, time.time_ns() // 1_000_000, ""), policy).allowed

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from api.people import limits
-from api.people.models import Invitation, Membership, Person, PersonSession, TotpFactor
+from api.people.models import Invitation, Membership, Operator, Person, PersonSession, TotpFactor
 from api.people.tokens import TokenKind, hash_token, same_hash
 
 
@@ -41,6 +42,10 @@ def has_second_factor(person: Person) -> bool:
     return TotpFactor.objects.filter(person=person, confirmed_at__isnull=False).exists()
 
 
+def is_operator(person: Person) -> bool:
+    return Operator.objects.filter(person=person).exists()
+
+
 def membership_of(person: Person, account_id: str) -> Membership | None:
     rows = Membership.objects.select_related("account__life")
     return rows.filter(person=person, account_id=account_id).first()
@@ -58,6 +63,12 @@ def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[Mem
     if after is not None:
         rows = rows.filter(person_id__gt=after)
     return list(rows.order_by("person_id")[:limit])
+
+
+def member_addresses(account_id: str, person_ids: Sequence[str]) -> dict[str, str]:
+    """Of those who are members, by the text of their ids."""
+    rows = Membership.objects.filter(account_id=account_id, person_id__in=person_ids).select_related("person")
+    return {str(member.person_id): member.person.email for member in rows}
 
 
 def invitations_of(account_id: str, now: datetime) -> list[Invitation]:

@@ -25,6 +25,7 @@ class TokenKind(enum.StrEnum):
     PASSWORD_RESET = "password_reset"
     CHALLENGE = "challenge"
     INVITATION = "invitation"
+    CONSOLE_LINK = "console_link"
 
 
 _PREFIX = {
@@ -33,6 +34,7 @@ _PREFIX = {
     TokenKind.PASSWORD_RESET: "pstr_",
     TokenKind.CHALLENGE: "pstm_",
     TokenKind.INVITATION: "psti_",
+    TokenKind.CONSOLE_LINK: "pstl_",
 }
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 

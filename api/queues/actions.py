@@ -24,6 +24,8 @@ from api.queues.attributes import QueueProblem
 from api.queues.models import Queue, QueueDataKey, QueueState
 from api.queues.permissions import Permission, with_permission, without_permission
 from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, target_name, wake_sources
+from api.quotas.actions import note_count
+from api.quotas.selectors import quota_value
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
@@ -53,8 +55,7 @@ def create_queue(
         return CreateOutcome(_same_or_refuse(found, asked), False)
     if found is not None:
         _refuse_while_resting(found)
-    if Queue.objects.filter(account=account).exclude(state=QueueState.DELETED).count() >= limits.QUEUES_PER_ACCOUNT_MAX:
-        raise QueueProblem("OverLimit", f"An account has at most {limits.QUEUES_PER_ACCOUNT_MAX} queues.")
+    _pay_for_queue(actor, account_id)
     attributes = rules.merged(rules.defaults_of(name), asked)
     rules.check_spread(attributes, attributes, asked)
     check_redrive(account_id, name, asked)
@@ -150,6 +151,15 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     wake_sources(account_id, name)
     _announce_and_hint(queue, Hint.DELETE_QUEUE)
     return queue
+
+
+def _pay_for_queue(actor: Actor, account_id: str) -> None:
+    """Raises QueueProblem."""
+    queues_max = quota_value(account_id, "queues")
+    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueState.DELETED).count()
+    if count >= queues_max:
+        raise QueueProblem("OverLimit", f"An account has at most {queues_max} queues.")
+    note_count(actor, account_id, "queues", count + 1, queues_max)
 
 
 def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mapping[str, str]) -> Queue:

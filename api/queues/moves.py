@@ -166,15 +166,17 @@ def handle_of(task: MessageMoveTask) -> str:
     return base64.b64encode(content.encode()).decode()
 
 
-def task_of_handle(handle: object) -> uuid.UUID:
-    """Raises QueueProblem for anything that `handle_of` did not make."""
+def task_of_handle(account_id: str, handle: object) -> uuid.UUID:
+    """Raises QueueProblem for anything that `handle_of` did not make, and where its source queue is gone."""
     try:
         if not isinstance(handle, str) or not 0 < len(handle) <= limits.MOVE_HANDLE_CHARACTERS_MAX:
             raise ValueError("of an impossible length")
         content: Any = json.loads(base64.b64decode(handle, validate=True))
-        return uuid.UUID(content["taskId"])
+        task, source_arn = uuid.UUID(content["taskId"]), content["sourceArn"]
     except (binascii.Error, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _invalid("Value for parameter TaskHandle is invalid.") from None
+    _queue_of(account_id, source_arn, "SourceArn")
+    return task
 
 
 def _queue_of(account_id: str, arn: object, parameter: str) -> Queue:

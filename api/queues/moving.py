@@ -172,8 +172,17 @@ def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
 
 
 def due_moves(age_ms: int) -> tuple[list[int], datetime | None]:
-    """(tasks that have been due for longer than age_ms, when the next of the others is due)."""
-    return due_rows(MessageMoveTask.objects.filter(_WORKABLE), age_ms)
+    """(tasks that have been due for longer than age_ms, when the next of the others is due). The accounts take turns:
+    first the task of each that waits longest, then the second one of each, and so on."""
+    found, coming = due_rows(MessageMoveTask.objects.filter(_WORKABLE), age_ms)
+    account_of = dict(MessageMoveTask.objects.filter(pk__in=found).values_list("pk", "account_id"))
+    turns: dict[str, int] = {}
+    order: list[tuple[int, int, int]] = []
+    for task_id in found:
+        account_id = account_of.get(task_id, "")
+        turns[account_id] = turns.get(account_id, 0) + 1
+        order.append((turns[account_id], len(order), task_id))
+    return [task_id for _, _, task_id in sorted(order)], coming
 
 
 def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from django.db.models import F, QuerySet
+
 from api.queues.models import Queue
 from api.queues.redrive import LIVE as _LIVE
 from api.queues.redrive import sources_of
+from frontend.queues.extensions import PAUSED
 
 
 def queue_of(account_id: str, name: str) -> Queue | None:
@@ -31,6 +38,73 @@ def queues_of(account_id: str, prefix: str, after: str, limit: int) -> list[Queu
         # Every allowed character of a name sorts below "~": the range uses the index, and needs no LIKE.
         rows = rows.filter(name__gte=prefix, name__lt=prefix + "~")
     return list(rows.order_by("name")[:limit])
+
+
+class QueueSearch(NamedTuple):
+    """`sort` is a key of SORTS; `kind` is "", "standard", "fifo", "paused" or "dead-letter"."""
+
+    text: str = ""
+    kind: str = ""
+    sort: str = "name"
+
+
+# Word -> columns; the name makes each order one.
+SORTS = {
+    "name": ("name",),
+    "-name": ("-name",),
+    "created": ("created_at", "name"),
+    "-created": ("-created_at", "name"),
+    "modified": ("modified_at", "name"),
+    "-modified": ("-modified_at", "name"),
+}
+KINDS = ("", "standard", "fifo", "paused", "dead-letter")
+
+
+def search_queues(account_id: str, asked: QueueSearch, start: int, limit: int) -> tuple[list[Queue], int]:
+    """A page of the account's queues whose names hold the text, and how many there are."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE)
+    if asked.text:
+        rows = rows.filter(name__icontains=asked.text)
+    if asked.kind in ("standard", "fifo"):
+        rows = rows.filter(fifo=asked.kind == "fifo")
+    elif asked.kind == "paused":
+        rows = rows.filter(attributes__contains={PAUSED: "true"})
+    elif asked.kind == "dead-letter":
+        rows = rows.filter(name__in=_targets(account_id))
+    return list(rows.order_by(*SORTS[asked.sort])[start : start + limit]), rows.count()
+
+
+def dead_letter_names(account_id: str, limit: int) -> list[str]:
+    """Queues that are the dead-letter queue of another one, by name."""
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE, name__in=_targets(account_id))
+    return list(rows.order_by("name").values_list("name", flat=True)[:limit])
+
+
+def dead_letter_names_among(account_id: str, names: Sequence[str]) -> set[str]:
+    return set(_targets(account_id).filter(dead_letter_target__in=names))
+
+
+def _targets(account_id: str) -> QuerySet[Queue, str]:
+    rows = Queue.objects.filter(account_id=account_id, state__in=_LIVE).exclude(dead_letter_target="")
+    return rows.values_list("dead_letter_target", flat=True)
+
+
+class UnsettledQueue(NamedTuple):
+    """Of any account: a wish about a queue that storage does not follow yet."""
+
+    account_id: str
+    name: str
+    state: str
+    failures: int
+    last_error: str
+    modified_at: datetime
+
+
+def backlog_of_lifecycle(limit: int = 50) -> list[UnsettledQueue]:
+    """For operators: those that failed most often first."""
+    rows = Queue.objects.exclude(generation=F("settled_generation")).order_by("-failures", "modified_at")
+    fields = ("account_id", "name", "state", "failures", "last_error", "modified_at")
+    return [UnsettledQueue(*row) for row in rows.values_list(*fields)[:limit]]
 
 
 def dead_letter_sources_of(account_id: str, target: str, after: str, limit: int) -> list[Queue]:

@@ -32,7 +32,11 @@ class Environment(BaseSettings):
     control_listen: str = "127.0.0.1:7301"
     metrics_listen: str = ""
     endpoint: str = "http://127.0.0.1:9324"
+    # Where the control plane itself finds a front end; the endpoint where nothing else is said.
+    frontend_url: str = ""
     allowed_hosts: str = ""
+    # The Parquet lake of usage. Empty: usage is not settled here.
+    usage_lake: str = ""
     mail_url: str = Field(default="", validation_alias=MAIL_URL)
     mail_dir: str = ""
     mail_from: str = "Penstock <penstock@localhost>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 from api import limits
 from api.observability import configure_logging
@@ -15,7 +16,14 @@ _database = parse_database_url(_env.database_url)
 
 DEBUG = False
 SECRET_KEY = _env.secret("django.key").hex()
-ALLOWED_HOSTS = ["127.0.0.1", "localhost", "[::1]", *filter(None, map(str.strip, _env.allowed_hosts.split(",")))]
+_endpoint_host = urlsplit(_env.endpoint).hostname or "localhost"
+ALLOWED_HOSTS = [
+    "127.0.0.1",
+    "localhost",
+    "[::1]",
+    f"[{_endpoint_host}]" if ":" in _endpoint_host else _endpoint_host,
+    *filter(None, map(str.strip, _env.allowed_hosts.split(","))),
+]
 ROOT_URLCONF = "api.urls"
 ASGI_APPLICATION = "api.asgi.application"
 INSTALLED_APPS = [
@@ -28,17 +36,36 @@ INSTALLED_APPS = [
     "api.queues",
     "api.schedules",
     "api.audit",
+    "api.billing",
     "api.people",
     "api.iam",
+    "api.quotas",
     "console",
 ]
-# Internal endpoints carry a MAC and no cookies; the pages that will have sessions bring their middleware with them.
+# Internal endpoints carry a MAC and no cookies; pages bring what sessions and forms need with them.
 MIDDLEWARE = [
+    "console.security.PageSecurity",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
-TEMPLATES = [{"BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True, "OPTIONS": {}}]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": ["console.context.of_page"], "builtins": ["console.templatetags.words"]},
+    }
+]
+# Forms of pages (console/security.py). The cookie is Secure where the visitor came by https.
+CSRF_COOKIE_NAME = "penstock_csrf"
+CSRF_COOKIE_PATH = "/console"
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "console.views.errors.form_expired"
+X_FRAME_OPTIONS = "DENY"
+# Set by console/security.py where a front end vouches for it, and by no client.
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_PENSTOCK_SCHEME", "https")
+SECURE_REFERRER_POLICY = "same-origin"
 DATABASES: dict[str, dict[str, Any]] = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
@@ -96,7 +123,7 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
-    "DESCRIPTION": "Queues, keys, the account, people. Errors are RFC 9457 problems.",
+    "DESCRIPTION": "Queues, keys, the account, people, billing. Errors are RFC 9457 problems.",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -16,6 +16,7 @@ from deploy.commands.status import not_up_lines
 from deploy.errors import EXIT_FAILED, EXIT_NOT_RUNNING, CommandError
 from deploy.identity import describe_identity
 from deploy.installation import LOOPBACK, Installation, is_free
+from deploy.java import look_for_spark
 from deploy.limits import DEFAULT_PORT
 from deploy.postgres import major_of, postgres_directory
 from deploy.valkey import choose_valkey
@@ -34,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
         check("public port", lambda: public_port(installation)),
         check("open files", open_files),
         check("clock", clock),
+        check("spark", spark),
         check("processes", lambda: processes(installation)),
     ]
     if options.json:
@@ -77,6 +79,12 @@ def processes(installation: Installation) -> str:
     if lines:
         raise CommandError("\n".join(lines).strip())
     return f"{len(rows)} are up"
+
+
+def spark() -> str:
+    """Never a problem: everything but the counting of usage works without it."""
+    found = look_for_spark()
+    return f"Spark is ready, with Java {found.java}" if found.ready else f"not ready; {'; '.join(found.missing)}"
 
 
 def data_directory(installation: Installation) -> str:

@@ -1,7 +1,8 @@
 """From a request to a principal: look the key up, verify, or refuse. Default is no.
 
 An unknown, a switched-off and an expired key cost and answer the same: the signature is computed under a secret
-nobody has.
+nobody has. A key that is not at hand is looked up while the address that shows it has not shown too many that are
+none: invented keys cost the metadata service UNKNOWN_KEYS_PER_S questions at most.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING
 import structlog
 
 from frontend.authn.key_uses import KeyUses
+from frontend.authn.page_pass import PERSON_PREFIX, SCHEME, open_page_pass
 from frontend.authn.principal import Principal
 from frontend.authn.rights import KeyRights
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
 from frontend.authn.tokens import bearer_token_matches, is_access_key_id, parse_bearer_token
 from frontend.crypto.keyring import Keyring, KeyringError
-from frontend.errors import RequestError, unavailable
-from frontend.http import Request
-from frontend.limits import SIGNING_KEYS_CACHED_MAX
+from frontend.errors import RequestError, throttled, unavailable
+from frontend.http import Request, network_of
+from frontend.limits import SIGNING_KEYS_CACHED_MAX, UNKNOWN_KEYS_PER_ADDRESS_PER_S, UNKNOWN_KEYS_PER_S
+from frontend.limits.gcra import LeakyBuckets
 from frontend.metadata.interface import MISS, MetadataUnavailable
 
 if TYPE_CHECKING:
@@ -45,7 +48,10 @@ class Authenticator:
         pepper: bytes,
         regions: Collection[str],
         now_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
+        page_key: bytes = b"",
     ) -> None:
+        self._page_key = page_key
         self._metadata = metadata
         self._keyring = keyring
         self._pepper = pepper
@@ -54,15 +60,29 @@ class Authenticator:
         self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
         self._rights = KeyRights()
         self.uses = KeyUses()
+        self._steady_s = steady_s
+        self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
+        self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
-        """By bearer token or by signature, whichever the request carries."""
+        """By bearer token, by signature, or by the pass of a page, whichever the request carries."""
         authorization = request.headers.get(b"authorization")
         if authorization is not None and authorization[:7].lower() == b"bearer ":
             token = authorization[7:].strip().decode("latin-1")
             return await self.bearer(token, request.client_host, request.is_secure)
+        if authorization is not None and authorization[: len(SCHEME)].lower() == SCHEME:
+            return self._page(request, authorization)
         return await self.signature(request)
+
+    def _page(self, request: Request, authorization: bytes) -> Principal:
+        """A person who looks at a page: the control plane vouches for them, this once. Raises RequestError."""
+        now_ms = int(self._now_s() * 1_000)
+        method, path, query, body = request.method, request.path, request.query, request.body
+        found = open_page_pass(self._page_key, authorization, method, path, query, body, now_ms)
+        if found is None or not self._page_key:
+            raise _bad_token()
+        return found
 
     async def signature(self, request: Request) -> Principal:
         """SigV4, in the header or in the query. Raises RequestError."""
@@ -75,7 +95,7 @@ class Authenticator:
         access_key_id = signed.credential.access_key_id
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
-            record = await self._find(access_key_id)
+            record = await self._find_new(access_key_id, request.client_host)
         if record is None or not _is_usable(record, now_s):
             signature_matches(signed, signing_key(self._nobody_secret, "19700101", region))
             raise RequestError("InvalidClientTokenId", "The security token included in the request is invalid.")
@@ -91,7 +111,7 @@ class Authenticator:
             raise _bad_token()
         record = self._metadata.cached_key(access_key_id)
         if record is MISS:
-            record = await self._find(access_key_id)
+            record = await self._find_new(access_key_id, source_ip)
         usable = record is not None and _is_usable(record, self._now_s())
         account_id, stored = (NO_ACCOUNT, None) if record is None else (record.account_id, record.bearer_hash)
         matches = bearer_token_matches(account_id, token, self._pepper, stored)
@@ -102,6 +122,8 @@ class Authenticator:
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
         valid any more. Known without waiting unless the key has changed. Raises RequestError where nobody can tell."""
+        if principal.access_key_id.startswith(PERSON_PREFIX):
+            return principal  # its pass is of a moment ago
         record = self._metadata.cached_key(principal.access_key_id)
         if record is MISS:
             record = await self._find(principal.access_key_id)
@@ -113,6 +135,26 @@ class Authenticator:
         self.uses.note(record.access_key_id, self._now_s())
         rights = None if record.policies is None else self._rights.of(record)
         return Principal(record.account_id, record.access_key_id, record.version, source_ip, is_secure, rights)
+
+    async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
+        """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""
+        network, now_s = network_of(address), self._steady_s()
+        wait_s = self._unknown_by_address.admit(network, now_s)
+        if not wait_s:
+            wait_s = self._unknown.admit("", now_s)
+            if wait_s:
+                self._unknown_by_address.give_back(network)
+        if wait_s:
+            raise throttled(wait_s, "too many keys that do not exist were shown")
+        is_none = False
+        try:
+            record = await self._find(access_key_id)
+            is_none = record is None
+            return record
+        finally:
+            if not is_none:
+                self._unknown_by_address.give_back(network)
+                self._unknown.give_back("")
 
     async def _find(self, access_key_id: str) -> KeyRecord | None:
         if not is_access_key_id(access_key_id):

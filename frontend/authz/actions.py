@@ -3,8 +3,8 @@
 Surface: other planes may import this module.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
-that SQS does not have need an action of their own, `penstock:...`, and also the SQS action with the same effect: a
-caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
+that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
+action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from frontend.authz.request_context import AWS_PARTITION
 
-SQS, OWN = "sqs", "penstock"
+SQS, OWN, BILLING = "sqs", "penstock", "billing"
 
 
 class Target(Enum):
@@ -93,6 +93,7 @@ _PENSTOCK = (
     "GetKeyPolicy",
     "GetPolicy",
     "ListGroups",
+    "GetQuotas",
     "ListKeys",
     "ListMembers",
     "ListParkedGroups",
@@ -106,8 +107,10 @@ _PENSTOCK = (
     "PauseSchedule",
     "PeekMessages",
     "PutKeyPolicy",
+    "ReadAuditTrail",
     "ReleaseParkedGroups",
     "RemoveMessage",
+    "RequestQuota",
     "RescheduleMessages",
     "ResendMessage",
     "ResumeMessageMoveTask",
@@ -120,6 +123,16 @@ _PENSTOCK = (
     "UpdateKey",
     "UpdatePolicy",
 )
+_BILLING = (
+    "DeleteBudget",
+    "GetInvoice",
+    "GetUsage",
+    "ListBudgets",
+    "ListCredits",
+    "ListInvoices",
+    "ListPlans",
+    "PutBudget",
+)
 # Old policies name these; the plain action stands for both.
 _BATCH_NAMES = ("ChangeMessageVisibilityBatch", "DeleteMessageBatch", "SendMessageBatch")
 
@@ -127,6 +140,7 @@ ACTIONS: tuple[Action, ...] = (
     *(Action(f"{SQS}:{name}", cross_account=True) for name in _GRANTABLE),
     *(Action(f"{SQS}:{name}") for name in _OWNERS),
     *(Action(f"{OWN}:{name}") for name in _PENSTOCK),
+    *(Action(f"{BILLING}:{name}") for name in _BILLING),
 )
 ACTION_NAMES = frozenset(action.name for action in ACTIONS)
 # What the owner of a queue can let others do, as AddPermission names it. The plain action stands for its batch, too.
@@ -141,6 +155,10 @@ def _sqs(name: str, target: Target = Target.QUEUE, when: When = When.ALWAYS) -> 
 
 def _own(name: str, *also: Demand, target: Target = Target.QUEUE) -> tuple[Demand, ...]:
     return (Demand(f"{OWN}:{name}", target), *also)
+
+
+def _billing(name: str) -> tuple[Demand, ...]:
+    return (Demand(f"{BILLING}:{name}", Target.ACCOUNT),)
 
 
 _SEND, _RECEIVE, _DELETE = (_sqs(name) for name in ("SendMessage", "ReceiveMessage", "DeleteMessage"))
@@ -179,6 +197,7 @@ ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "find": _own("PeekMessages", _RECEIVE),
     "desk_delete": _own("RemoveMessage", _DELETE),
     "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
+    "desk_purge": (_sqs("PurgeQueue"),),
     "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
     "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
     "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
@@ -215,6 +234,10 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "schedules.resume": _own("ResumeSchedule", _SEND),
     "account.get": _own("GetAccount", target=Target.ACCOUNT),
     "account.update": _own("UpdateAccount", target=Target.ACCOUNT),
+    "quotas.list": _own("GetQuotas", target=Target.ACCOUNT),
+    "quotas.requests": _own("GetQuotas", target=Target.ACCOUNT),
+    "quotas.request": _own("GetQuotas", target=Target.ACCOUNT),
+    "quotas.ask": _own("RequestQuota", target=Target.ACCOUNT),
     "keys.list": _own("ListKeys", target=Target.ACCOUNT),
     "keys.create": _own("CreateKey", target=Target.ACCOUNT),
     "keys.get": _own("GetKey", target=Target.KEY),
@@ -243,6 +266,17 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "member_policies.list": _own("ListPolicies", target=Target.ACCOUNT),
     "member_policies.attach": _own("AttachPolicy", target=Target.ACCOUNT),
     "member_policies.detach": _own("DetachPolicy", target=Target.ACCOUNT),
+    "usage.get": _billing("GetUsage"),
+    "invoices.list": _billing("ListInvoices"),
+    "invoices.get": _billing("GetInvoice"),
+    "invoices.csv": _billing("GetInvoice"),
+    "invoices.pdf": _billing("GetInvoice"),
+    "budgets.list": _billing("ListBudgets"),
+    "budgets.events": _billing("ListBudgets"),
+    "budgets.put": _billing("PutBudget"),
+    "budgets.delete": _billing("DeleteBudget"),
+    "plans.list": _billing("ListPlans"),
+    "credits.list": _billing("ListCredits"),
 }
 
 
@@ -259,6 +293,7 @@ PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "accounts.close": _own("CloseAccount", target=Target.ACCOUNT),
     "accounts.reopen": _own("CloseAccount", target=Target.ACCOUNT),
     "members.list": _own("ListMembers", target=Target.ACCOUNT),
+    "audit.read": _own("ReadAuditTrail", target=Target.ACCOUNT),
     "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
     "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from frontend.authz.actions import HISTORIC_NAMES, OWN, SQS
+from frontend.authz.actions import BILLING, HISTORIC_NAMES, OWN, SQS
 from frontend.authz.compiled_policy import compile_document, match_actions
 from frontend.authz.condition_operators import NULL, SetOperator
 from frontend.authz.context_keys import KeyType, find_key, is_resource_tag
@@ -84,7 +84,7 @@ def _of_actions(statement: Statement, kind: PolicyKind) -> Iterator[Remark]:
         if text.value.lower() in HISTORIC_NAMES:
             yield _remark(text.path, "matches nothing: the action of the single call stands for its batch")
         elif not match_actions(text, kind):
-            ours = text.value.lower().startswith((f"{SQS}:", f"{OWN}:"))
+            ours = text.value.lower().startswith((f"{SQS}:", f"{OWN}:", f"{BILLING}:"))
             yield _remark(text.path, "matches nothing: " + ("no such action" if ours else "another service's action"))
 
 

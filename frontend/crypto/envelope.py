@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -100,9 +101,20 @@ def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> Da
 
 def seal(key: DataKey, sender: bytes, content: Content) -> tuple[str, bytes]:
     """(message id, envelope) of a new message."""
-    random = os.urandom(_RANDOM_BYTES)
-    message_id = as_uuid(random[:MESSAGE_ID_BYTES])
-    return format_message_id(message_id), _seal(key, message_id, sender, content, random[MESSAGE_ID_BYTES:])
+    return seal_all(key, sender, (content,))[0]
+
+
+def seal_all(key: DataKey, sender: bytes, contents: Sequence[Content]) -> list[tuple[str, bytes]]:
+    """The same of several. What is random of all of them is asked for at once."""
+    random = os.urandom(_RANDOM_BYTES * len(contents))
+    sealed = []
+    at = 0
+    for content in contents:
+        nonce_at = at + MESSAGE_ID_BYTES
+        message_id = as_uuid(random[at:nonce_at])
+        at = nonce_at + NONCE_BYTES
+        sealed.append((format_message_id(message_id), _seal(key, message_id, sender, content, random[nonce_at:at])))
+    return sealed
 
 
 def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content) -> bytes:

@@ -72,6 +72,8 @@ BROWSER_SCAN_S_MAX = 2.0
 # Of one look at storage. Opening so many takes the event loop some milliseconds.
 BROWSER_PAGE_MESSAGES_MAX = 500
 BROWSER_CALLS_MAX = 8
+# Queues whose messages one request counts.
+COUNTED_QUEUES_MAX = 50
 BROWSER_CONDITION_ITEMS_MAX = 10
 BROWSER_CONDITION_TEXT_CHARS_MAX = 256
 BROWSER_REASON_CHARS_MAX = 200
@@ -121,6 +123,9 @@ ANSWERS_HELD_BYTES_MAX = 256 * MIB
 # Longer than a storage call may take: those that are under way end before the process does.
 SHUTDOWN_GRACE_S = 17
 SLOW_REQUEST_MS = 1_000
+# Of the garbage collector: objects that may be new before they are looked at, and how many such looks go before one at
+# the older ones, and at all. Few enough that what bodies are in cycles of references is not held for long.
+COLLECTOR_GENERATIONS = (5_000, 20, 20)
 RETRY_AFTER_S = 1
 # A receipt handle or an id that is refused is told whole, as SQS does, up to this: an answer must not grow with the
 # question.
@@ -158,13 +163,22 @@ QUEUE_URLS_CACHED_MAX = 20_000
 RATE_BUCKETS_MAX = 100_000
 
 # --- rates --------------------------------------------------------------------------------------------------
-# Defaults of an account without a quota of its own; a key or a queue may use all of its account's rate.
-# Above what one front end on two cores can answer (some 9,000 a second): quotas are lowered per account, not here.
-ACCOUNT_REQUESTS_PER_S = 20_000
-KEY_REQUESTS_PER_S = 20_000
-QUEUE_REQUESTS_PER_S = 20_000
-# How much of a second's worth may come at once.
+# What an account may do in a second: `quotas.py`. How much of a second's worth may come at once.
 RATE_BURST_S = 2.0
+# A change of an account's quotas is seen within this time, beside that of the change feed.
+QUOTA_RECHECK_S = 1.0
+# What accounts asked for is told so often; the shares that come back hold for as long.
+QUOTA_REPORT_S = 1.0
+# Only of accounts that asked for more than this part of a quota: the others get along with an equal share.
+QUOTA_REPORTED_FROM = 0.05
+QUOTA_REPORTED_ACCOUNTS_MAX = 1_000
+# A warning or refusal of one quota of one account is written into the audit trail so often.
+QUOTA_NOTED_EVERY_S = 3_600.0
+# Calls without a key, by the address that they come from (IPv6: its /64).
+ADDRESS_REQUESTS_PER_S = 200
+# Keys that are not at hand and turn out to be none, by address and in all: what invented keys may cost others.
+UNKNOWN_KEYS_PER_ADDRESS_PER_S = 20
+UNKNOWN_KEYS_PER_S = 200
 
 # --- bulkheads ----------------------------------------------------------------------------------------------
 STORAGE_CALLS_IN_FLIGHT_MAX = 10_000
@@ -198,6 +212,10 @@ CONTROL_RETRY_AFTER_S = 2
 
 # --- push ---------------------------------------------------------------------------------------------------
 SOCKETS_MAX = 20_000
+# Of which no key is known yet: they have SOCKET_AUTH_S_MAX to show one.
+SOCKETS_WITHOUT_KEY_MAX = 1_000
+# Frames of a client over its rate wait so long for it; what would have to wait longer is closed.
+SOCKET_PAUSE_S_MAX = 5.0
 SOCKET_CREDIT_MAX = 1_000
 SOCKET_FETCH_MESSAGES_MAX = 100
 SOCKET_FRAME_BYTES_MAX = 256 * KIB
@@ -238,6 +256,8 @@ assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX,
 assert ANSWERS_HELD_BYTES_MAX >= 4 * CONNECTION_HELD_BYTES_MAX
 assert CONTROL_ANSWER_BYTES_MAX < CONNECTION_HELD_BYTES_MAX
 assert SOCKET_RENEW_S * 2 < SOCKET_VISIBILITY_S, "one renewal may be lost"
+assert QUOTA_RECHECK_S <= QUOTA_REPORT_S, "who asked for nothing between two reports looks again before it counts"
+assert SOCKET_PAUSE_S_MAX < SOCKET_VISIBILITY_S - SOCKET_RENEW_S, "leases are renewed while frames wait"
 assert SOCKET_RECHECK_S <= 60, "a revoked key is cut off within a minute"
 assert SHUTDOWN_GRACE_S < CONTROL_TIMEOUT_S
 assert STORAGE_CALLS_PER_PARTITION_MAX < STORAGE_CALLS_PER_NODE_MAX < STORAGE_CALLS_IN_FLIGHT_MAX

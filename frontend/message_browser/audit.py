@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 FAILED = ".failed"
+PURGE = "queue.purge"
 
 _log = structlog.get_logger("frontend.message_browser")
 

@@ -25,7 +25,7 @@ from frontend.limits import (
 )
 from frontend.message_browser.filters import MessageFilter, filter_bytes, matches
 from frontend.message_browser.view import BrowsedView, see, unopened
-from frontend.messages.admission import admit
+from frontend.messages.admission import admit, pay_later
 from frontend.messages.opening import KeyNotLent
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.queues.names import Address
@@ -60,12 +60,14 @@ async def look(
     queue = await admit(services, caller, "peek", address)
     key = filter_bytes(search.filter)
     start = _start(services, queue, search.cursor, key)
-    with services.browser_calls:
+    searches_max = services.quotas.limits(caller.account_id, caller.access_key_id).browser_searches
+    with services.browser_calls.place(caller.account_id, searches_max):
         scan = _Scan(services, queue, search, start)
         try:
             await scan.run()
         except StorageError as error:
             raise await explain_storage_error(services, queue, error) from None
+    pay_later(services, caller, address, len(scan.found), scan.size_bytes)
     cursor = None
     if scan.position is not None:
         cursor = services.message_tokens.cursor(queue.owner, SearchCursor(*scan.position, scan.scanned), key)
@@ -92,7 +94,7 @@ class _Scan:
         self._queue = queue
         self._search = search
         self._now_ms = int(services.now_s() * 1000)
-        self._size_bytes = 0
+        self.size_bytes = 0
         self.position: tuple[int, int] | None = (start.partition, start.offset)
         self.scanned = start.scanned
         self._scanned_before = start.scanned
@@ -119,7 +121,7 @@ class _Scan:
 
     @property
     def _is_full(self) -> bool:
-        return len(self.found) >= self._search.shown_max or self._size_bytes >= BROWSER_ANSWER_BYTES_MAX
+        return len(self.found) >= self._search.shown_max or self.size_bytes >= BROWSER_ANSWER_BYTES_MAX
 
     async def _take(self, partition: int, reply: QueueBrowseReply) -> None:
         for message in reply.messages:
@@ -128,7 +130,7 @@ class _Scan:
             if not matches(self._search.filter, seen, self._now_ms):
                 continue
             self.found.append(seen)
-            self._size_bytes += len(message.body)
+            self.size_bytes += len(message.body)
             if self._is_full:
                 self.position = (partition, message.offset + 1)
                 return

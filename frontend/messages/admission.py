@@ -1,4 +1,7 @@
-"""What every request about a queue goes through first: is it allowed, which queue is it, is it within its rate.
+"""What every request about a queue goes through first: is it within its rates, is it allowed, which queue is it.
+
+It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
+account's own. A request that is refused pays nothing, one that the service fails to do pays no messages and bytes.
 
     queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
                                      a key with policies: what they or the policy of the queue allow, and none denies
@@ -25,8 +28,9 @@ from frontend.authz import (
 )
 from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
-from frontend.errors import RequestError
+from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
+from frontend.limits.quota_tree import PAYLOAD_QUOTA, Refusal
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 
@@ -53,15 +57,17 @@ async def admit(
     operation: str,
     address: Address,
     sent_tags: SentTags = NO_SENT_TAGS,
+    *,
+    messages: int = 0,
 ) -> ResolvedQueue:
-    """The queue, which the caller may use for this operation, the request paid for.
+    """The queue, which the caller may use for this operation, the request and its messages paid for.
 
     Raises RequestError.
     """
+    pay(services, caller, address, messages)
     queue = authorise(services, caller, operation, address, sent_tags)
     if queue is None:
         queue = await find_authorised(services, caller, operation, address, sent_tags)
-    throttle(services, caller, queue)
     return queue
 
 
@@ -95,9 +101,6 @@ async def find_authorised(
 ) -> ResolvedQueue:
     """A queue of any account. Raises RequestError."""
     is_own = caller.account_id == address.account_id
-    if not is_own:
-        # Paid before it is looked for: the metadata service is asked for each.
-        throttle_account(services, caller)
     try:
         queue = await services.queues.find(address)
     except RequestError as error:
@@ -142,24 +145,49 @@ def require_allowed(services: FrontendServices, caller: Principal, operation: st
         _require_allowed(services, caller, operation, address, None, NO_SENT_TAGS)
 
 
-def throttle(services: FrontendServices, caller: Principal, queue: ResolvedQueue) -> None:
-    wait_s = services.rates.admit((caller.account_id, caller.access_key_id, queue.rate_name), services.now_s())
-    if wait_s:
-        services.meters.count("requests_throttled")
-        raise throttled(wait_s)
+def pay(
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    messages: int = 0,
+    size_bytes: int = 0,
+    is_send: bool = False,
+) -> None:
+    """One request about this queue, with so many messages and bytes. Raises RequestError."""
+    account_id = caller.account_id
+    refusal = services.quotas.pay(
+        account_id,
+        caller.access_key_id,
+        address.name if address.account_id == account_id else "",
+        services.steady_s(),
+        messages,
+        size_bytes,
+        is_send,
+    )
+    if refusal is not None:
+        raise _refused(services, refusal)
+
+
+def pay_later(
+    services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int
+) -> None:
+    """What a request that was paid for gave out; negative: what it could not take. Never refused: the next one is."""
+    account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
+    services.quotas.pay_later(account_id, caller.access_key_id, name, services.steady_s(), messages, size_bytes)
 
 
 def throttle_account(services: FrontendServices, caller: Principal) -> None:
-    """For a request that names no queue, or one that need not exist."""
-    wait_s = services.rates.admit((caller.account_id, caller.access_key_id), services.now_s())
-    if wait_s:
-        services.meters.count("requests_throttled")
-        raise throttled(wait_s)
+    """For a request that names no queue. Raises RequestError."""
+    pay(services, caller, Address(caller.account_id, ""))
 
 
-def throttled(wait_s: float, reason: str = "") -> RequestError:
-    text = f"The rate of requests is over the limit: {reason}." if reason else "The rate of requests is over the limit."
-    return RequestError("RequestThrottled", text, max(1, round(wait_s + 0.5)))
+def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
+    services.meters.count("requests_throttled")
+    if refusal.stopped:
+        return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
+    if refusal.quota == PAYLOAD_QUOTA:
+        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:g} bytes.")
+    return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
 
 
 def _require_allowed(

@@ -1,6 +1,6 @@
 """READ FIRST: the path of a message from storage to a caller. `settle.py` is what callers then do with it.
 
-    way in, authenticate, authorise, resolve, throttle       as in send.py
+    way in, authenticate, throttle, authorise, resolve       as in send.py
     lease        routing/poll.py             partitions of the queue, parked at the leaders for a long poll
     decrypt      messages/opening.py         a message that does not open is counted and left to its lease
     receipt      crypto/receipts.py          where the message lies, MACed for this queue
@@ -21,7 +21,7 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
-from frontend.messages.admission import admit, also, still_caller
+from frontend.messages.admission import admit, also, pay_later, still_caller
 from frontend.messages.opening import KeyNotLent, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
@@ -71,12 +71,14 @@ async def receive_messages(
     Raises RequestError, Disconnected.
     """
     queue = await admit(services, caller, "ReceiveMessage", address)
-    leases = await lease(services, queue, options, receive)
+    leases = await lease(services, caller, queue, options, receive)
     if leases and options.wait_s != 0:
         await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
     messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
+    if leases:
+        pay_later(services, caller, address, len(leases), sum(len(found.message.body) for found in leases))
     services.meters.count("messages_received", len(messages))
     return messages
 
@@ -95,7 +97,11 @@ async def _confirm(services: FrontendServices, caller: Principal, address: Addre
 
 
 async def lease(
-    services: FrontendServices, queue: ResolvedQueue, options: ReceiveOptions, receive: Callable[[], Awaitable[Any]]
+    services: FrontendServices,
+    caller: Principal,
+    queue: ResolvedQueue,
+    options: ReceiveOptions,
+    receive: Callable[[], Awaitable[Any]],
 ) -> list[Lease]:
     visibility_ms = queue.visibility_ms if options.visibility_s is None else options.visibility_s * 1000
     wait_ms = queue.wait_ms if options.wait_s is None else options.wait_s * 1000
@@ -108,7 +114,8 @@ async def lease(
         if not wait_ms:
             with services.storage_calls:
                 return await poll_partitions(services.storage, queue.partitions, poll, queue.routes)
-        with services.polls:
+        polls_max = services.quotas.limits(caller.account_id, caller.access_key_id).polls
+        with services.polls.place(caller.account_id, polls_max):
             return await poll_while_connected(
                 services.storage, queue.partitions, poll, receive, services.parked, queue.routes
             )

@@ -23,7 +23,7 @@ from frontend.crypto.envelope import EnvelopeError
 from frontend.crypto.receipts import Receipt, ReceiptError, make_schedule_id, read_schedule_id
 from frontend.errors import RequestError, invalid
 from frontend.limits import SCHEDULED_LISTED_MAX
-from frontend.messages.admission import admit
+from frontend.messages.admission import admit, pay_later
 from frontend.messages.opening import OpenedRecord, message_id_of, open_record
 from frontend.messages.storage_errors import error_of_code, explain_storage_error
 from frontend.queues.names import Address
@@ -84,6 +84,7 @@ async def list_scheduled(
             raise await explain_storage_error(services, queue, error) from None
     found, end = _merge(queue.partitions, replies, count_max)
     messages = [_opened(services, queue, partition, message) for partition, message in found]
+    pay_later(services, caller, address, len(found), sum(len(message.body) for _, message in found))
     return Page(messages, None if end is None else "-".join(map(str, end)))
 
 
@@ -91,7 +92,8 @@ async def change_scheduled(
     services: FrontendServices, caller: Principal, address: Address, ids: Sequence[str], due_ms: int
 ) -> list[RequestError | None]:
     """Give messages the time due_ms; 0 cancels them. One outcome per id."""
-    queue = await admit(services, caller, "reschedule" if due_ms else "cancel_scheduled", address)
+    operation = "reschedule" if due_ms else "cancel_scheduled"
+    queue = await admit(services, caller, operation, address, messages=len(ids))
     outcomes: list[RequestError | None] = [None] * len(ids)
     by_partition: dict[int, list[tuple[int, int]]] = {}
     for index, one in enumerate(ids):

@@ -2,9 +2,9 @@
 
     way in          sqs/, rest/ or push/           reads and parses                -> what is asked
     authenticate    authn/authenticator.py         signature or token              -> principal
+    throttle        limits/quota_tree.py           installation, account, key, queue
     authorise       messages/admission.py          may this key send there?
     resolve         queues/resolver.py             metadata cache                  -> the queue
-    throttle        limits/gcra.py                 account, key, queue
     read            the way in                     its form of a message           -> OutgoingMessage
     draft           messages/drafts.py             the queue's rules               -> Draft
     route           messages/partition_batches.py  a partition for each message    -> PartitionBatch
@@ -27,11 +27,11 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from frontend.authn.principal import Principal
-from frontend.crypto.envelope import seal
+from frontend.crypto.envelope import seal_all
 from frontend.crypto.receipts import make_schedule_id
-from frontend.errors import RequestError, invalid, unavailable
+from frontend.errors import RequestError, invalid, throttled, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
-from frontend.messages.admission import authorise, find_authorised, throttle, throttle_account, throttled
+from frontend.messages.admission import authorise, find_authorised, pay, pay_later
 from frontend.messages.auto_creation import create_by_send
 from frontend.messages.drafts import Draft, MessageTooLong, draft_message
 from frontend.messages.due_time import check_due_time
@@ -59,29 +59,40 @@ class PartitionClosed(Exception):
 
 
 async def send_message(
-    services: FrontendServices, caller: Principal, address: Address, given: T, read: ReadMessage[T]
+    services: FrontendServices, caller: Principal, address: Address, given: T, read: ReadMessage[T], size_bytes: int
 ) -> Sent:
-    """One message, which `read` makes of what was given. Raises RequestError."""
+    """One message, which `read` makes of what was given in a body of this size. Raises RequestError."""
+    pay(services, caller, address, 1, size_bytes, True)
     queue = await _queue_to_send_to(services, caller, address)
-    throttle(services, caller, queue)
     sent = [Sent(_draft(services, queue, read(given)))]
     redraft = partial(_attempt_drafts, services, (given,), read)
-    outcome = (await _deliver(services, caller, queue, sent, sent, redraft))[0]
+    try:
+        outcome = (await _deliver(services, caller, queue, sent, sent, redraft))[0]
+    except RequestError as error:
+        raise _paid_back(services, caller, address, 1, size_bytes, error) from None
     if isinstance(outcome, RequestError):
         raise outcome
     return outcome
 
 
 async def send_messages(
-    services: FrontendServices, caller: Principal, address: Address, batch: Sequence[T], read: ReadMessage[T]
+    services: FrontendServices,
+    caller: Principal,
+    address: Address,
+    batch: Sequence[T],
+    read: ReadMessage[T],
+    size_bytes: int,
 ) -> Sequence[Sent | RequestError]:
     """Several messages, each with its own outcome; those that pass are stored together. RequestError: none of them."""
+    pay(services, caller, address, len(batch), size_bytes, True)
     queue = await _queue_to_send_to(services, caller, address)
-    throttle(services, caller, queue)
     redraft = partial(_attempt_drafts, services, batch, read)
     outcomes = redraft(queue)
     _check_batch_size(outcomes)
-    return await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
+    try:
+        return await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
+    except RequestError as error:
+        raise _paid_back(services, caller, address, len(batch), size_bytes, error) from None
 
 
 async def _deliver(
@@ -131,8 +142,16 @@ async def _queue_to_send_to(services: FrontendServices, caller: Principal, addre
         queue = authorise(services, caller, "SendMessage", address)
         return queue or await find_authorised(services, caller, "SendMessage", address)
     except RequestError as error:
-        throttle_account(services, caller)
         return await create_by_send(services, caller, address, error)
+
+
+def _paid_back(
+    services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int, error: RequestError
+) -> RequestError:
+    """What the service failed to take is not paid for; the request is. Returns the error."""
+    if error.kind.status >= 500:
+        pay_later(services, caller, address, -messages, -size_bytes)
+    return error
 
 
 def _draft(services: FrontendServices, queue: ResolvedQueue, message: OutgoingMessage) -> Draft:
@@ -198,10 +217,10 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 
 def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
-    sender = caller.access_key_id.encode()
-    for one in part.messages:
+    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), [one.draft.content for one in part.messages])
+    for one, (message_id, envelope) in zip(part.messages, sealed, strict=True):
         draft = one.draft
-        one.message_id, envelope = seal(queue.sealing_key, sender, draft.content)
+        one.message_id = message_id
         part.bodies.append(encode_body(envelope, None, draft.headers))
         if draft.headers:
             part.is_plain = False

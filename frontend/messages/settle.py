@@ -1,6 +1,6 @@
 """What callers do with messages that they were given: delete (acknowledge), extend, give back.
 
-    way in, authenticate, authorise, resolve, throttle       as in send.py
+    way in, authenticate, throttle, authorise, resolve       as in send.py
     read      crypto/receipts.py     each receipt; it is proof that the message was delivered from this queue
     apply     storage_nodes.client   one call per partition; whether a lease still holds is for the partition to say
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 async def delete_messages(
     services: FrontendServices, caller: Principal, address: Address, handles: Sequence[str | None]
 ) -> list[RequestError | None]:
-    """One outcome per handle. Deleting what is gone or was delivered again since is a success without effect."""
-    queue = await admit(services, caller, "DeleteMessage", address)
+    """One outcome per handle. Deleting what is gone is a success without effect."""
+    queue = await admit(services, caller, "DeleteMessage", address, messages=len(handles))
     receipts = [read_receipt(services, queue, handle) for handle in handles]
     outcomes = await apply_receipts(services, queue, receipts, None)
     settled = [None if _is_not_in_flight(outcome) else outcome for outcome in outcomes]
@@ -47,7 +47,7 @@ async def change_visibility(
     changes: Sequence[tuple[str | None, int | RequestError]],
 ) -> list[RequestError | None]:
     """(handle, seconds from now) each; a RequestError in the place of the seconds is passed through."""
-    queue = await admit(services, caller, "ChangeMessageVisibility", address)
+    queue = await admit(services, caller, "ChangeMessageVisibility", address, messages=len(changes))
     receipts: list[Receipt | RequestError] = []
     seconds: list[int] = []
     for handle, visibility_s in changes:
@@ -72,7 +72,7 @@ async def give_back(
     counts: bool,
 ) -> list[RequestError | None]:
     """Without a delay: a receive that counts is followed by the pause of the queue's retry policy."""
-    queue = await admit(services, caller, "ChangeMessageVisibility", address)
+    queue = await admit(services, caller, "ChangeMessageVisibility", address, messages=len(handles))
     receipts = [read_receipt(services, queue, handle) for handle in handles]
     delays_ms = [1000 * (delay_s or 0)] * len(receipts)
     return await apply_receipts(services, queue, receipts, delays_ms, give_back_mode(delay_s, counts))

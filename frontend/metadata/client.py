@@ -51,6 +51,8 @@ from frontend.metadata.messages import (
     MetadataOpcode,
     QueueReply,
     Subscribe,
+    UseReport,
+    UseShares,
 )
 from frontend.metadata.records import (
     AccountRecord,
@@ -161,6 +163,9 @@ class MetadataClient:
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
         return self._queues.get((account_id, name), _now_ms())
 
+    def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
+        return self._accounts.get(account_id, _now_ms())
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         # Whose key it is, if anybody's, is not known yet: all key look-ups have one share together.
         return await self._get(RecordKind.KEY, self._keys, access_key_id, "", lambda: self._ask_key(access_key_id))
@@ -177,7 +182,15 @@ class MetadataClient:
     async def refresh_queue(self, account_id: str, name: str) -> QueueRecord | None:
         """As the database says now, past every cache; use after a change that was just answered."""
         key = (account_id, name)
-        return await self._fill(self._queues, key, account_id, partial(self._ask_queue, key, fresh=True))
+        # A task, which its deadlines need: a hot request is none (frontend/express).
+        ask = partial(self._ask_queue, key, fresh=True)
+        return await asyncio.create_task(self._fill(self._queues, key, account_id, ask), name="metadata-refresh")
+
+    async def report_use(self, report: UseReport) -> UseShares:
+        """Raises MetadataUnavailable."""
+        reply = await self._live().ask(MetadataOpcode.REPORT_USE, report)
+        assert isinstance(reply, UseShares)
+        return reply
 
     async def _get(
         self,

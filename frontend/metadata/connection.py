@@ -33,6 +33,7 @@ from frontend.metadata.messages import (
     MetadataOpcode,
     QueueReply,
     Subscribe,
+    UseShares,
 )
 from frontend.metadata.records import RecordKind
 from storage_nodes.limits import CORRELATION_ID_MAX
@@ -44,7 +45,7 @@ class ConnectionLost(MetadataUnavailable):
     """The lookup may be repeated on the next connection."""
 
 
-Reply = Hello | KeyReply | QueueReply | AccountReply | CompareReply | Change | FeedState
+Reply = Hello | KeyReply | QueueReply | AccountReply | CompareReply | UseShares | Change | FeedState
 Pushed = Change | FeedState
 
 _DECODE: dict[int, Callable[[bytes], Reply]] = {
@@ -53,6 +54,7 @@ _DECODE: dict[int, Callable[[bytes], Reply]] = {
     MetadataOpcode.GET_QUEUE: msgspec.msgpack.Decoder(QueueReply).decode,
     MetadataOpcode.GET_ACCOUNT: msgspec.msgpack.Decoder(AccountReply).decode,
     MetadataOpcode.COMPARE: msgspec.msgpack.Decoder(CompareReply).decode,
+    MetadataOpcode.REPORT_USE: msgspec.msgpack.Decoder(UseShares).decode,
     MetadataOpcode.SUBSCRIBE: msgspec.msgpack.Decoder(Change).decode,
     MetadataOpcode.FEED_STATE: msgspec.msgpack.Decoder(FeedState).decode,
 }

@@ -35,6 +35,9 @@ class MetadataService(Protocol):
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Literal[Missing.MISS] | None:
         """As `cached_key`."""
 
+    def cached_account(self, account_id: str) -> AccountRecord | Literal[Missing.MISS] | None:
+        """As `cached_key`."""
+
     async def get_key(self, access_key_id: str) -> KeyRecord | None: ...
 
     async def get_queue(self, account_id: str, name: str) -> QueueRecord | None: ...

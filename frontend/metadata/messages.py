@@ -25,6 +25,7 @@ class MetadataOpcode(enum.IntEnum):
     GET_ACCOUNT = 63
     FEED_STATE = 64
     COMPARE = 65
+    REPORT_USE = 66
 
 
 class GetKey(Message, frozen=True):
@@ -101,3 +102,27 @@ class CompareReply(Message, frozen=True):
     """Those of the keys whose records have changed or are gone."""
 
     outdated: list[str]
+
+
+class AccountUse(Message, frozen=True):
+    """In a report: what one account asked a front end for, in parts of its quotas. In the answer: the front end's share
+    of them, and in `total` the largest part that the account asked all front ends for."""
+
+    account_id: str
+    requests: float
+    messages: float
+    bytes: float
+    total: float = 0.0
+
+
+class UseReport(Message, frozen=True):
+    """Sent by every front end once a second, with the accounts that ask for much; also with none."""
+
+    accounts: list[AccountUse]
+
+
+class UseShares(Message, frozen=True):
+    """So many front ends report, and these are the shares of the one that asks, in the order of its accounts."""
+
+    front_ends: int
+    shares: list[AccountUse]

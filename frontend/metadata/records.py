@@ -77,6 +77,10 @@ class AccountRecord(MetadataRecord, frozen=True):
     active: bool
     version: int
     auto_create_queues: bool = False
+    # Those that differ from the defaults (frontend/limits/quotas.py). The record of quotas.INSTALLATION has no others.
+    quotas: dict[str, int] = {}
+    # Why messages cannot be sent; "" where they can.
+    sending_stopped: str = ""
 
 
 class PartitionRecord(MetadataRecord, frozen=True):

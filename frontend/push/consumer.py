@@ -17,20 +17,22 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 
 from frontend.authn.principal import Principal
 from frontend.errors import RequestError
-from frontend.http import origin_of
+from frontend.http import network_of, origin_of
 from frontend.limits import SOCKET_AUTH_S_MAX
 from frontend.push.closing import (
     CLOSE_AUTH_TIMEOUT,
     CLOSE_BAD_FRAME,
+    CLOSE_OVER_LIMIT,
     CLOSE_TRY_LATER,
     CLOSE_UNAUTHENTICATED,
     close_code_of,
     close_reason,
 )
 from frontend.push.frames import READY, AuthFrame, FilterFrame, FrameRefused, error_frame, read_frame
-from frontend.push.subscription import Subscription
+from frontend.push.subscription import RateExceeded, Subscription
 from frontend.queues.names import Address
 from frontend.rest.problems import refuse_upgrade
+from frontend.routing.bulkhead import Place
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -45,7 +47,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         self.services = services
         self._subscription: Subscription | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
-        self._counted = False
+        self._place: Place | None = None
         self._closed = False
 
     async def dispatch(self, message: dict[str, Any]) -> None:
@@ -59,10 +61,11 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         try:
             if not origin_is_same_host(headers.get(b"origin"), headers.get(b"host", b"")):
                 raise RequestError("AccessDeniedException", "The Origin is not the host that was connected to.")
-            self.services.sockets.__enter__()
-            self._counted = True
+            # Until its key is known, a socket counts for the address that it comes from.
+            self._move_to(self.services.open_sockets.place(network_of(origin_of(self.scope)[0])))
             if authorization is not None:
                 caller = await self._bearer_header(authorization)
+                self._move_to(self._place_of(caller))
         except RequestError as error:
             await self._refuse(error)
             return
@@ -89,6 +92,8 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
         else:
             try:
                 await self._subscription.handle(frame)
+            except RateExceeded as error:
+                await self._shut(CLOSE_OVER_LIMIT, str(error))
             except RequestError as error:
                 await self._say(error_frame(error))
                 if isinstance(frame, FilterFrame):
@@ -103,9 +108,7 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             if self._subscription is not None:
                 await self._subscription.close()
         finally:
-            if self._counted:
-                self._counted = False
-                self.services.sockets.__exit__(None, None, None)
+            self._move_to(None)
         raise StopConsumer
 
     async def _first_frame(self, frame: object) -> None:
@@ -114,9 +117,10 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             return
         try:
             caller = await self.services.authenticator.bearer(frame.token, *origin_of(self.scope))
+            self._move_to(self._place_of(caller))
         except RequestError as error:
             # Where nobody can tell, the client may come back when somebody can.
-            is_away = error.kind.rest_status == 503
+            is_away = error.kind.rest_status in (429, 503)
             await self._shut(CLOSE_TRY_LATER if is_away else CLOSE_UNAUTHENTICATED, error.message)
             return
         await self._subscribe(caller)
@@ -135,6 +139,18 @@ class SubscribeConsumer(AsyncWebsocketConsumer):
             return
         self._subscription = subscription
         await self._say(READY)
+
+    def _place_of(self, caller: Principal) -> Place:
+        sockets_max = self.services.quotas.limits(caller.account_id, caller.access_key_id).sockets
+        return self.services.sockets.place(caller.account_id, sockets_max)
+
+    def _move_to(self, place: Place | None) -> None:
+        """Into another place, or out. Raises RequestError, and stays, where that has no room."""
+        if place is not None:
+            place.__enter__()
+        left, self._place = self._place, place
+        if left is not None:
+            left.__exit__(None, None, None)
 
     async def _bearer_header(self, authorization: bytes) -> Principal:
         if authorization[:7].lower() != b"bearer ":

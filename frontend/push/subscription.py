@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from frontend.limits import (
     SOCKET_FETCH_MESSAGES_MAX,
     SOCKET_IDS_PER_FRAME_MAX,
     SOCKET_LEASES_MAX,
+    SOCKET_PAUSE_S_MAX,
     SOCKET_RECHECK_S,
     SOCKET_RENEW_S,
     SOCKET_RETRY_S,
@@ -34,7 +35,7 @@ from frontend.limits import (
     SOCKET_WAIT_MS,
     VISIBILITY_S_MAX,
 )
-from frontend.messages.admission import also, still_caller, throttle
+from frontend.messages.admission import also, pay, pay_later, still_caller
 from frontend.messages.receive import open_leases
 from frontend.messages.settle import apply_receipts, give_back_mode, read_receipt
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -71,6 +72,10 @@ SendText = Callable[[str], Awaitable[None]]
 CloseSocket = Callable[[int, str], Awaitable[None]]  # the code and the reason
 
 
+class RateExceeded(Exception):
+    """Frames came faster than the quota allows, for longer than they can wait. The text is for the client."""
+
+
 class _Held:
     """A lease the client has: when it runs out (monotonic clock)."""
 
@@ -103,6 +108,7 @@ class Subscription:
 
     async def start(self) -> None:
         """Raises RequestError if the caller may not subscribe there."""
+        pay(self._services, self._caller, self._address)
         await self._queue()
         self._tasks = [asyncio.create_task(self._guard(self._pump())), asyncio.create_task(self._guard(self._renew()))]
 
@@ -117,7 +123,8 @@ class Subscription:
         self._held.clear()
 
     async def handle(self, frame: FilterFrame | CreditFrame | AckFrame | NackFrame | ExtendFrame) -> None:
-        """One frame of the client. Raises RequestError."""
+        """One frame of the client, when its rate lets it in. Raises RequestError, RateExceeded."""
+        await self._pay(0 if isinstance(frame, FilterFrame | CreditFrame) else len(frame.ids))
         if isinstance(frame, FilterFrame):
             await self._set_filter(frame.tags)
             return
@@ -140,6 +147,19 @@ class Subscription:
             if not 1 <= frame.seconds <= VISIBILITY_S_MAX:
                 raise invalid(f"seconds must be between 1 and {VISIBILITY_S_MAX}.")
             await self._extend(frame)
+
+    async def _pay(self, messages: int) -> None:
+        """A client over its rate is not read for a while. Raises RateExceeded if that does not help."""
+        waits_until_s = monotonic() + SOCKET_PAUSE_S_MAX
+        while True:
+            try:
+                pay(self._services, self._caller, self._address, messages)
+                return
+            except RequestError as error:
+                wait_s = float(error.retry_after_s or SOCKET_RETRY_S)
+                if monotonic() + wait_s > waits_until_s:
+                    raise RateExceeded(error.message) from None
+                await asyncio.sleep(wait_s)
 
     # --- credit and messages ---
 
@@ -164,7 +184,7 @@ class Subscription:
                 continue
             queue = await self._queue()
             try:
-                throttle(self._services, self._caller, queue)
+                pay(self._services, self._caller, self._address)
                 ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
                 leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
             except StorageError as error:
@@ -172,8 +192,8 @@ class Subscription:
                     raise filter_finds_nothing(error.message) from None
                 await asyncio.sleep(SOCKET_RETRY_S)
                 continue
-            except RequestError:  # over a rate
-                await asyncio.sleep(SOCKET_RETRY_S)
+            except RequestError as error:  # over a rate
+                await asyncio.sleep(max(SOCKET_RETRY_S, error.retry_after_s or 0.0))
                 continue
             if leases:
                 try:
@@ -192,6 +212,9 @@ class Subscription:
                 # Held before it is sent: an ack may come back before `send` returns.
                 self._held[message.receipt_handle] = _Held(lease, until_s)
                 opened.append(message)
+        if leases:
+            size_bytes = sum(len(lease.message.body) for lease in leases)
+            pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))
         for message in opened:
@@ -257,13 +280,23 @@ class Subscription:
         await self._close_socket(CLOSE_GOING_AWAY, STOPPING)
 
     async def _renew_held(self, now_s: float) -> None:
+        # A lease that ran out would be taken from who received the message since: it is not renewed.
+        lost = [receipt for receipt, held in self._held.items() if held.until_s <= now_s]
+        for receipt in lost:
+            del self._held[receipt]
         due = {
             receipt: held
             for receipt, held in self._held.items()
             if held.until_s - now_s < SOCKET_VISIBILITY_S - SOCKET_RENEW_S / 2
         }
-        if not due:
-            return
+        if due:
+            lost += await self._renew_all(due, now_s)
+        if lost:
+            self._wake.set()
+            await self._send(lost_frame(lost))
+
+    async def _renew_all(self, due: Mapping[str, _Held], now_s: float) -> list[str]:
+        """Those that cannot be held any more."""
         queue = await self._queue()
         receipts = list(due)
         found = [read_receipt(self._services, queue, receipt) for receipt in receipts]
@@ -274,9 +307,7 @@ class Subscription:
                 due[receipt].until_s = now_s + SOCKET_VISIBILITY_S
             elif outcome.kind.status < 500 and self._held.pop(receipt, None) is not None:
                 lost.append(receipt)
-        if lost:
-            self._wake.set()
-            await self._send(lost_frame(lost))
+        return lost
 
     async def _stopping_within(self, seconds: float) -> bool:
         with contextlib.suppress(TimeoutError):

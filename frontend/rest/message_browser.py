@@ -5,6 +5,7 @@
     POST /v1/queues/{name}/messages/delete       {"message", "reason"}                             delete one
     POST /v1/queues/{name}/messages/dead-letter  {"message", "reason"}                             to the DLQ
     POST /v1/queues/{name}/messages/resend       {"message", "body", "attributes", ...}            edit, send, remove
+    POST /v1/queues/{name}/messages/purge        {}                                                delete all
 
 `message` is the token that peek and find show with each message. How to use it: docs/message_desk.md.
 """
@@ -20,6 +21,7 @@ from frontend.errors import invalid, missing
 from frontend.limits import BROWSER_MESSAGES_SHOWN_DEFAULT, BROWSER_MESSAGES_SHOWN_MAX, MESSAGE_BYTES_MAX
 from frontend.message_browser.actions import BrowserRequest, dead_letter_one, delete_one, resend_one
 from frontend.message_browser.filters import STATE_WORDS, MessageFilter, check_filter
+from frontend.message_browser.purge import purge
 from frontend.message_browser.search import Search, SearchResult, look
 from frontend.message_browser.view import BrowsedView
 from frontend.messages.opening import death_json
@@ -50,6 +52,10 @@ class FindJson(msgspec.Struct, forbid_unknown_fields=True):
 class ActJson(msgspec.Struct, forbid_unknown_fields=True):
     message: str = ""
     reason: str = ""
+
+
+class PurgeJson(msgspec.Struct, forbid_unknown_fields=True):
+    pass
 
 
 class ResendJson(MessageJson):
@@ -87,6 +93,11 @@ async def _dead_letter(call: RestCall, asked: ActJson) -> bytes:
     return encode_answer({"id": seen.message_id, "state": _WORD_OF[seen.state], "destination": target})
 
 
+async def _purge(call: RestCall, asked: PurgeJson) -> bytes:
+    await purge(_browser_request(call))
+    return encode_answer({})
+
+
 async def _resend(call: RestCall, asked: ResendJson) -> bytes:
     options = MessageOptions(asked.deliver_at_ms, asked.delay_ms, asked.tag, asked.priority)
     options = check_options(options, asked.attributes)
@@ -104,6 +115,7 @@ BROWSER_ROUTES: dict[bytes | None, Route] = {
     b"find": Route("find", msgspec.json.Decoder(FindJson).decode, _find),
     b"delete": Route("desk_delete", msgspec.json.Decoder(ActJson).decode, _delete),
     b"dead-letter": Route("desk_dead_letter", msgspec.json.Decoder(ActJson).decode, _dead_letter),
+    b"purge": Route("desk_purge", msgspec.json.Decoder(PurgeJson).decode, _purge),
     b"resend": Route("desk_resend", msgspec.json.Decoder(ResendJson).decode, _resend),
 }
 

@@ -60,14 +60,16 @@ class ReleaseJson(AckJson):
 
 
 async def _send(call: RestCall, asked: SendJson) -> bytes:
+    size_bytes = len(call.request.body)
     if asked.messages is None:
-        sent = await send_message(call.services, call.caller, call.address, check_message(asked), read_message)
+        message = check_message(asked)
+        sent = await send_message(call.services, call.caller, call.address, message, read_message, size_bytes)
         return encode_answer(_sent_json(sent))
     if asked.body is not None:
         raise invalid("Either body or messages may be given, not both.")
     _check_count(asked.messages, "messages")
     batch = [check_message(one, asked.acks) for one in asked.messages]
-    outcomes = await send_messages(call.services, call.caller, call.address, batch, read_message)
+    outcomes = await send_messages(call.services, call.caller, call.address, batch, read_message, size_bytes)
     return encode_answer(
         {"messages": [error_json(one) if isinstance(one, RequestError) else _sent_json(one) for one in outcomes]}
     )

@@ -7,8 +7,10 @@ from http import HTTPStatus
 
 import msgspec
 
-from frontend.errors import MethodNotAllowed, RequestError
-from frontend.http import CLOSE_CONNECTION, Request, Send, answer, new_request_id
+from frontend.errors import MethodNotAllowed, RequestError, Throttled
+from frontend.http import CLOSE_CONNECTION, Answer, Request, Send, new_request_id
+from frontend.limits import RATE_BURST_S
+from frontend.limits.quota_tree import Standing
 from frontend.rest.words import in_members
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -20,11 +22,11 @@ def problem_code(error: RequestError) -> str:
     return _CAPITAL.sub("-", error.code.removesuffix("Exception")).lower()
 
 
-async def send_problem(request: Request, send: Send, error: RequestError) -> None:
+def problem_of(request: Request, error: RequestError) -> Answer:
     headers, body = _problem(request.request_id, error)
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
-    await answer(send, error.kind.rest_status, headers, body)
+    return Answer(error.kind.rest_status, headers, body)
 
 
 async def refuse_upgrade(send: Send, error: RequestError) -> None:
@@ -33,6 +35,24 @@ async def refuse_upgrade(send: Send, error: RequestError) -> None:
     status = error.kind.rest_status
     await send({"type": "websocket.http.response.start", "status": status, "headers": headers})
     await send({"type": "websocket.http.response.body", "body": body})
+
+
+def rate_headers(standing: Standing | None) -> tuple[tuple[bytes, bytes], ...]:
+    """How much of the account's requests is left: `RateLimit` and its policy (draft-ietf-httpapi-ratelimit-headers)."""
+    if standing is None:
+        return ()
+    return (
+        (b"ratelimit-policy", b'"requests_per_s";q=%d;w=%d' % (standing.limit, RATE_BURST_S)),
+        (b"ratelimit", b'"requests_per_s";r=%d;t=%d' % (standing.remaining, -(-standing.full_in_s // 1))),
+    )
+
+
+def _throttled_headers(error: Throttled) -> tuple[tuple[bytes, bytes], ...]:
+    quota, window_s = error.quota.encode(), RATE_BURST_S
+    return (
+        (b"ratelimit-policy", b'"%b";q=%d;w=%d' % (quota, max(1, error.limit_per_s * window_s), window_s)),
+        (b"ratelimit", b'"%b";r=0;t=%d' % (quota, error.retry_after_s or 1)),
+    )
 
 
 def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, bytes]], bytes]:
@@ -46,11 +66,13 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
     ]
     if error.retry_after_s is not None:
         headers.append((b"retry-after", str(error.retry_after_s).encode()))
+    if isinstance(error, Throttled):
+        headers += _throttled_headers(error)
     if isinstance(error, MethodNotAllowed):
         headers.append((b"allow", error.allowed.encode()))
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="penstock"'))
-    body = {
+    body: dict[str, object] = {
         "type": f"urn:penstock:problem:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -58,4 +80,6 @@ def _problem(request_id: str, error: RequestError) -> tuple[list[tuple[bytes, by
         "code": code,
         "request_id": request_id,
     }
+    if isinstance(error, Throttled):
+        body |= {"quota": error.quota, "limit_per_s": error.limit_per_s}
     return headers, _encode(body)

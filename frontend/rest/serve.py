@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import time
 from contextlib import suppress
@@ -12,18 +11,19 @@ import msgspec
 import structlog
 
 from frontend.authn.principal import Principal
-from frontend.errors import MethodNotAllowed, RequestError, unavailable
-from frontend.http import Disconnected, Request, Send, answer
+from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
+from frontend.http import Answer, Disconnected, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
-from frontend.messages.admission import throttled
+from frontend.messages.admission import throttle_account
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.parameters import shortened
 from frontend.queues.names import Address, check_queue_name
 from frontend.rest.call import RestCall, Route
+from frontend.rest.counts import COUNTS_PATH, COUNTS_ROUTE
 from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
-from frontend.rest.problems import send_problem
+from frontend.rest.problems import problem_of, rate_headers
 from frontend.rest.scheduled import SCHEDULED_ROUTES
 from frontend.strict_json import RepeatedMember, check_members
 
@@ -42,13 +42,13 @@ _SCHEDULED = re.compile(
     rb"/v1/queues/([A-Za-z0-9_-]{1,%d}(?:\.fifo)?)/scheduled(?:/(cancel|reschedule))?" % QUEUE_NAME_CHARS_MAX
 )
 _MANAGEMENT = b"/v1/"
+_PASS_ON = "pass_on"
 # Pages sign people in by themselves; what they may see is for the control plane to say.
 _PAGES = (b"/console", b"/static/", b"/favicon.ico")
 _OPEN = frozenset((b"/v1/openapi.json",))
 # Who calls these shows a session, or has none yet.
 _PEOPLE = re.compile(rb"/v1/(?:people|sessions?|accounts|invitations)(?:/|$)")
 _QUEUES = b"/v1/queues"
-IPV6_NETWORK_BITS = 64
 _QUEUE_PATH = re.compile(rb"/v1/queues/([A-Za-z0-9_.-]{1,%d})(?:/pause|/resume)?" % QUEUE_NAME_CHARS_MAX)
 
 
@@ -67,54 +67,85 @@ _log = structlog.get_logger("frontend.rest")
 
 async def serve_rest(services: FrontendServices, request: Request, send: Send) -> None:
     """Answer one request whose path is not of the SQS wire. Never raises for anything a caller can do."""
+    if find_route(request.path) is None:
+        await _serve_control(services, request, send)
+        return
+    said = await answer_rest(services, request)
+    if said is not None:
+        await answer(send, *said)
+
+
+def find_route(path: bytes) -> tuple[Route, str] | None:
+    """What answers at this path, and the queue it names; None: the control plane, if anybody."""
+    for pattern, routes in ((_MESSAGES, _ROUTES), (_SCHEDULED, SCHEDULED_ROUTES), (_PARKED, PARKED_ROUTES)):
+        match = pattern.fullmatch(path)
+        if match is not None:
+            return routes[match[2]], match[1].decode()
+    return (COUNTS_ROUTE, "") if path == COUNTS_PATH else None
+
+
+async def answer_rest(services: FrontendServices, request: Request) -> Answer | None:
+    """The answer to a request that has a route; None: the client has left. Never raises for anything a caller can
+    do."""
     started_s = time.perf_counter()
-    match = _MESSAGES.fullmatch(request.path)
-    action, outcome = "pass_on", "ok"
-    began = _Began(send)
+    found = find_route(request.path)
+    assert found is not None
+    route, queue_name = found
+    outcome = "ok"
+    said: Answer | None = None
     try:
         request.read_headers()
-        if match is not None:
-            route = _ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        elif (match := _SCHEDULED.fullmatch(request.path)) is not None:
-            route = SCHEDULED_ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        elif (match := _PARKED.fullmatch(request.path)) is not None:
-            route = PARKED_ROUTES[match[2]]
-            action = route.action
-            await _serve_messages(services, request, route, match[1].decode(), began)
-        else:
-            await _pass_on(services, request, began)
+        said = await _answer_route(services, request, route, queue_name)
     except Disconnected:
         outcome = "disconnected"
-    except RequestError as error:
-        outcome = error.code
-        await began.refuse(request, error)
-    except MetadataUnavailable as error:
-        outcome = "ServiceUnavailable"
-        await began.refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
-    except Exception:
-        outcome = "InternalFailure"
-        _log.exception("request_failed", request_id=request.request_id, action=action)
-        await began.refuse(request, RequestError("InternalFailure", "The request could not be completed."))
-    services.meters.observe("rest", action, outcome, time.perf_counter() - started_s)
+    except Exception as error:
+        refused = _refusal_of(request, route.action, error)
+        outcome = refused.code
+        said = problem_of(request, refused)
+    services.meters.observe("rest", route.action, outcome, time.perf_counter() - started_s)
+    return said
 
 
-async def _serve_messages(services: FrontendServices, request: Request, route: Route, name: str, send: Send) -> None:
+async def _answer_route(services: FrontendServices, request: Request, route: Route, queue_name: str) -> Answer:
     if request.method != route.method:
         raise MethodNotAllowed(route.method)
     await request.read_body()
     caller = await services.authenticator.authenticate(request)
-    call = RestCall(services, request, caller, Address(caller.account_id, name))
+    call = RestCall(services, request, caller, Address(caller.account_id, queue_name))
     body = await route.run(call, _decode(route, request))
     headers = (
         (b"content-type", b"application/json"),
         (b"x-request-id", request.request_id.encode()),
         (b"cache-control", b"no-store"),
+        *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
-    await answer(send, 200, headers, body)
+    return Answer(200, headers, body)
+
+
+async def _serve_control(services: FrontendServices, request: Request, send: Send) -> None:
+    started_s = time.perf_counter()
+    outcome = "ok"
+    began = _Began(send)
+    try:
+        request.read_headers()
+        await _pass_on(services, request, began)
+    except Disconnected:
+        outcome = "disconnected"
+    except Exception as error:
+        refused = _refusal_of(request, _PASS_ON, error)
+        outcome = refused.code
+        await began.refuse(request, refused)
+    services.meters.observe("rest", _PASS_ON, outcome, time.perf_counter() - started_s)
+
+
+def _refusal_of(request: Request, action: str, error: Exception) -> RequestError:
+    """What a caller is told of an error."""
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, MetadataUnavailable):
+        return unavailable("The service is not available. Try again.", error.retry_after_s)
+    _log.error("request_failed", request_id=request.request_id, action=action, exc_info=error)
+    return RequestError("InternalFailure", "The request could not be completed.")
 
 
 def _decode(route: Route, request: Request) -> Any:
@@ -145,31 +176,23 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
         raise RequestError("TargetTooLong", f"A path has at most {PATH_BYTES_MAX} bytes, a query {QUERY_BYTES_MAX}.")
     await request.read_body()
     principal: Principal | None = None
-    if _PEOPLE.match(path):
-        # The session is the control plane's to look at; until then the address is all that is known.
-        _throttle(services, (f"address {_network_of(request.client_host)}",))
-    elif managed and path not in _OPEN:
+    if not managed or path in _OPEN or _PEOPLE.match(path):
+        # A session is the control plane's to look at.
+        _throttle_address(services, request)
+    else:
         principal = await services.authenticator.authenticate(request)
-        _throttle(services, (principal.account_id, principal.access_key_id))
+        throttle_account(services, principal)
     queue = None if principal is None else changed_queue(request, principal.account_id)
     answering = send if queue is None else _after_refresh(services, queue, send)
     await services.control.pass_on(request, principal, answering, with_pages=not managed)
 
 
-def _throttle(services: FrontendServices, holder: tuple[str, ...]) -> None:
-    wait_s = services.rates.admit(holder, services.now_s())
+def _throttle_address(services: FrontendServices, request: Request) -> None:
+    """Nobody knows who asks: the address is all that can pay."""
+    wait_s = services.addresses.admit(network_of(request.client_host), services.steady_s())
     if wait_s:
+        services.meters.count("requests_throttled")
         raise throttled(wait_s)
-
-
-def _network_of(address: str) -> str:
-    """Of IPv6 the /64, which one holder has whole."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.ip_network((address.partition("%")[0], IPV6_NETWORK_BITS), strict=False))
-    except ValueError:
-        return address
 
 
 def changed_queue(request: Request, account_id: str) -> Address | None:
@@ -213,7 +236,7 @@ class _Began:
         """Say no; or, where something was said already, break off so that the client sees the answer is not whole."""
         if self._started:
             raise AnswerBrokenOff(error.code)
-        await send_problem(request, self._send, error)
+        await answer(self._send, *problem_of(request, error))
 
 
 class AnswerBrokenOff(Exception):

@@ -41,10 +41,8 @@ async def _send_message(call: SqsCall, request: requests.SendMessage) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
-    sent = await send_message(call.services, call.caller, address, request, read)
-    if not sent.draft.content.attributes and not request.message_system_attributes and sent.sequence_number is None:
-        return f'{{"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"}}'.encode()
-    return encode(_sent(sent, request))
+    sent = await send_message(call.services, call.caller, address, request, read, len(call.request.body))
+    return encode(_sent(sent, request)) if _has_more(sent, request) else b"{%b}" % _plain_members(sent)
 
 
 async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch) -> bytes:
@@ -53,9 +51,11 @@ async def _send_message_batch(call: SqsCall, request: requests.SendMessageBatch)
     entries = request.entries or ()
     trace = call.request.headers.get(_TRACE_HEADER)
     read = read_message if trace is None else _message_reader(trace)
-    outcomes = await send_messages(call.services, call.caller, address, entries, read)
+    outcomes = await send_messages(call.services, call.caller, address, entries, read, len(call.request.body))
     successful = [
         {"Id": entry_id, **_sent(outcome, entry)}
+        if _has_more(outcome, entry)
+        else msgspec.Raw(b'{"Id":"%b",%b}' % (entry_id.encode(), _plain_members(outcome)))
         for entry_id, entry, outcome in zip(ids, entries, outcomes, strict=True)
         if not isinstance(outcome, RequestError)
     ]
@@ -117,6 +117,16 @@ def _message_reader(trace: bytes) -> Callable[[requests.MessageFields], Outgoing
 
 
 # --- answers that several actions share ---
+
+
+def _has_more(sent: Sent, fields: requests.MessageFields) -> bool:
+    """Is there more to tell of a message than of nearly all of them?"""
+    return bool(sent.draft.content.attributes or fields.message_system_attributes or sent.sequence_number is not None)
+
+
+def _plain_members(sent: Sent) -> bytes:
+    """The members of an answer without more, as JSON: digests and ids have nothing to escape."""
+    return f'"MD5OfMessageBody":"{sent.draft.body_md5}","MessageId":"{sent.message_id}"'.encode()
 
 
 def _sent(sent: Sent, fields: requests.MessageFields) -> dict[str, str]:

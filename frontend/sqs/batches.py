@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from frontend.errors import RequestError
 from frontend.limits import BATCH_ENTRIES_MAX, BATCH_ENTRY_ID_CHARS_MAX
 from frontend.sqs.call import EMPTY, encode
@@ -55,12 +57,14 @@ def single_answer(outcomes: Sequence[RequestError | None]) -> bytes:
 
 
 def receipts_answer(ids: Sequence[str], outcomes: Sequence[RequestError | None]) -> bytes:
-    successful = [{"Id": entry_id} for entry_id, outcome in zip(ids, outcomes, strict=True) if outcome is None]
+    successful: list[dict[str, str] | msgspec.Raw] = [
+        {"Id": entry_id} for entry_id, outcome in zip(ids, outcomes, strict=True) if outcome is None
+    ]
     return batch_answer(successful, ids, outcomes)
 
 
 def batch_answer(
-    successful: Sequence[dict[str, str]], ids: Sequence[str], outcomes: Sequence[RequestError | None]
+    successful: Sequence[dict[str, str] | msgspec.Raw], ids: Sequence[str], outcomes: Sequence[RequestError | None]
 ) -> bytes:
     failed = []
     for entry_id, error in zip(ids, outcomes, strict=True):

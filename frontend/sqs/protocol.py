@@ -17,7 +17,7 @@ import msgspec
 import structlog
 
 from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
-from frontend.http import CLOSE_CONNECTION, Disconnected, Request, Send, answer
+from frontend.http import CLOSE_CONNECTION, Answer, Disconnected, Request
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
 from frontend.sqs.actions import ACTIONS, Action
@@ -42,10 +42,11 @@ _UNKNOWN = "unknown"
 _log = structlog.get_logger("frontend.sqs")
 
 
-async def serve_sqs(services: FrontendServices, request: Request, send: Send) -> None:
-    """Answer one request. Never raises for anything a caller can do."""
+async def answer_sqs(services: FrontendServices, request: Request) -> Answer | None:
+    """The answer to one request; None: the client has left. Never raises for anything a caller can do."""
     started_s = time.perf_counter()
     action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
+    said: Answer | None = None
     try:
         request.read_headers()
         if is_query(request):
@@ -56,30 +57,29 @@ async def serve_sqs(services: FrontendServices, request: Request, send: Send) ->
             action = find_query_action(form, request)
             action_name = action.name
             parameters = _with_queue_of_path(read_request(action.parameters, form), request)
-            await answer_query(
-                action_name, await action.run(SqsCall(services, request, caller), parameters), request, send
-            )
+            said = answer_query(action_name, await action.run(SqsCall(services, request, caller), parameters), request)
         else:
             action = find_action(request)
             action_name = action.name
             await request.read_body()
             caller = await services.authenticator.signature(request)
             body = await action.run(SqsCall(services, request, caller), decode(action, request))
-            await answer(send, 200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+            said = Answer(200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
     except RequestError as error:
         outcome = error.code
-        await refuse(request, send, _named_for(action_name, error))
+        said = refuse(request, _named_for(action_name, error))
     except MetadataUnavailable as error:
         outcome = "ServiceUnavailable"
-        await refuse(request, send, unavailable("The service is not available. Try again.", error.retry_after_s))
+        said = refuse(request, unavailable("The service is not available. Try again.", error.retry_after_s))
     except Exception:
         # Our bug. The caller learns the request id and nothing else; the log has the rest.
         outcome = "InternalFailure"
         _log.exception("request_failed", request_id=request.request_id, action=action_name)
-        await refuse(request, send, RequestError("InternalFailure", "The request could not be completed."))
+        said = refuse(request, RequestError("InternalFailure", "The request could not be completed."))
     _meter(services, request, action_name, outcome, time.perf_counter() - started_s)
+    return said
 
 
 def find_action(request: Request) -> Action:
@@ -140,7 +140,7 @@ def _named_for(action_name: str, error: RequestError) -> RequestError:
     return error
 
 
-async def _refuse(request: Request, send: Send, error: RequestError) -> None:
+def _refuse(request: Request, error: RequestError) -> Answer:
     kind = error.kind
     headers = [
         _CONTENT_TYPE,
@@ -155,7 +155,7 @@ async def _refuse(request: Request, send: Send, error: RequestError) -> None:
         headers.append(CLOSE_CONNECTION)
     member = "Message" if error.code in _CAPITAL_MESSAGE else "message"
     body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", member: error.message})
-    await answer(send, kind.status, headers, body)
+    return Answer(kind.status, headers, body)
 
 
 def _meter(services: FrontendServices, request: Request, action_name: str, outcome: str, seconds: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from frontend.errors import RequestError
-from frontend.http import CLOSE_CONNECTION, Request, Send, answer
+from frontend.http import CLOSE_CONNECTION, Answer, Request
 from frontend.parameters import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
@@ -51,32 +51,30 @@ _PAIRS: dict[str, tuple[str, str, str]] = {
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-async def answer_query(action: str, result: bytes, request: Request, send: Send) -> None:
+def answer_query(action: str, result: bytes, request: Request) -> Answer:
     if _wants_json(request):
-        await _answer_in_json(action, result, request, send)
-    else:
-        await _answer_in_xml(action, result, request, send)
+        return _answer_in_json(action, result, request)
+    return _answer_in_xml(action, result, request)
 
 
-async def refuse_query(request: Request, send: Send, error: RequestError) -> None:
+def refuse_query(request: Request, error: RequestError) -> Answer:
     if error.code == "UnknownOperation":
-        await answer(send, error.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
-    elif _wants_json(request):
-        await _refuse_in_json(request, send, error)
-    else:
-        await _refuse_in_xml(request, send, error)
+        return Answer(error.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
+    if _wants_json(request):
+        return _refuse_in_json(request, error)
+    return _refuse_in_xml(request, error)
 
 
 def _wants_json(request: Request) -> bool:
     return request.headers.get(b"accept", b"").partition(b";")[0].strip().lower() == _JSON
 
 
-async def _answer_in_json(action: str, result: bytes, request: Request, send: Send) -> None:
+def _answer_in_json(action: str, result: bytes, request: Request) -> Answer:
     response: dict[str, object] = {"ResponseMetadata": {"RequestId": request.request_id}}
     if action not in _WITHOUT_RESULT:
         response = {f"{action}Result": _json_result(_decode(result)), **response}
     body = msgspec.json.encode({f"{action}Response": response})
-    await answer(send, 200, (_JSON_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+    return Answer(200, (_JSON_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
 
 
 def _json_result(members: dict[str, Any]) -> dict[str, Any]:
@@ -92,14 +90,14 @@ def _json_result(members: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-async def _refuse_in_json(request: Request, send: Send, error: RequestError) -> None:
+def _refuse_in_json(request: Request, error: RequestError) -> Answer:
     kind = error.kind
     shown = {"Code": kind.query_code, "Message": _query_message(error), "Type": _fault(error)}
     headers = [_JSON_CONTENT_TYPE, *_error_headers(request, error)]
-    await answer(send, kind.status, headers, msgspec.json.encode({"Error": shown, "RequestId": request.request_id}))
+    return Answer(kind.status, headers, msgspec.json.encode({"Error": shown, "RequestId": request.request_id}))
 
 
-async def _answer_in_xml(action: str, result: bytes, request: Request, send: Send) -> None:
+def _answer_in_xml(action: str, result: bytes, request: Request) -> Answer:
     parts = [f'<?xml version="1.0"?><{action}Response xmlns="{NAMESPACE}">']
     if action not in _WITHOUT_RESULT:
         members = _decode(result)
@@ -110,10 +108,10 @@ async def _answer_in_xml(action: str, result: bytes, request: Request, send: Sen
             parts.append(f"</{action}Result>")
     parts.append(f"<ResponseMetadata><RequestId>{request.request_id}</RequestId></ResponseMetadata></{action}Response>")
     headers = (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode()))
-    await answer(send, 200, headers, "".join(parts).encode())
+    return Answer(200, headers, "".join(parts).encode())
 
 
-async def _refuse_in_xml(request: Request, send: Send, error: RequestError) -> None:
+def _refuse_in_xml(request: Request, error: RequestError) -> Answer:
     kind = error.kind
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
@@ -121,7 +119,7 @@ async def _refuse_in_xml(request: Request, send: Send, error: RequestError) -> N
         f"<Message>{_escaped(_query_message(error))}</Message><Detail/></Error>"
         f"<RequestId>{request.request_id}</RequestId></ErrorResponse>"
     )
-    await answer(send, kind.status, [_CONTENT_TYPE, *_error_headers(request, error)], body.encode())
+    return Answer(kind.status, [_CONTENT_TYPE, *_error_headers(request, error)], body.encode())
 
 
 def _error_headers(request: Request, error: RequestError) -> list[tuple[bytes, bytes]]:

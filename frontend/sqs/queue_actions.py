@@ -1,10 +1,12 @@
 """What the SQS actions about queues do: checked here, decided and stored by the control plane.
 
-Also the tags and permissions of a queue. Where the policy of another account's queue
-allows it, its URL and attributes are told and it is purged; all else is its owner's.
+Also the tags and permissions of a queue. Where the policy of another account's queue allows it, its URL, its attributes
+and the sources of a dead-letter queue are told, and it is purged; all else is its owner's.
 """
 
 from __future__ import annotations
+
+from msgspec import structs
 
 from frontend.errors import RequestError, invalid, missing
 from frontend.limits import LIST_RESULTS_MAX, TAG_KEY_CHARS_MAX
@@ -91,7 +93,6 @@ async def delete_queue(call: SqsCall, request: requests.QueueRequest) -> bytes:
         # The control plane says what becomes of one that is not there yet, or not any more.
         if error.code != "QueueDoesNotExist":
             raise
-        throttle_account(call.services, call.caller)
     await ask_control(call, "DeleteQueue", {"QueueName": address.name})
     await call.services.metadata.refresh_queue(address.account_id, address.name)
     return EMPTY
@@ -108,10 +109,12 @@ async def list_queues(call: SqsCall, request: requests.ListQueues) -> bytes:
 async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDeadLetterSourceQueues) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     params = _page(request)
-    await find_own_queue(call, "ListDeadLetterSourceQueues", address)
+    await find_queue(call, "ListDeadLetterSourceQueues", address)
     params["QueueName"] = address.name
-    # The member is lower case here, and present although nothing is found.
-    return await _list(call, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
+    # The caller may: the control plane knows owners only. The member is lower case here, and present although nothing
+    # is found.
+    of_owner = structs.replace(call, caller=call.caller._replace(account_id=address.account_id))
+    return await _list(of_owner, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
 
 
 async def tag_queue(call: SqsCall, request: requests.TagQueue) -> bytes:

@@ -6,8 +6,8 @@ attempts; the batch header has it (`log/record_batch.py`). Every replica folds h
     producer id -> epoch, high (end of its highest number), floor, and rows (first, end, base offset, time), by number
 
 The leader looks a send up before it appends it, in this table and in what it appended itself and has not folded yet
-(`node/replicas/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after that
-itself, so the log never holds a number twice.
+(`node/replicas/repeats.py`). It serves only after everything before its epoch is folded, and appends everything after
+that itself, so the log never holds a number twice.
 
 What is remembered is bounded: the last PRODUCER_WINDOW_RECORDS numbers, for PRODUCER_MEMORY_MS; below `floor` nothing
 is known, and a send from there is refused, for it may be a repeat. Numbers may come out of order and leave gaps (sends

@@ -134,16 +134,6 @@ def test_committed_openapi_is_fresh() -> None:
     assert committed["openapi"].startswith("3.1")
 
 
-def test_console_page_names_the_endpoint_and_its_style_exists(client: Any) -> None:
-    page = client.get("/console")
-    assert page.status_code == 200
-    assert b"http://127.0.0.1:9324" in page.content
-    assert client.get("/static/console/console.css").status_code == 200
-
-
-# --- FIFO queues, dead letters, moves ---
-
-
 def test_fifo_queue_shows_and_changes_its_rules(caller: Caller) -> None:
     made = caller.request("POST", "/v1/queues", {"name": "line.fifo", "content_based_deduplication": True})
     assert made.status_code == 201, made.json()

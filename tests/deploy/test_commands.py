@@ -57,6 +57,9 @@ KEY = {
         "receive q --max 5 --idle 1",
         "logs -f frontend",
         "doctor --json",
+        "report usage --account a --period 2026-11 --now --json --data-dir d",
+        "report invoice --account a --period 2026-11 --json",
+        "report quarantine --period 2026-11",
     ],
 )
 def test_command_of_the_contract_parses(line: str) -> None:

@@ -187,7 +187,7 @@ def test_environment_of_a_role_holds_no_secret_of_another(
     expected = {"database-word", "broker-word"} if role in of_rows else set()
     assert told == ({"database-word"} if role == "metadata" else expected)
     assert "DATABASE_URL_FILE" not in environment
-    assert ("PENSTOCK_MAIL_URL" in environment) == (role in {"control-plane", "manage"})
+    assert ("PENSTOCK_MAIL_URL" in environment) == (role in {"control-plane", "worker", "manage"})
     assert ("OTHER_SERVICE_TOKEN" in environment) == (role not in ("postgres", "valkey"))
     assert ("PENSTOCK_SECRETS_DIR" in environment) == (role in {*of_rows, "frontend"})
 

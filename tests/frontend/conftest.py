@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from frontend.server import Server, public_config
+from frontend.express.protocol import express_config
+from frontend.server import Server
 from tests.support.frontend_plane import Installation
 
 
@@ -22,7 +23,7 @@ async def front() -> Installation:
 async def port(front: Installation) -> AsyncIterator[int]:
     """Where the real server listens."""
     front.clock.now_s = time.time()  # boto3 signs with the real clock
-    server = Server(public_config(front.application, "127.0.0.1", 0), front.plane.drain)
+    server = Server(express_config(front.plane, "127.0.0.1", 0), front.plane.drain)
     task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.001)

@@ -18,7 +18,8 @@ from typing import Any
 import uvloop
 
 from frontend.authn.tokens import MintedKey
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import RATE_PER_S_MAX, account_limits
 from frontend.metadata.records import PolicyRecord
 from storage_nodes.protocol.messages import SendReply
 from tests.support.frontend_plane import ACCOUNT, QUEUE_URL, Installation, sign
@@ -40,7 +41,7 @@ def key_of(front: Installation, policy: str) -> MintedKey:
 
 
 async def measure(profiled: bool, policy: str) -> None:
-    front = Installation(rates=RateTree(RateLimits(1e9, 1e9, 1e9)))
+    front = Installation(quotas=QuotaTree(lambda _: account_limits({"requests_per_s": RATE_PER_S_MAX})))
     key = key_of(front, policy)
 
     async def store(*_: Any, **__: Any) -> SendReply:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from frontend.limits import SOCKET_CREDIT_MAX
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates, account_limits
 from frontend.push.closing import CLOSE_BAD_FRAME, CLOSE_OVER_LIMIT, close_reason
 from frontend.push.consumer import origin_is_same_host
 from storage_nodes.protocol.errors import ErrorCode
@@ -437,3 +439,60 @@ async def test_fifo_group_is_pushed_in_order_and_waits_for_its_acks(front: Insta
     socket.say({"type": "ack", "ids": [first["receipt"]]})
     await settle(lambda: len(socket.of("message")) == 3)
     assert [frame["body"] for frame in socket.of("message")] == ["m0", "m1", "m2"]
+
+
+async def test_frames_over_the_rate_wait_and_then_the_socket_closes() -> None:
+    limits = AccountLimits(Rates(messages_per_s=100))
+    front = Installation(quotas=QuotaTree(lambda _: limits, burst_s=1.0))
+    await send(front)
+    socket = Socket(front, "orders", {"authorization": f"Bearer {front.key.bearer_token}"})
+    await settle(lambda: bool(socket.of("ready")))
+    socket.say({"type": "ack", "ids": ["x"] * 1_000})
+    await settle(lambda: bool(socket.of("error")))
+    polls = front.storage.polls
+    socket.say({"type": "credit", "n": 1})
+    await settle(lambda: socket.close_code is not None)
+    assert socket.close_code == CLOSE_OVER_LIMIT and "messages_per_s" in socket.close_reason
+    assert front.storage.polls == polls, "the credit was not heard"
+    await asyncio.wait_for(socket.task, 5)
+    assert front.plane.sockets.calls == front.plane.open_sockets.calls == 0
+
+
+async def test_frames_a_little_over_the_rate_are_late_alone() -> None:
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(messages_per_s=2)), burst_s=1.0))
+    socket = Socket(front, "orders", {"authorization": f"Bearer {front.key.bearer_token}"})
+    await settle(lambda: bool(socket.of("ready")))
+    for ids in (["a", "b", "c"], ["d"]):
+        socket.say({"type": "extend", "ids": ids, "seconds": 5})
+    await settle(lambda: len(socket.of("error")) == 1)
+    await asyncio.sleep(0.1)
+    assert len(socket.of("error")) == 1, "the second frame waits"
+    front.clock.now_s += 1
+    await asyncio.sleep(1.1)
+    assert [frame["ids"] for frame in socket.of("error")] == [["a", "b", "c"], ["d"]] and socket.close_code is None
+    await socket.leave()
+
+
+async def test_sockets_without_a_key_count_for_their_address_and_then_for_the_account(
+    front: Installation, sockets: Any
+) -> None:
+    socket = sockets(token=None)
+    await settle(lambda: bool(socket.sent))
+    assert (front.plane.open_sockets.calls, front.plane.sockets.calls) == (1, 0)
+    socket.say({"type": "auth", "token": front.key.bearer_token})
+    await settle(lambda: bool(socket.of("ready")))
+    assert (front.plane.open_sockets.calls, front.plane.sockets.held_by(ACCOUNT)) == (0, 1)
+
+
+async def test_quota_of_sockets_is_met_by_the_account() -> None:
+    limits = account_limits({"sockets": 1})
+    front = Installation(quotas=QuotaTree(lambda _: limits))
+    headers = {"authorization": f"Bearer {front.key.bearer_token}"}
+    first = Socket(front, "orders", headers)
+    await settle(lambda: bool(first.of("ready")))
+    second = Socket(front, "orders", headers)
+    await settle(lambda: len(second.sent) == 2)
+    assert second.refused == (429, "request-throttled")
+    await first.leave()
+    await second.leave()
+    assert front.plane.sockets.calls == front.plane.open_sockets.calls == 0

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates
+from tests.frontend.compat.control import ControlPlaneInMemory
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
 SECRET_URL = f"http://{HOST}/{OTHER_ACCOUNT}/secret"
@@ -62,7 +64,6 @@ async def test_policy_opens_what_it_names_to_another_account_and_nothing_else(fr
         ("SetQueueAttributes", {"Attributes": {"DelaySeconds": "1"}}),
         ("TagQueue", {"Tags": {"a": "b"}}),
         ("ListQueueTags", {}),
-        ("ListDeadLetterSourceQueues", {}),
         ("AddPermission", {"Label": "l", "AWSAccountIds": [ACCOUNT], "Actions": ["SendMessage"]}),
     ],
 )
@@ -74,6 +75,18 @@ async def test_no_policy_opens_what_the_control_plane_does(
     set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:*", SECRET_ARN))
     reply = await front.sqs(action, {"QueueUrl": SECRET_URL, **members})
     assert (reply.status, reply.error) == (403, "AccessDeniedException") and not front.control_calls
+
+
+async def test_policy_opens_the_sources_of_a_dead_letter_queue(front: Installation) -> None:
+    ControlPlaneInMemory(front)
+    redrive = json.dumps({"deadLetterTargetArn": SECRET_ARN, "maxReceiveCount": 3})
+    front.add_queue("source", (91,), account_id=OTHER_ACCOUNT, attributes={"RedrivePolicy": redrive})
+    asked = {"QueueUrl": SECRET_URL}
+    refused = await front.sqs("ListDeadLetterSourceQueues", asked)
+    assert (refused.status, refused.error) == (403, "AccessDeniedException")
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:ListDeadLetterSourceQueues", SECRET_ARN))
+    told = await front.sqs("ListDeadLetterSourceQueues", asked)
+    assert told.json == {"queueUrls": [f"http://{HOST}/{OTHER_ACCOUNT}/source"]}
 
 
 async def test_deny_counts_for_the_own_account_too_but_leaves_a_way_back(front: Installation) -> None:
@@ -114,7 +127,7 @@ async def test_policy_that_cannot_be_understood_opens_nothing_and_denies(front: 
 
 
 async def test_look_ups_of_others_queues_are_paid_for() -> None:
-    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(1))))
     asked = [f"http://{HOST}/{OTHER_ACCOUNT}/guess-{number}" for number in range(3)]
     errors = [(await front.sqs("ReceiveMessage", {"QueueUrl": url})).error for url in asked]
     assert errors == ["AccessDeniedException", "AccessDeniedException", "RequestThrottled"]

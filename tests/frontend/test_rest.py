@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from frontend.limits import CONTROL_OPEN_CALLS_MAX
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.gcra import LeakyBuckets
 from storage_nodes.protocol.errors import ErrorCode
 from tests.support.fake_storage import settle
 from tests.support.frontend_plane import ACCOUNT, HOST, QUEUE_URL, Installation, Reply, sign
@@ -388,8 +388,9 @@ async def test_all_else_below_v1_asks_for_a_key(front: Installation, path: str) 
     assert not front.control_calls
 
 
-async def test_calls_of_people_have_a_rate_by_their_address() -> None:
-    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+@pytest.mark.parametrize("path", ["/v1/session", "/console", "/console/sign-in"])
+async def test_calls_of_people_have_a_rate_by_their_address(path: str) -> None:
+    front = Installation(addresses=LeakyBuckets(1, 2))
     front.control_answer = lambda request: httpx2.Response(200, json={})
     for address, expected in (
         ("203.0.113.9", [200, 200, 429]),
@@ -399,7 +400,7 @@ async def test_calls_of_people_have_a_rate_by_their_address() -> None:
         ("2001:db8:1:2::1", [200, 200, 429]),
     ):
         front.client_host = address
-        statuses = [(await front.call("GET", "/v1/session", {"host": HOST})).status for _ in range(3)]
+        statuses = [(await front.call("GET", path, {"host": HOST})).status for _ in range(3)]
         assert statuses == expected
 
 

@@ -15,9 +15,10 @@ from botocore.config import Config as BotoConfig
 
 from frontend import server as server_module
 from frontend.config import FrontendConfig, split_address
+from frontend.express.protocol import express_config
 from frontend.limits import PARTIAL_HEADER_BYTES_MAX, REQUEST_BODY_BYTES_MAX
 from frontend.push.closing import STOPPING
-from frontend.server import Server, public_config
+from frontend.server import Server
 from tests.support.frontend_plane import REGION, Installation
 
 
@@ -120,7 +121,7 @@ async def test_websocket_frame_over_the_limit_closes_with_1009(front: Installati
 
 
 async def test_socket_that_is_open_at_the_stop_is_told_why(front: Installation) -> None:
-    server = Server(public_config(front.application, "127.0.0.1", 0))
+    server = Server(express_config(front.plane, "127.0.0.1", 0))
     task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.001)

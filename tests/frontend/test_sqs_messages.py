@@ -130,23 +130,46 @@ async def test_visibility_of_queue_and_request(front: Installation) -> None:
 # --- receipts ---
 
 
-async def test_change_visibility_returns_message_and_refuses_when_not_in_flight(front: Installation) -> None:
+async def test_change_visibility_returns_message_and_hides_it_again(front: Installation) -> None:
     await send(front)
     (message,) = await receive(front)
     change = params(ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
     assert (await front.sqs("ChangeMessageVisibility", change)).json == {}
+    assert len(await receive(front, VisibilityTimeout=0)) == 1
+    change = params(ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=9)
+    assert (await front.sqs("ChangeMessageVisibility", change)).json == {}
+    assert await receive(front) == []
+
+
+async def test_change_of_visibility_that_storage_refuses_is_not_in_flight(front: Installation) -> None:
+    await send(front)
+    (message,) = await receive(front)
+    front.storage.codes = [ErrorCode.NOT_IN_FLIGHT]
+    change = params(ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0)
     reply = await front.sqs("ChangeMessageVisibility", change)
     assert (reply.status, reply.error) == (400, "MessageNotInflight")
     assert reply.headers["x-amzn-query-error"] == "AWS.SimpleQueueService.MessageNotInflight;Sender"
-    assert len(await receive(front)) == 1
 
 
-async def test_delete_with_old_handle_succeeds_without_effect(front: Installation) -> None:
+async def test_change_of_visibility_of_a_deleted_message_says_so(front: Installation) -> None:
+    await send(front)
+    (message,) = await receive(front)
+    handle = params(ReceiptHandle=message["ReceiptHandle"])
+    assert (await front.sqs("DeleteMessage", handle)).status == 200
+    reply = await front.sqs("ChangeMessageVisibility", {**handle, "VisibilityTimeout": 1})
+    assert reply.json["message"] == (
+        f"Value {message['ReceiptHandle']} for parameter ReceiptHandle is invalid. "
+        "Reason: Message does not exist or is not available for visibility timeout change."
+    )
+    assert (await front.sqs("DeleteMessage", handle)).status == 200
+
+
+async def test_delete_with_old_handle_deletes(front: Installation) -> None:
     await send(front)
     (first,) = await receive(front, VisibilityTimeout=0)
     await receive(front)
     reply = await front.sqs("DeleteMessage", params(ReceiptHandle=first["ReceiptHandle"]))
-    assert reply.status == 200 and front.storage.count() == 1
+    assert reply.status == 200 and front.storage.count() == 0
 
 
 @pytest.mark.parametrize("handle", ["x", "A" * 48, "A" * 4000, "ü" * 48])
@@ -421,9 +444,10 @@ async def test_queue_path_stands_in_for_a_missing_queue_url(front: Installation)
 
 
 async def test_throttled_account_is_told_when_to_come_back() -> None:
-    from frontend.limits.gcra import RateLimits, RateTree
+    from frontend.limits.quota_tree import QuotaTree
+    from frontend.limits.quotas import AccountLimits, Rates
 
-    front = Installation(rates=RateTree(RateLimits(1, 1, 1, 2)))
+    front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(1))))
     assert [(await send(front)).status for _ in range(2)] == [200, 200]
     reply = await send(front)
     assert (reply.status, reply.error) == (400, "RequestThrottled") and int(reply.headers["retry-after"]) >= 1

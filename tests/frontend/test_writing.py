@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 import structlog
+import uvicorn
 import uvloop
 
 from frontend import writing
@@ -31,7 +32,7 @@ async def large(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture
 async def large_port() -> AsyncIterator[int]:
     """A server whose every answer is larger than what the kernel holds."""
-    server = Server(public_config(large, "127.0.0.1", 0))
+    server = Server(public_config(uvicorn.Config, large, "127.0.0.1", 0))
     task = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.001)
@@ -92,7 +93,7 @@ def test_watch_ends_with_the_connection_on_the_loop_that_front_ends_run_on(monke
     before = paused_clients.cut
 
     async def run() -> None:
-        server = Server(public_config(large, "127.0.0.1", 0))
+        server = Server(public_config(uvicorn.Config, large, "127.0.0.1", 0))
         task = asyncio.create_task(server.serve())
         await until(lambda: server.started)
         client = connect(server.servers[0].sockets[0].getsockname()[1])

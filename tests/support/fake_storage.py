@@ -163,13 +163,12 @@ class FakeStorage:
         codes = []
         for offset, delivery in receipts:
             stored = log[offset] if offset < len(log) else None
-            held = stored is not None and stored.delivery == delivery
-            stale = ErrorCode.NOT_IN_FLIGHT
-            if stored is not None and stored.group is not None and stored.visible_ms <= self._now_ms():
-                held, stale = False, ErrorCode.RECEIPT_STALE
-            if held:
+            if stored is not None and stored.group is not None and not self._is_held(stored, delivery):
+                codes.append(ErrorCode.RECEIPT_STALE)
+                continue
+            if stored is not None:
                 log[offset] = None
-            codes.append(ErrorCode.OK if held else stale)
+            codes.append(ErrorCode.OK)
         self._arrived.set()
         return codes
 
@@ -183,15 +182,20 @@ class FakeStorage:
         codes = []
         for offset, delivery, visibility_ms in changes:
             stored = log[offset] if offset < len(log) else None
-            held = stored is not None and stored.delivery == delivery and stored.visible_ms > self._now_ms()
-            if held and stored is not None:
+            if stored is None:
+                codes.append(ErrorCode.UNKNOWN_RECORD)
+            elif self._is_held(stored, delivery) or (stored.group is None and mode == VisibilityMode.SET):
                 stored.visible_ms = self._now_ms() + visibility_ms
                 if mode == VisibilityMode.UNCOUNTED:
                     stored.delivery = released(stored.delivery)
-            fifo = stored is not None and stored.group is not None
-            codes.append(ErrorCode.OK if held else ErrorCode.RECEIPT_STALE if fifo else ErrorCode.NOT_IN_FLIGHT)
+                codes.append(ErrorCode.OK)
+            else:
+                codes.append(ErrorCode.NOT_IN_FLIGHT if stored.group is None else ErrorCode.RECEIPT_STALE)
         self._arrived.set()
         return codes
+
+    def _is_held(self, stored: _Stored, delivery: int) -> bool:
+        return stored.delivery == delivery and stored.visible_ms > self._now_ms()
 
     async def browse(
         self, partition: int, from_offset: int, messages_max: int, states: int = 7
@@ -380,6 +384,9 @@ class FakeMetadata:
 
     def cached_queue(self, account_id: str, name: str) -> QueueRecord | Missing | None:
         return MISS if self.cold or self.down else self.queues.get((account_id, name))
+
+    def cached_account(self, account_id: str) -> AccountRecord | Missing | None:
+        return MISS if self.cold or self.down else self.accounts.get(account_id)
 
     async def get_key(self, access_key_id: str) -> KeyRecord | None:
         self._look("key", access_key_id)

@@ -19,7 +19,8 @@ from frontend.asgi import build_application
 from frontend.authn.tokens import MintedKey, hash_bearer_token, mint_key
 from frontend.control import ControlPlane
 from frontend.crypto.keyring import Keyring
-from frontend.limits.gcra import RateTree
+from frontend.limits.gcra import LeakyBuckets
+from frontend.limits.quota_tree import QuotaTree
 from frontend.metadata.records import KeyRecord
 from frontend.readiness import ALIVE_PATH
 from frontend.services import FrontendServices
@@ -64,7 +65,12 @@ class Reply(NamedTuple):
 class Installation:
     """Build inside a running event loop."""
 
-    def __init__(self, partitions: tuple[int, ...] = (1,), rates: RateTree | None = None) -> None:
+    def __init__(
+        self,
+        partitions: tuple[int, ...] = (1,),
+        quotas: QuotaTree | None = None,
+        addresses: LeakyBuckets | None = None,
+    ) -> None:
         self.clock = Clock()
         self.keyring = Keyring(bytes(range(32)))
         self.pepper = b"p" * 32
@@ -89,8 +95,10 @@ class Installation:
             keyring=self.keyring,
             pepper=self.pepper,
             receipt_key=b"r" * 32,
-            rates=rates,
+            quotas=quotas,
+            addresses=addresses,
             now_s=self.clock,
+            steady_s=self.clock,
         )
         self.client_host = "127.0.0.1"
         self.application = build_application(self.plane)

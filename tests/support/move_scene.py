@@ -88,7 +88,7 @@ class Scene(NamedTuple):
     def send(self, name: str, body: str, **fields: Any) -> Sent:
         return self._in_front(
             lambda services, caller, address: send_message(
-                services, caller, address, MessageFields(message_body=body, **fields), read_message
+                services, caller, address, MessageFields(message_body=body, **fields), read_message, len(body)
             ),
             name,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -426,14 +428,17 @@ def test_storage_that_fails_in_the_middle_of_a_batch_ends_in_no_early_completion
     assert scene.receive("dead") == []
 
 
-@pytest.mark.parametrize("gone", ["dead", "elsewhere"])
-def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str) -> None:
+@pytest.mark.parametrize(
+    ("gone", "reason"),
+    [("dead", "The source queue does not exist any more."), ("elsewhere", "AWS.SimpleQueueService.NonExistentQueue")],
+)
+def test_queue_deleted_while_its_letters_move_fails_the_task(scene: Scene, gone: str, reason: str) -> None:
     dead_letters(scene)
     scene.create("elsewhere")
     task = start(scene, DestinationArn=scene.arn("elsewhere"))
     scene.caller.sqs("DeleteQueue", QueueName=gone)
     assert run(scene, task).status == "FAILED"
-    assert "does not exist any more" in task.failure_reason
+    assert task.failure_reason == reason
 
 
 @pytest.mark.parametrize(("over_s", "status"), [(-1, "COMPLETED"), (0, "COMPLETED"), (1, "FAILED")])
@@ -457,6 +462,26 @@ def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytes
     assert reconcile() == 0, "young: its own hint is under way"
     MessageMoveTask.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=6))
     assert (reconcile(), sent) == (1, [task.pk])
+
+
+def test_accounts_take_turns_with_their_moves(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with many tasks that have waited longer does not stand before one with a single task."""
+    dead_letters(scene)
+    first = start(scene)
+    copies = copy_queue("dead", [f"dead-{number}" for number in range(20)])
+    other = Scene(new_caller("other"), scene.storage, scene.clock)
+    dead_letters(other)
+    single = start(other)
+    long_ago = timezone.now() - timedelta(hours=1)
+    MessageMoveTask.objects.filter(pk=first.pk).update(next_attempt_at=long_ago)
+    greedy = [first.pk]
+    for _ in range(20):
+        first.pk, first.uuid, first.next_attempt_at = None, uuid.uuid4(), long_ago
+        first.source = copies.pop()
+        first.save(force_insert=True)
+        greedy.append(first.pk)
+    due, _ = moving.due_moves(0)
+    assert sorted(due) == sorted([*greedy, single.pk]) and due.index(single.pk) == 1
 
 
 # --- what is refused ---
@@ -505,6 +530,18 @@ def test_tasks_of_another_account_are_not_there(scene: Scene) -> None:
 @pytest.mark.parametrize("handle", ["x", "", "e30=", "W10=", "bnVsbA==", "A" * 600, 7, None])
 def test_handle_that_is_none_is_refused(scene: Scene, handle: object) -> None:
     assert refused(scene, "CancelMessageMoveTask", TaskHandle=handle) == INVALID
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [("nowhere", "The resource that you specified for the SourceArn parameter doesn't exist."),
+     ("dead", "Task does not exist.")],
+)  # fmt: skip
+def test_handle_of_no_task_names_what_is_not_there(scene: Scene, source: str, said: str) -> None:
+    dead_letters(scene)
+    content = json.dumps({"taskId": str(uuid.uuid4()), "sourceArn": scene.arn(source)})
+    answer = scene.caller.sqs("CancelMessageMoveTask", TaskHandle=base64.b64encode(content.encode()).decode())
+    assert (answer.status_code, answer.json()) == (404, {"code": "ResourceNotFoundException", "message": said})
 
 
 @covers("StartMessageMoveTask", limit="active tasks of an account")

@@ -198,3 +198,22 @@ def test_clock_of_the_process_counts_for_nothing(caller: Caller, monkeypatch: py
     assert lifecycle.due_queues(0)[0] == [queue.pk]
     settle(queue.pk, storage)
     assert state_of(queue) == "active"
+
+
+def test_lane_in_turns_takes_on_no_more_than_begins_at_once_and_in_order() -> None:
+    """What would wait inside it would go before those who come later, whoever they are."""
+    begun: list[int] = []
+    go = threading.Event()
+
+    def work(row_id: int) -> None:
+        begun.append(row_id)
+        go.wait(5)
+
+    lane = Lane("test", 2, lambda: ([], None), work, lambda: None, in_turns=True)
+    lane.submit(range(100))
+    until(lambda: len(begun) == 2)
+    assert sorted(begun) == [0, 1]
+    go.set()
+    until(lambda: not lane._taken)
+    assert sorted(begun) == [0, 1]
+    lane.close()

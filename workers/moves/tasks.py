@@ -1,6 +1,9 @@
 """The task, by the name that `api/hints.py` sends. What it does is in `slices.py`.
 
-Imports of Django's models stay inside the function: the schedule's process loads this module too, without Django.
+A worker moves messages on threads that are for moves alone (`workers/watcher.py`), the accounts in turns: a hint only
+says that there is something to look for, and holds no thread that a new queue waits for.
+
+The import stays inside the function: the schedule's process loads this module too, without Django.
 """
 
 from __future__ import annotations
@@ -10,15 +13,6 @@ from workers.application import app
 
 @app.task(name="workers.moves.move_messages")
 def move_messages(task_id: int) -> None:
-    from django.db import close_old_connections
-
-    from workers.moves.slices import move_slice
-    from workers.storage import storage
     from workers.watcher import wake_watcher
 
-    try:
-        move_slice(task_id, storage())
-    finally:
-        close_old_connections()
-        # The next slice, if there is one, stands in the row.
-        wake_watcher()
+    wake_watcher()

@@ -21,6 +21,9 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
 
+# In the words of SQS.
+_QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
+
 
 class Storage(Protocol):
     """The part of `StorageClient` that is used here."""
@@ -76,7 +79,7 @@ class Slice(ABC):
         if claim.source is None:
             raise MoveFailed("The source queue does not exist any more.")
         if claim.destination is None and not claim.sources_only:
-            raise MoveFailed("The destination queue does not exist any more.")
+            raise MoveFailed(_QUEUE_IS_GONE)
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
         self.source = ResolvedQueue(claim.source, keyring())
@@ -145,7 +148,7 @@ class Slice(ABC):
             self._owners[dead.partition] = None if record is None else ResolvedQueue(record, keyring())
         owner = self._owners[dead.partition]
         if owner is None:
-            raise MoveFailed("AWS.SimpleQueueService.NonExistentQueue")
+            raise MoveFailed(_QUEUE_IS_GONE)
         return owner
 
     def in_storage(self, work: Callable[[Any], Awaitable[Any]]) -> Any:

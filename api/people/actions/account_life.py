@@ -20,6 +20,7 @@ from api.accounts.actions import set_account_active
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.people import limits
+from api.people.actions.console_links import ensure_life
 from api.people.actions.enrolment import check_printable
 from api.people.actions.members import locked_membership, require
 from api.people.errors import PeopleError, not_found
@@ -51,7 +52,8 @@ LIFECYCLE_ACTOR = Actor("lifecycle")
 def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), Move.SUSPEND, reason)
+    _give_life(account_id)
+    life = _move(operator, _locked(account_id), Move.SUSPEND, reason)
     record(operator, account_id, Move.SUSPEND, f"account:{account_id}", reason=reason)
     return life
 
@@ -59,7 +61,8 @@ def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLif
 @transaction.atomic
 def resume_account(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), Move.RESUME)
+    _give_life(account_id)
+    life = _move(operator, _locked(account_id), Move.RESUME)
     record(operator, account_id, Move.RESUME, f"account:{account_id}")
     return life
 
@@ -68,7 +71,8 @@ def resume_account(operator: Actor, account_id: str) -> AccountLife:
 def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """As `close_account`, for accounts without people too. Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), Move.CLOSE, reason)
+    _give_life(account_id)
+    life = _move(operator, _locked(account_id), Move.CLOSE, reason)
     record(operator, account_id, Move.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at))
     return life
 
@@ -76,7 +80,8 @@ def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountL
 @transaction.atomic
 def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), Move.REOPEN)
+    _give_life(account_id)
+    life = _move(operator, _locked(account_id), Move.REOPEN)
     record(operator, account_id, Move.REOPEN, f"account:{account_id}")
     return life
 
@@ -114,6 +119,13 @@ def finish_closing() -> int:
     return closed
 
 
+def _give_life(account_id: str) -> None:
+    """An account that was made with a key has no state of its own before an operator gives it one."""
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is not None:
+        ensure_life(account, clock.now())
+
+
 def _locked(account_id: str) -> AccountLife:
     """The account's row first, as everywhere. Raises PeopleError."""
     if Account.objects.select_for_update().filter(pk=account_id).first() is None:
@@ -122,16 +134,6 @@ def _locked(account_id: str) -> AccountLife:
     if life is None:
         raise not_found()
     return life
-
-
-def _locked_by_operator(account_id: str) -> AccountLife:
-    """Accounts that were made by the command line have no life yet: it begins now. Raises PeopleError."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is None:
-        raise not_found()
-    title = account.name[: limits.ACCOUNT_TITLE_CHARACTERS_MAX]
-    AccountLife.objects.get_or_create(account=account, defaults={"title": title, "state_since": clock.now()})
-    return _locked(account_id)
 
 
 def _move(actor: Actor, life: AccountLife, move: Move, reason: str = "") -> AccountLife:

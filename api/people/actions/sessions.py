@@ -61,7 +61,7 @@ def answer_challenge(origin: Origin, token: str, code: str) -> NewSession:
         person = Person.objects.select_for_update().get(pk=found.person_id)
         method = use_code(person, code, now)
         if method is not None and use_up(found):
-            return _begin(origin, person, now, method)
+            return begin_session(origin, person, now, method)
         transaction.set_rollback(method is not None)  # the code was right, and the token used by another request
     note_wrong_attempt(found)
     raise invalid_token()
@@ -128,10 +128,10 @@ def _signed_in(origin: Origin, verified: Person, renewed: str | None) -> NewSess
         person.save(update_fields=["password"])
     if has_second_factor(person):
         return Challenge(make_token(person, TokenKind.CHALLENGE, now))
-    return _begin(origin, person, now, "password")
+    return begin_session(origin, person, now, "password")
 
 
-def _begin(origin: Origin, person: Person, now: datetime, method: str) -> NewSession:
+def begin_session(origin: Origin, person: Person, now: datetime, method: str) -> NewSession:
     """With the person locked."""
     theirs = PersonSession.objects.filter(person=person)
     kept = theirs.order_by("-last_seen_at", "-id").values_list("pk", flat=True)[: limits.SESSIONS_PER_PERSON_MAX - 1]

@@ -14,6 +14,7 @@ _LIFE_S = {
     TokenKind.SIGN_UP: limits.SIGN_UP_TOKEN_S,
     TokenKind.PASSWORD_RESET: limits.PASSWORD_RESET_TOKEN_S,
     TokenKind.CHALLENGE: limits.CHALLENGE_TOKEN_S,
+    TokenKind.CONSOLE_LINK: limits.CONSOLE_LINK_TOKEN_S,
 }
 
 

@@ -1,14 +1,14 @@
 """What the leader of a standard queue sees of its waiting messages, where they have groups or tags.
 
 Takes the place of the plain `Window`. In view is the stretch [.., end) of the log: every waiting message of it stands
-on a shelf (tag_queues.py), by its tag, in log order. Two questions are answered without a search:
+on a tag queue (tag_queues.py), by its tag, in log order. Two questions are answered without a search:
 
-    what goes next?           the shelf with the first message, from a heap; if the group of that message is noisy
-                              (fairness.py) the run goes to a shelf aside, once, and the next one is looked at
-    what goes next of a tag?  its shelves: the common one, and those aside
+    what goes next?           the tag queue with the first message, from a heap; if the group of that message is noisy
+                              (fairness.py) the run goes to a tag queue aside, once, and the next one is looked at
+    what goes next of a tag?  its tag queues: the common one, and those aside
 
-Shelves of groups that are noisy now wait in a heap of their own, from which is served when the other has nothing. A
-group that is noisy no more has its shelves back among the others, and they go first there, being older.
+Tag queues of groups that are noisy now wait in a heap of their own, from which is served when the other has nothing. A
+group that is noisy no more has its tag queues back among the others, and they go first there, being older.
 
 Memory is a bounded number of runs, not of messages (SIGHT_* in limits.py): a flood of a million messages of one group
 is a run, or some thousands. Everything is derived from the replicated state and the log, and thrown away with the
@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import groupby
 
-from storage_nodes.limits import SIGHT_RUNS_MAX, SIGHT_RUNS_NEAR, SIGHT_SHELVES_MAX, SIGHT_STEPS_MAX
+from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, LOOKAHEAD_STEPS_MAX, LOOKAHEAD_TAG_QUEUES_MAX, SIGHT_RUNS_NEAR
 from storage_nodes.machines.queue.effects import NO_KEY, FreshRange, Keys, Tags
 from storage_nodes.machines.queue.fairness import GroupsInFlight
 from storage_nodes.machines.queue.ready import Leases
@@ -68,7 +68,7 @@ class Backlog:
         self._in_flight = in_flight
         self.end = state.cursor
         self.count = 0  # fresh messages in view
-        self.noisy_count = 0  # of them those on shelves of noisy groups
+        self.noisy_count = 0  # of them those on tag queues of noisy groups
         self.taken: set[int] = set()  # ... and those that a command of ours takes that is not folded yet
         self.tags_waited_for = tags_waited_for  # tags that somebody waits for
         self.tags_with_new: set[bytes] = set()  # those of them of which something came
@@ -76,10 +76,10 @@ class Backlog:
         self._next_number = 0
         self._tag_queues: dict[int, TagQueue] = {}  # by number; none of them is empty for long
         self._tags: dict[bytes, dict[bytes | None, TagQueue]] = {}
-        self._throttled: dict[bytes, dict[bytes, TagQueue]] = {}  # group -> tag -> shelf
-        self._passed_over: set[bytes] = set()  # groups of which the shelves aside count as noisy
-        # Heaps of (standing, shelf number). What stands there is true or too low; an entry counts if it is what the
-        # shelf was offered by.
+        self._throttled: dict[bytes, dict[bytes, TagQueue]] = {}  # group -> tag -> tag queue
+        self._passed_over: set[bytes] = set()  # groups of which the throttled tag queues count as noisy
+        # Heaps of (standing, tag queue number). What stands there is true or too low; an entry counts if it is what the
+        # tag queue was offered by.
         self._quiet: list[tuple[int, int]] = []
         self._noisy: list[tuple[int, int]] = []
         self._fronts: list[tuple[int, int]] = []  # the same by the first fresh message alone
@@ -94,11 +94,13 @@ class Backlog:
     @property
     def has_room(self) -> bool:
         """May more of the log be taken into view?"""
-        if len(self._bases) >= SIGHT_RUNS_MAX:
+        if len(self._bases) >= LOOKAHEAD_RUNS_MAX:
             self._forget_times()
-        if len(self._tag_queues) >= SIGHT_SHELVES_MAX and self._again_count > self._leases.ready_count:
+        if len(self._tag_queues) >= LOOKAHEAD_TAG_QUEUES_MAX and self._again_count > self._leases.ready_count:
             self._forget_gone()
-        return max(self._runs, len(self._bases)) < SIGHT_RUNS_MAX and len(self._tag_queues) < SIGHT_SHELVES_MAX
+        return (
+            max(self._runs, len(self._bases)) < LOOKAHEAD_RUNS_MAX and len(self._tag_queues) < LOOKAHEAD_TAG_QUEUES_MAX
+        )
 
     def arrived(
         self, first: int, last: int, timestamp_ms: int, before: int, keys: Keys, without: Sequence[int]
@@ -171,16 +173,16 @@ class Backlog:
         """Where a group is noisy, put what it has in front aside: `noisy_count` then tells whether others wait."""
         if self._passed_over:
             self.refresh_throttled(in_flight)
-            self.next_shelf((), in_flight, False)
+            self.next_tag_queue((), in_flight, False)
 
-    def next_shelf(self, tags: Tags, in_flight: int, in_order: bool) -> TagQueue | None:
+    def next_tag_queue(self, tags: Tags, in_flight: int, in_order: bool) -> TagQueue | None:
         """Where to take from now; None if nothing in view may be handed out. `in_order`: whatever the groups."""
         if in_order:
             both = [
                 tag_queue for tag_queue in (self._first(tags, False), self._first(tags, True)) if tag_queue is not None
             ]
             return min(both, key=_standing, default=None)
-        for _ in range(SIGHT_STEPS_MAX):
+        for _ in range(LOOKAHEAD_STEPS_MAX):
             tag_queue = self._first(tags, False)
             if tag_queue is None:
                 break
@@ -191,7 +193,7 @@ class Backlog:
         return self._first(tags, True)
 
     def take_again(self, tag_queue: TagQueue) -> int:
-        """The message that goes next from a shelf, if that is one that may be received again; else -1."""
+        """The message that goes next from a tag queue, if that is one that may be received again; else -1."""
         if not tag_queue.is_again_next:
             return -1
         _, offset = heapq.heappop(tag_queue.again)
@@ -199,7 +201,7 @@ class Backlog:
         return offset
 
     def take_fresh(self, tag_queue: TagQueue, count_max: int) -> FreshRange:
-        """Neighbours off the front of a shelf that has fresh messages, of one group and batch time."""
+        """Neighbours off the front of a tag queue that has fresh messages, of one group and batch time."""
         first, end = tag_queue.first_run()
         at = bisect_right(self._bases, first)
         end = min(end, first + count_max, self._bases[at] if at < len(self._bases) else NOTHING)
@@ -306,7 +308,7 @@ class Backlog:
         self._offer(tag_queue)
 
     def _pass_over(self, tag_queue: TagQueue, group: bytes) -> None:
-        """What goes next on this shelf is of a noisy group: aside with it."""
+        """What goes next on this tag queue is of a noisy group: aside with it."""
         if group not in self._passed_over:
             self._passed_over.add(group)
             self._set_noisy(group, True)
@@ -408,7 +410,7 @@ class Backlog:
             self._remove_if_empty(tag_queue)
 
     def _offer(self, tag_queue: TagQueue) -> None:
-        """Something of the shelf changed: it may go earlier than it did."""
+        """Something of the tag queue changed: it may go earlier than it did."""
         sort_key = tag_queue.sort_key
         if sort_key < tag_queue.offered:
             tag_queue.offered = sort_key

@@ -124,7 +124,7 @@ class KeyedLeader(Leader):
         backlog.refresh_throttled(in_flight)
         deadline_ms = time_ms + visibility_ms
         while 0 < room - len(picks) <= staging.expired_room and staging.has_keys_room:
-            tag_queue = backlog.next_shelf(tags, in_flight, in_order)
+            tag_queue = backlog.next_tag_queue(tags, in_flight, in_order)
             if tag_queue is None:
                 break
             if (offset := backlog.take_again(tag_queue)) >= 0:

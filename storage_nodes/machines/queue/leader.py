@@ -75,23 +75,10 @@ class Leader:
     """Exists only while leading and while there is something to do."""
 
     __slots__ = (
-        "_coming_back",
-        "_fetch_again_ms",
-        "_fetching",
-        "_leases",
-        "_letters",
-        "_pauses_staged",
-        "_probes",
-        "_removals",
-        "_retention_check_ms",
-        "_staging",
-        "_state",
-        "_time_ms",
-        "_waiters",
-        "_window",
-        "ahead_ms",
+        "_coming_back", "_fetch_again_ms", "_fetching", "_leases", "_letters", "_pauses_staged", "_probes",
+        "_removals", "_retention_check_ms", "_staging", "_state", "_time_ms", "_waiters", "_window", "ahead_ms",
         "releases",
-    )
+    )  # fmt: skip
 
     def __init__(self, state: QueueState, term: int) -> None:
         self._state = state

@@ -1,7 +1,7 @@
-"""A shelf: waiting messages of one tag, in log order; the parts of which a backlog is made (backlog.py).
+"""A tag queue: waiting messages of one tag, in log order; the parts of which a backlog is made (backlog.py).
 
-    common shelf of a tag   messages of all groups; runs of different groups follow each other
-    shelf aside             messages of one tag and one group, which was noisy when they were come upon
+    common tag queue of a tag   messages of all groups; runs of different groups follow each other
+    tag queue aside             messages of one tag and one group, which was noisy when they were come upon
 
 A run is a stretch of neighbouring messages of one group: 16 bytes and a reference, however long it is. `again` holds
 messages that may be received again, or that were delayed and are due; an entry is only a hint, the leases decide.
@@ -39,7 +39,7 @@ class TagQueue:
     def __init__(self, number: int, tag: bytes, group: bytes | None) -> None:
         self.number = number
         self.tag = tag
-        self.group = group  # None: a common shelf
+        self.group = group  # None: a common tag queue
         self.is_noisy = False  # its group is passed over now
         self.offered = NOTHING  # by what it is known in the heap it belongs to
         self.in_fronts = False
@@ -47,7 +47,7 @@ class TagQueue:
         self.count = 0  # messages in its runs
         self._starts = array("q")
         self._ends = array("q")  # exclusive
-        self._groups: list[bytes] = []  # of a common shelf, a run each
+        self._groups: list[bytes] = []  # of a common tag queue, a run each
         self._head = 0  # runs before it are used up
 
     @property
@@ -64,8 +64,11 @@ class TagQueue:
 
     @property
     def sort_key(self) -> int:
-        """Less than that of another shelf: goes first."""
-        return self.again[0][0] if self.is_again_next else self.first_fresh
+        """Less than that of another tag queue: goes first. At one place the fresh message goes first, here too."""
+        if self.is_again_next:
+            return 2 * self.again[0][0] + 1
+        first = self.first_fresh
+        return 2 * first if first != NOTHING else NOTHING
 
     @property
     def is_again_next(self) -> bool:

@@ -45,7 +45,7 @@ from storage_nodes.machines.raft.effects import (
     Trusted,
 )
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError, Promote
-from storage_nodes.machines.raft.progress import Progress
+from storage_nodes.machines.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS, RETRANSMIT_MS
 from storage_nodes.protocol.peer_messages import AppendReply, TimeoutNow
 
@@ -108,7 +108,7 @@ class Leadership:
         peer.reading = False
         if peer.asked != peer.next:  # an answer moved `next` while the driver was reading
             return [self._send(peer, peer.last_sent_ms)] if self._may_reach(peer) else []
-        if peer.replicating and end_offset > peer.next:
+        if peer.state is REPLICATE and end_offset > peer.next:
             peer.track(end_offset, size_bytes)
             if end_offset < self._log.log_end and self._may_reach(peer):
                 return [self._send(peer, peer.last_sent_ms)]
@@ -121,26 +121,24 @@ class Leadership:
             return []  # no member any more
         peer.suspect = reply.suspect
         if reply.suspect and peer.commit_sent:
-            peer.commit_sent = (
-                0  # an append must follow: by it it is trusted, or says that it is, where this answer is late
-            )
+            # An append must follow: by it the follower is trusted, or says that it is, where this answer is late.
+            peer.commit_sent = 0
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
         if not reply.ok:
             return self._rejected(peer, reply, now_ms)
         offset = reply.offset
         log_end = self._log.log_end
-        if (
-            reply.commit > peer.commit_sent and not reply.suspect
-        ):  # one that is needs an append more: by that it is trusted
+        # A suspect follower needs an append more: by that it is trusted.
+        if reply.commit > peer.commit_sent and not reply.suspect:
             peer.commit_sent = reply.commit
         if offset > log_end:
             raise SafetyViolation(f"node {sender} matches up to {offset}, the log of its leader ends at {log_end}")
-        if peer.snapshotting and offset >= self._log.whole_from:
-            peer.probe_from(offset)
+        if peer.state is SNAPSHOT and offset >= self._log.whole_from:
+            peer.become_probe(offset)
             peer.commit_sent = 0  # a snapshot says nothing of the commit position: an append must
             self._wake_by(now_ms + COMMIT_NOTICE_MS)
-        if not peer.replicating and not peer.snapshotting and offset >= peer.next:
-            peer.replicating = True
+        if peer.state is PROBE and offset >= peer.next:
+            peer.become_replicate()
         risen = offset > peer.match
         if risen:
             peer.acknowledge(offset)
@@ -161,9 +159,11 @@ class Leadership:
             peer.match = 0
         _epoch, end = self._log.end_of_epoch(reply.conflict_epoch)
         next_offset = min(reply.offset, end)
-        if peer.snapshotting or next_offset < peer.match or (next_offset >= peer.next and not peer.replicating):
+        if peer.state is SNAPSHOT or next_offset < peer.match:
+            return []
+        if next_offset >= peer.next and peer.state is PROBE:
             return []  # late: it is about an append that a later answer has overtaken
-        peer.probe_from(min(next_offset, peer.next))
+        peer.become_probe(min(next_offset, peer.next))
         if not self._may_reach(peer):
             return []
         self._wake_by(now_ms + RETRANSMIT_MS)
@@ -172,7 +172,7 @@ class Leadership:
     def snapshot_ended(self, peer_id: int, now_ms: int) -> list[Effect]:
         """The driver is done with a SendSnapshot: find out where the peer's log ends now."""
         peer = self._peer(peer_id)
-        if peer is None or not peer.snapshotting:
+        if peer is None or peer.state is not SNAPSHOT:
             return []
         peer.restart()
         if not self._may_reach(peer):
@@ -183,7 +183,7 @@ class Leadership:
     def level(self) -> int:
         """What every member whose node is up has fsynced; learners that never answered left out."""
         up = [peer for peer in self.peers if peer.up and not peer.leaving_at]
-        return min([self.match, *(peer.match for peer in up if peer.votes or peer.match or peer.snapshotting)])
+        return min([self.match, *(peer.match for peer in up if peer.votes or peer.match or peer.state is SNAPSHOT)])
 
     def held_by_learners(self) -> int:
         """What every learner has fsynced."""
@@ -364,11 +364,11 @@ class Leadership:
         if not self._machine.members.settled:
             return False
         silent = peer.waiting and peer.last_sent_ms + RETRANSMIT_MS <= now_ms
-        return silent or peer.snapshotting or peer.commit_sent >= peer.leaving_at
+        return silent or peer.state is SNAPSHOT or peer.commit_sent >= peer.leaving_at
 
     def _due_ms(self, peer: Progress, now_ms: int) -> int:
         """When to send this follower something, if nothing else happens; 0 = it holds and knows everything."""
-        if peer.snapshotting:
+        if peer.state is SNAPSHOT:
             return 0
         if peer.reading:
             return now_ms + RETRANSMIT_MS
@@ -409,8 +409,7 @@ class Leadership:
         machine = self._machine
         next_offset = peer.next
         if next_offset < self._log.whole_from:
-            peer.probe_from(next_offset)
-            peer.snapshotting = True
+            peer.become_snapshot()
             return SendSnapshot(peer.node_id, machine.epoch, peer.is_learner())
         peer.reading = True
         peer.asked = next_offset

@@ -37,8 +37,8 @@ until then its vote counts where all voters gave theirs, and only there.
 
 **A voter that is blank again** has lost its whole log, and its vote with it. Its leader knows it as a voter, so nothing
 it sends is for a learner. That the change which brought it is done, and with it that it was made a voter, the cluster
-log proves (`node/membership/assigned_replicas.py`): from then on it hears whoever speaks, like any voter that lost its disk, and is suspect
-like one (`was_made_voter`).
+log proves (`node/membership/assigned_replicas.py`): from then on it hears every sender, like any voter that lost its
+disk, and is suspect like one (`was_made_voter`).
 
 **A leader that is removed** leads until the entry is committed, without counting itself, then hands over.
 """

@@ -1,10 +1,14 @@
 """How far one follower is, as its leader knows it.
 
-    probing       where the logs meet is not known: one append at a time from `next`, which only moves back (to a
-                  conflict) or is proved by an answer
-    replicating   the logs meet: `next` runs ahead of the answers by at most APPEND_IN_FLIGHT_BYTES_MAX
-    snapshotting  `next` lies before what the leader's log still has in whole: the driver sends a snapshot, and
-                  nothing else is sent until that has ended, or an answer shows that it is not needed
+    PROBE      where the logs meet is not known: one append at a time from `next`, which only moves back (to a conflict)
+               or is proved by an answer
+    REPLICATE  the logs meet: `next` runs ahead of the answers by at most APPEND_IN_FLIGHT_BYTES_MAX
+    SNAPSHOT   `next` lies before what the leader's log still has in whole: the driver sends a snapshot, and nothing
+               else is sent until that has ended, or an answer shows that it is not needed
+
+    PROBE -> REPLICATE      an answer proves `next`
+    PROBE, REPLICATE -> SNAPSHOT    `next` is needed and the log begins later
+    any -> PROBE            a conflict, the end of a snapshot, silence, or the node of the follower comes up again
 
 `match` <= `next` <= log end of the leader. `match` is what the follower said it had fsynced and only rises within
 an epoch, while its node stays up: one that comes up again has to prove it anew, its disk may be another one.
@@ -12,11 +16,23 @@ an epoch, while its node stays up: one that comes up again has to prove it anew,
 
 from __future__ import annotations
 
+from enum import Enum
+
 from storage_nodes.limits import APPEND_IN_FLIGHT_BYTES_MAX
 from storage_nodes.machines.raft.timing import APPENDS_TRACKED_MAX
 
 # Of a follower to which nothing is on its way; nothing is ever put into it.
 _NOTHING: list[tuple[int, int]] = []
+
+
+class ProgressState(Enum):
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+# Attributes of an enumeration cost a look-up each; every append asks for these.
+PROBE, REPLICATE, SNAPSHOT = ProgressState.PROBE, ProgressState.REPLICATE, ProgressState.SNAPSHOT
 
 
 class Progress:
@@ -33,8 +49,7 @@ class Progress:
         "next",
         "node_id",
         "reading",
-        "replicating",
-        "snapshotting",
+        "state",
         "suspect",
         "up",
         "votes",
@@ -52,8 +67,7 @@ class Progress:
         self.suspect = False
         self.match = 0
         self.next = next_offset
-        self.replicating = False
-        self.snapshotting = False
+        self.state = PROBE
         # The driver was asked to send from `asked` and has not said yet what it sent.
         self.reading = False
         self.asked = 0
@@ -69,9 +83,9 @@ class Progress:
         return not self.votes and not self.leaving_at
 
     def may_send(self) -> bool:
-        if self.reading or self.snapshotting:
+        if self.reading or self.state is SNAPSHOT:
             return False
-        return self.in_flight_bytes < APPEND_IN_FLIGHT_BYTES_MAX if self.replicating else not self.waiting
+        return self.in_flight_bytes < APPEND_IN_FLIGHT_BYTES_MAX if self.state is REPLICATE else not self.waiting
 
     def track(self, end_offset: int, size_bytes: int) -> None:
         """An append up to end_offset left while replicating."""
@@ -94,15 +108,24 @@ class Progress:
         if not in_flight:
             self.in_flight = _NOTHING
 
-    def probe_from(self, offset: int) -> None:
-        """Forget what is on its way and find out again where the logs meet, from `offset` down."""
-        self.replicating = False
-        self.snapshotting = False
+    def become_probe(self, offset: int) -> None:
+        """Forgets what is on its way and finds out again where the logs meet, from `offset` down."""
+        self.state = PROBE
         self.waiting = False
         self.next = offset
         self.in_flight = _NOTHING
         self.in_flight_bytes = 0
 
+    def become_replicate(self) -> None:
+        """The logs meet at `next`."""
+        assert self.state is PROBE, "only an answer to a probe proves where the logs meet"
+        self.state = REPLICATE
+
+    def become_snapshot(self) -> None:
+        """`next` can be had by a snapshot only; nothing else is on its way."""
+        self.become_probe(self.next)
+        self.state = SNAPSHOT
+
     def restart(self) -> None:
-        """What was sent may be lost: start again from what is proved, or from where probing had come to."""
-        self.probe_from(self.match if self.match or self.replicating else self.next)
+        """What was sent may be lost: starts again from what is proved, or from where probing had come to."""
+        self.become_probe(self.match if self.match or self.state is REPLICATE else self.next)

@@ -1,7 +1,7 @@
 """Why a leader changed, in words: how the one before was lost, and how the present one came.
 
-Only what the machine itself can know; `node/replicas/failover.py` adds what the node knows: in what way another node went
-down, and what the time was.
+Only what the machine itself can know; `node/replicas/failover.py` adds what the node knows: in what way another node
+went down, and what the time was.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -37,6 +37,7 @@ from storage_nodes.machines.raft.machine import RaftMachine
 from storage_nodes.machines.raft.membership import Change, ConfigChangeError
 from storage_nodes.node.host import Host
 from storage_nodes.node.replicas.failover import ELECTIONS
+from storage_nodes.node.replicas.last_append import LastAppend
 from storage_nodes.node.replicas.leader_time import LeaderTime
 from storage_nodes.node.replicas.partition_meta import PartitionMeta, shared_meta
 from storage_nodes.protocol.configuration import Configuration
@@ -49,19 +50,6 @@ T = TypeVar("T")
 
 
 _NEVER = (0, 0)
-
-
-class _LastAppend(NamedTuple):
-    """What a follower was sent in this turn. Others that keep pace get the same object: the links encode it once."""
-
-    asked: raft_effects.SendEntries
-    message: AppendEntries
-    end: int
-    size_bytes: int
-
-    def answers(self, effect: raft_effects.SendEntries) -> bool:
-        """Is the same asked for another follower?"""
-        return self.asked[1:] == effect[1:]
 
 
 class Replica:
@@ -90,7 +78,7 @@ class Replica:
         self._reading_cold: tuple[tuple[int, int], ...] = ()
         self._lead_at = -1
         self._trust_at = -1
-        self._last_append: _LastAppend | None = None
+        self._last_append: LastAppend | None = None
         # Whom `failover` was told of.
         self._leader_told = 0
         # The `replicated` position last seen by a flush, and since when it stands there.
@@ -529,10 +517,10 @@ class Replica:
             end = end_of_batch(entries[-1]) if entries else effect.prev_offset
             if last is None:
                 self.host.loop.call_soon(self._forget_append)
-            self._last_append = last = _LastAppend(effect, message, end, sum(map(len, entries)))
+            self._last_append = last = LastAppend(effect, message, end, sum(map(len, entries)))
         self._say(effect.peer, last)
 
-    def _say(self, peer: int, last: _LastAppend) -> None:
+    def _say(self, peer: int, last: LastAppend) -> None:
         self.host.send(peer, last.message)
         effects = self.raft.sent(peer, last.end, last.size_bytes)
         if effects:  # else it is left to whoever performs, or finished a cold read: he books the next tick

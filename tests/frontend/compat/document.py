@@ -37,7 +37,6 @@ installation (`tests/e2e/test_sqs_cases.py`).
 
 _NOTES = """## What differs
 
-- `Policy` and permissions are stored and returned; only the owner is let in, whatever they say.
 - A dead letter keeps its message id and its receive count, and on standard queues its time of sending. Of a chain of
   dead-letter queues `DeadLetterQueueSourceArn` names the first, the queue that the message was sent to; on FIFO queues
   the message id changes with the second move.
@@ -45,7 +44,8 @@ _NOTES = """## What differs
   again and dropped by the target, unless more than five minutes have passed; then there are two copies, with the same
   message id on a standard queue and the same `MessageDeduplicationId` on a FIFO queue.
 - `SequenceNumber` has twenty digits and grows with every message of a group; a queue does not number without gaps.
-- `MessageGroupId` on a standard queue is kept and returned; messages are not shared out by it.
+- Of a standard queue that holds messages never given and messages that came back, a receive gives both, half and half;
+  on a FIFO queue a group of which messages came back goes behind the groups that wait.
 - A FIFO queue has no rate limit of its own. `FifoThroughputLimit` says whether its groups are spread over several
   partitions (`Penstock.Partitions`, 4 where it is not set). A change of an existing queue is accepted at once and takes
   effect within seconds for sends, and for receives when what was sent before has been received and deleted; until then
@@ -55,7 +55,8 @@ _NOTES = """## What differs
 - The 12 hours of one receive are counted by its receipt handle. The handles of a receive with a
   `ReceiveRequestAttemptId` cannot say when, because the same attempt gives the same handles: they may be extended on.
 - A queue of another account is open where its policy says so (send, receive, delete, change of visibility, purge,
-  attributes, URL). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says that it does not exist.
+  attributes, URL, sources of a dead-letter queue). Otherwise AccessDenied, whether it exists or not; GetQueueUrl says
+  that it does not exist.
 - The query protocol refuses a field that comes twice, and any Version but 2012-11-05.
 """
 

@@ -117,6 +117,21 @@ def expire(scene: Scene) -> None:
     scene.front.clock.now_s += 31
 
 
+def receive_again(scene: Scene) -> None:
+    """The visibility of what is in flight runs out, and it is received again."""
+    expire(scene)
+    for log in scene.front.storage.logs.values():
+        for stored in filter(None, log):
+            stored.delivery += 1
+            stored.visible_ms = int(scene.front.clock.now_s * 1000) + 30_000
+
+
+def remove_all(scene: Scene) -> None:
+    """Every message was deleted."""
+    for log in scene.front.storage.logs.values():
+        log[:] = [None] * len(log)
+
+
 def entries(*entries: Params) -> Callable[[Scene], Params]:
     """`HANDLE` in an entry stands for the handle of the scene."""
     return lambda scene: {"QueueUrl": scene.url, "Entries": [_filled(entry, scene.handle) for entry in entries]}

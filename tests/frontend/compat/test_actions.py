@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from frontend.limits.gcra import RateLimits, RateTree
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates
 from tests.frontend.compat.bounds import LIMITS
 from tests.frontend.compat.cases import CASES
 from tests.frontend.compat.control import ControlPlaneInMemory
@@ -162,8 +163,10 @@ async def test_address_must_be_one(scene: Scene, protocol: str, action: str) -> 
 @pytest.mark.parametrize("action", asked_for("RequestThrottled"))
 @covers("*", error="RequestThrottled")
 async def test_rate_over_the_limit_is_throttled(protocol: str, action: str) -> None:
-    scene = await set_scene(Installation(rates=(rates := RateTree(RateLimits(1e-3, 1.0, 1.0, 7_500.0)))))
-    assert rates.admit((ACCOUNT,), scene.front.clock.now_s) == 0.0  # the seventh and last: six made the scene
+    quotas = QuotaTree(lambda _: AccountLimits(Rates(1e-3)), burst_s=7_000.0)
+    scene = await set_scene(Installation(quotas=quotas))
+    # The seventh and last: six made the scene.
+    assert quotas.pay(ACCOUNT, scene.front.key.access_key_id, "", scene.front.clock.now_s) is None
     answered = await ask(scene, protocol, GOOD[action])
     assert (answered.status, answered.code) == (400, "RequestThrottled")
     assert int(answered.reply.headers["retry-after"]) >= 1

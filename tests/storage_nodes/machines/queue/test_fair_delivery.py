@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from storage_nodes.limits import NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN, SIGHT_RUNS_MAX
+from storage_nodes.limits import LOOKAHEAD_RUNS_MAX, NOISY_IN_FLIGHT_MIN, RETENTION_MS_MIN
 from storage_nodes.machines.queue import keyed_leader
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.protocol.messages import QueueConfig
@@ -185,7 +185,7 @@ def test_too_many_stretches_taken_out_fall_back_to_the_order_of_the_log(
 
 def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = Partition(fetch_batches_max=1)
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX", 50)
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 50)
     monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_NEAR", 10)
     for number in range(40):
         partition.send_tagged(*[FLOOD, (b"", b"")] * 3)
@@ -200,7 +200,7 @@ def test_flood_in_front_is_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPa
 
 
 def test_batches_that_are_used_up_do_not_blind_the_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage_nodes.machines.queue.backlog.SIGHT_RUNS_MAX", 20)
+    monkeypatch.setattr("storage_nodes.machines.queue.backlog.LOOKAHEAD_RUNS_MAX", 20)
     partition = Partition()
     keeps_the_desk = partition.acquire("first", visibility_ms=1_000_000, wait_ms=1_000)
     assert keeps_the_desk is None
@@ -276,4 +276,4 @@ def test_delete_of_a_lease_that_is_not_committed_counts_at_once(partition: Parti
 
 
 def test_sight_bound_is_above_what_plain_queues_read_ahead() -> None:
-    assert SIGHT_RUNS_MAX >= 100_000
+    assert LOOKAHEAD_RUNS_MAX >= 100_000

@@ -39,9 +39,9 @@ class KeyedQueueAgainstModel(QueueAgainstModel):
         self.is_small = small
         if small:
             self.patch.setattr(backlog, "SIGHT_RUNS_NEAR", 3)
-            self.patch.setattr(backlog, "SIGHT_RUNS_MAX", 12)
-            self.patch.setattr(backlog, "SIGHT_SHELVES_MAX", 4)
-            self.patch.setattr(backlog, "SIGHT_STEPS_MAX", 2)
+            self.patch.setattr(backlog, "LOOKAHEAD_RUNS_MAX", 12)
+            self.patch.setattr(backlog, "LOOKAHEAD_TAG_QUEUES_MAX", 4)
+            self.patch.setattr(backlog, "LOOKAHEAD_STEPS_MAX", 2)
             self.patch.setattr(keyed_leader, "TAKEN_AHEAD_RANGES_MAX", 4)
 
     @rule(

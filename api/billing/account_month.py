@@ -1,0 +1,108 @@
+"""An account's month from the rows: its plans, its usage, its credits and taxes, priced. Reads only.
+
+All that it reads stays as it was once the month is closed: versions in effect and assignments of the past do not
+change, credits count as they were when the invoice was issued. So a closed month is priced again to the same cents.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from api.accounts.models import Account
+from api.billing.actions.plans import BEGINNING
+from api.billing.models import AccountPlan, Invoice, PricePlanVersion
+from api.billing.pricing.periods import (
+    BillingPeriod,
+    Interval,
+    PlanChange,
+    PlanSpan,
+    open_interval,
+    period_of,
+    plan_spans,
+)
+from api.billing.pricing.priced_month import CreditLeft, PricedMonth, SpanUsage, TaxRate, price_month
+from api.billing.pricing.standard_plan import STANDARD_CODE
+from api.billing.pricing.terms import parse_terms
+from api.billing.selectors import account_plans, closed_at, credits_left, quantities_of, versions_of
+
+
+class AccountMonth(NamedTuple):
+    """`is_closing`: the account was closed within the month, at the end of `interval`."""
+
+    account: Account
+    period: BillingPeriod
+    interval: Interval
+    is_closing: bool
+    priced: PricedMonth
+
+
+class Terms(NamedTuple):
+    """Which version holds from when on, and the taxes at the end."""
+
+    changes: list[PlanChange]
+    versions: dict[int, PricePlanVersion]
+    taxes: list[TaxRate]
+
+
+def month_of(
+    account: Account,
+    period: BillingPeriod,
+    made_by: datetime | None = None,
+    credits: list[CreditLeft] | None = None,
+) -> AccountMonth | None:
+    """None where the account was not open in the month. `made_by`: as it was when the invoice was issued; `credits`:
+    these, and not the account's."""
+    closed = closed_at(account.pk)
+    interval = open_interval(period, account.created_at, closed)
+    if not interval.hours:
+        return None
+    terms = terms_of(account.pk, interval)
+    spans = [_span_usage(account.pk, span, terms, interval, period) for span in plan_spans(interval, terms.changes)]
+    if credits is None:
+        credits = credits_left(account.pk, spans[0].terms.currency, period, made_by)
+    is_closing = closed is not None and closed < period.end
+    return AccountMonth(account, period, interval, is_closing, price_month(spans, credits, terms.taxes))
+
+
+def terms_of(account_id: str, interval: Interval) -> Terms:
+    """Every account has the standard plan until it is given another."""
+    held: list[tuple[datetime, str, AccountPlan | None]] = [(BEGINNING, STANDARD_CODE, None)]
+    held += [(row.effective_from, row.plan_id, row) for row in account_plans(account_id)]
+    versions = versions_of([code for _, code, _ in held])
+    changes: list[PlanChange] = []
+    taxes: list[TaxRate] = []
+    for place, (since, code, row) in enumerate(held):
+        until = held[place + 1][0] if place + 1 < len(held) else interval.end
+        if since >= interval.end:
+            break
+        of_plan = [version for version in versions if version.plan_id == code]
+        in_force = [version for version in of_plan if version.effective_from <= since]
+        changes.append(PlanChange(since, in_force[-1].pk))
+        changes += [
+            PlanChange(version.effective_from, version.pk)
+            for version in of_plan
+            if since < version.effective_from < until
+        ]
+        taxes = [] if row is None else [TaxRate(tax["name"], tax["rate_ppm"]) for tax in row.taxes]
+    return Terms(changes, {version.pk: version for version in versions}, taxes)
+
+
+def _span_usage(account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod) -> SpanUsage:
+    version = terms.versions[span.version_id]
+    return SpanUsage(
+        str(version),
+        parse_terms(version.terms),
+        span.interval.hours,
+        interval.hours,
+        Interval(*period).hours,
+        quantities_of(account_id, span.interval),
+    )
+
+
+def recomputed(invoice: Invoice) -> AccountMonth:
+    """An issued invoice's month, priced again from what the rows say today."""
+    assert invoice.issued_at is not None
+    month = month_of(invoice.account, period_of(invoice.period_start), made_by=invoice.issued_at)
+    assert month is not None
+    return month

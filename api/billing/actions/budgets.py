@@ -1,0 +1,209 @@
+"""Budgets: made by customers, judged whenever the month's draft was made, with an event for each level reached.
+
+A stop is the state of the account: it stands while a budget that stops is used up in the current month. Each change
+of it takes a new version of the account and is announced on the change feed; the account's record says it to front ends
+as `sending_stopped`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.billing import limits
+from api.billing.errors import BillingError, invalid, not_found
+from api.billing.models import (
+    BudgetEvent,
+    BudgetEventKind,
+    Invoice,
+    SpendingBudget,
+    SpendingStop,
+)
+from api.billing.pricing.budget_levels import STOP_PERCENT, levels_reached
+from api.billing.pricing.money import nanos_per_minor
+from api.billing.pricing.periods import BillingPeriod, period_of
+from api.billing.pricing.priced_month import LineKind
+from api.people.email import normal_email
+from api.people.errors import PeopleError
+from api.queues.models import Queue
+from api.quotas.actions import resume_sending, stop_sending
+from api.quotas.selectors import holder_of
+
+BUDGETS = Actor("budgets")
+
+
+class BudgetWish(NamedTuple):
+    """What a budget is made from, or changed to. `queue_name` empty: of the whole account."""
+
+    limit_minor: int
+    alert_percents: list[int]
+    stops_sending: bool
+    mail_to: list[str]
+    queue_name: str = ""
+
+
+@transaction.atomic
+def put_budget(actor: Actor, account_id: str, name: str, wish: BudgetWish) -> tuple[SpendingBudget, bool]:
+    """Makes or replaces it; True where it is new. Its alerts come again after a change. Raises BillingError."""
+    account = _locked(account_id)
+    queue_uuid = _check(account_id, name, wish)
+    now = clock.now()
+    budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
+    is_new = budget is None
+    if budget is None:
+        if SpendingBudget.objects.filter(account=account).count() >= limits.BUDGETS_PER_ACCOUNT_MAX:
+            raise BillingError("over-limit", f"An account has at most {limits.BUDGETS_PER_ACCOUNT_MAX} budgets.")
+        budget = SpendingBudget(account=account, name=name, created_at=now, generation=0)
+    budget.queue_uuid, budget.limit_minor = queue_uuid, wish.limit_minor
+    budget.alert_percents, budget.stops_sending = sorted(set(wish.alert_percents)), wish.stops_sending
+    budget.mail_to = [normal_email(address) for address in wish.mail_to]
+    budget.generation += 1
+    budget.modified_at = now
+    budget.save()
+    record(
+        actor, account_id, "budget.put", f"budget:{name}", limit_minor=wish.limit_minor,
+        alert_percents=budget.alert_percents, stops_sending=wish.stops_sending,
+    )  # fmt: skip
+    judge(account, period_of(now))
+    return budget, is_new
+
+
+@transaction.atomic
+def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
+    """A stop that it made ends. False where there is none of this name."""
+    account = _locked(account_id)
+    budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
+    if budget is None:
+        return False
+    # Before the row of the stop goes with the budget's.
+    budget.stops_sending = False
+    budget.save(update_fields=["stops_sending"])
+    judge(account, period_of(clock.now()))
+    budget.delete()
+    record(actor, account_id, "budget.delete", f"budget:{name}")
+    return True
+
+
+@transaction.atomic
+def judge_budgets(account_id: str) -> int:
+    """Events for levels that the current month's draft has reached, and the stop as it is to be; how many events."""
+    return judge(_locked(account_id), period_of(clock.now()))
+
+
+def note_mailed(event_id: int) -> None:
+    BudgetEvent.objects.filter(pk=event_id, mailed_at=None).update(mailed_at=clock.now())
+
+
+def judge(account: Account, period: BillingPeriod) -> int:
+    """Part of the caller's transaction, with the account locked. How many events are new."""
+    budgets = list(SpendingBudget.objects.select_for_update().filter(account=account).order_by("pk"))
+    invoice = Invoice.objects.filter(account=account, period_start=period.start).first()
+    made, stopping = 0, None
+    for budget in budgets:
+        spent = 0 if invoice is None else spent_nanos(invoice, budget.queue_uuid)
+        per_minor = nanos_per_minor("USD" if invoice is None else invoice.currency)
+        for percent in levels_reached(budget.limit_minor, spent, per_minor, budget.alert_percents):
+            made += _note(budget, period, BudgetEventKind.ALERT, percent, invoice, spent // per_minor)
+        if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
+            stopping = stopping or budget
+            made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, invoice, spent // per_minor)
+    return made + _set_stop(account, period, stopping, clock.now())
+
+
+def spent_nanos(invoice: Invoice, queue_uuid: UUID | None) -> int:
+    """Usage and fees of the month so far; a minimum that may still be reached by usage is not spent yet."""
+    if queue_uuid is not None:
+        shares = invoice.queue_lines.filter(queue_uuid=queue_uuid).values_list("amount_nanos", flat=True)
+        return sum(int(share) for share in shares)
+    kinds = (LineKind.USAGE.value, LineKind.FEE.value)
+    amounts = invoice.lines.filter(kind__in=kinds).values_list("amount_minor", flat=True)
+    return sum(amounts) * nanos_per_minor(invoice.currency)
+
+
+def _note(
+    budget: SpendingBudget,
+    period: BillingPeriod,
+    kind: BudgetEventKind,
+    percent: int,
+    invoice: Invoice | None,
+    spent_minor: int,
+) -> int:
+    """1 where the event is new."""
+    _, is_new = BudgetEvent.objects.get_or_create(
+        budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
+        defaults={
+            "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
+            "limit_minor": budget.limit_minor, "currency": "" if invoice is None else invoice.currency,
+            "mail_to": budget.mail_to, "at": clock.now(),
+            "mailed_at": None if budget.mail_to else clock.now(),
+        },
+    )  # fmt: skip
+    return int(is_new)
+
+
+def _set_stop(account: Account, period: BillingPeriod, stopping: SpendingBudget | None, now: datetime) -> int:
+    """Part of the caller's transaction, with the account locked. 1 where the account sends again."""
+    stop = SpendingStop.objects.filter(account=account).select_related("budget").first()
+    if (stop is None) == (stopping is None):
+        return 0
+    resumed = 0
+    holder = holder_of(account.pk)
+    reason = "" if holder is None else holder.sending_stopped
+    if stop is not None:
+        stop.delete()
+        resumed = _note(stop.budget, period, BudgetEventKind.RESUME, 0, None, 0)
+        record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
+        if reason == _reason(stop.budget):  # an operator's own stop stays
+            resume_sending(BUDGETS, account.pk)
+    elif stopping is not None:
+        SpendingStop.objects.create(account=account, budget=stopping, period_start=period.start, since=now)
+        record(BUDGETS, account.pk, "account.stop_sending", f"account:{account.pk}", budget=stopping.name)
+        if not reason:
+            stop_sending(BUDGETS, account.pk, _reason(stopping))
+    return resumed
+
+
+def _reason(budget: SpendingBudget) -> str:
+    """What senders are told."""
+    return f"The budget {budget.name} of this month is used up."
+
+
+def _check(account_id: str, name: str, wish: BudgetWish) -> UUID | None:
+    """The queue's UUID where the budget is one's."""
+    if not 1 <= len(name) <= limits.BUDGET_NAME_CHARACTERS_MAX or not name.isprintable() or "/" in name:
+        raise invalid(f"a budget's name has 1 to {limits.BUDGET_NAME_CHARACTERS_MAX} printable characters, no slash")
+    if not 0 <= wish.limit_minor <= limits.BUDGET_MINOR_MAX:
+        raise invalid(f"limit_minor lies between 0 and {limits.BUDGET_MINOR_MAX}")
+    percents = wish.alert_percents
+    if len(percents) > limits.ALERT_PERCENTS_MAX or not all(0 < one <= limits.ALERT_PERCENT_MAX for one in percents):
+        raise invalid(
+            f"alert_percents are up to {limits.ALERT_PERCENTS_MAX} numbers from 1 to {limits.ALERT_PERCENT_MAX}"
+        )
+    if len(wish.mail_to) > limits.BUDGET_MAILS_MAX:
+        raise invalid(f"mail_to has at most {limits.BUDGET_MAILS_MAX} addresses")
+    try:
+        for address in wish.mail_to:
+            normal_email(address)
+    except PeopleError as error:
+        raise invalid(error.detail) from None
+    if not wish.queue_name:
+        return None
+    if wish.stops_sending:
+        raise invalid("a budget of one queue alerts; only a budget of the account stops sending")
+    queue = Queue.objects.filter(account_id=account_id, name=wish.queue_name).order_by("-created_at").first()
+    if queue is None:
+        raise not_found()
+    return queue.uuid
+
+
+def _locked(account_id: str) -> Account:
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise not_found()
+    return account

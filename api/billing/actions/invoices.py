@@ -1,0 +1,211 @@
+"""Invoices: drafts while the month runs, issued when it is settled, corrected by notes.
+
+(none) -> draft     as often as usage is settled
+draft  -> issued    once, when all hours of the month are settled; the database refuses every change from then on
+issued -> issued    a correction is a note of its own
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+
+from api import clock
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.billing import limits
+from api.billing.account_month import AccountMonth, month_of
+from api.billing.actions.budgets import judge
+from api.billing.actions.plans import ensure_standard_plan
+from api.billing.errors import BillingError, not_found
+from api.billing.models import (
+    BillingCredit,
+    CreditNote,
+    Invoice,
+    InvoiceKind,
+    InvoiceLine,
+    InvoiceQueueLine,
+    InvoiceState,
+    NoteKind,
+)
+from api.billing.pricing.periods import BillingPeriod, period_of
+from api.billing.pricing.priced_month import CreditLeft, LineKind
+from api.billing.quarantine import NO_PRICE, Quarantined, replace_unpriced
+from api.billing.selectors import queues_named, settled_up_to
+
+BILLING = Actor("billing")
+
+
+@transaction.atomic
+def draft_invoice(account_id: str, period: BillingPeriod) -> Invoice | None:
+    """The month as it stands; the current month's is compared with the budgets. An issued invoice is left as it is.
+    None where the account was not open."""
+    ensure_standard_plan()
+    account = _locked(account_id)
+    invoice = _write_draft(account, period)
+    if period == period_of(clock.now()):
+        judge(account, period)
+    return invoice
+
+
+@transaction.atomic
+def issue_invoice(actor: Actor, account_id: str, period: BillingPeriod) -> Invoice | None:
+    """Once. Raises BillingError while usage of the month is not settled."""
+    ensure_standard_plan()
+    account = _locked(account_id)
+    invoice = _write_draft(account, period)
+    if invoice is None or invoice.state == InvoiceState.ISSUED:
+        return invoice
+    wanted = invoice.open_end + timedelta(hours=limits.CLOSE_AFTER_HOURS)
+    if invoice.settled_up_to is None or invoice.settled_up_to < wanted:
+        raise BillingError("not-settled", f"Usage is settled up to {invoice.settled_up_to}; {wanted} is needed.")
+    invoice.number = _next_number("PS", period.start)
+    invoice.state, invoice.issued_at = InvoiceState.ISSUED, clock.now()
+    invoice.save(update_fields=["number", "state", "issued_at"])
+    record(
+        actor, account_id, "invoice.issue", f"invoice:{invoice.number}",
+        total_minor=invoice.total_minor, currency=invoice.currency,
+    )  # fmt: skip
+    return invoice
+
+
+@transaction.atomic
+def correct_invoice(actor: Actor, account_id: str, invoice_id: UUID, reason: str) -> CreditNote | None:
+    """A note of the difference between what was billed and what the settled usage says now; None without one. Raises
+    BillingError."""
+    account = _locked(account_id)
+    invoice = Invoice.objects.select_for_update().filter(account=account, pk=invoice_id).first()
+    if invoice is None or invoice.state != InvoiceState.ISSUED:
+        raise not_found()
+    notes = list(invoice.notes.all())
+    signs = [1 if note.kind == NoteKind.DEBIT else -1 for note in notes]
+    credits = invoice.credits_minor - sum(note.credits_minor for note in notes)
+    month = month_of(account, period_of(invoice.period_start), credits=[CreditLeft(0, "", credits, (0, 0))])
+    assert month is not None
+    priced = month.priced
+    charges, tax, total = (
+        right - billed - sum(sign * getattr(note, name) for sign, note in zip(signs, notes, strict=True))
+        for name, billed, right in (
+            ("charges_minor", invoice.charges_minor, priced.charges_minor),
+            ("tax_minor", invoice.tax_minor, priced.tax_minor),
+            ("total_minor", invoice.total_minor, priced.total_minor),
+        )
+    )
+    if not (charges or tax or total):
+        return None
+    # Taking from the charges takes from credits and tax as well, or leaves them: all parts have one sign.
+    kind = NoteKind.DEBIT if charges > 0 or tax > 0 else NoteKind.CREDIT
+    returned = credits - priced.credits_minor
+    note = CreditNote.objects.create(
+        invoice=invoice, number=_next_number("PN", invoice.period_start), kind=kind, charges_minor=abs(charges),
+        credits_minor=returned, tax_minor=abs(tax), total_minor=abs(total),
+        differences=_differences(invoice, month), reason=reason, issued_at=clock.now(),
+    )  # fmt: skip
+    if returned:
+        BillingCredit.objects.create(
+            account=account, name=f"Returned by {note.number}", currency=invoice.currency, amount_minor=returned,
+            granted_at=note.issued_at,
+        )  # fmt: skip
+    record(actor, account_id, "invoice.correct", f"note:{note.number}", kind=kind.value, total_minor=abs(total))
+    return note
+
+
+def _locked(account_id: str) -> Account:
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise not_found()
+    return account
+
+
+def _write_draft(account: Account, period: BillingPeriod) -> Invoice | None:
+    invoice = Invoice.objects.select_for_update().filter(account=account, period_start=period.start).first()
+    if invoice is not None and invoice.state == InvoiceState.ISSUED:
+        return invoice
+    # What is settled is read first: the lines may hold more than they say, never less.
+    settled, now = settled_up_to(), clock.now()
+    month = month_of(account, period)
+    if month is None:
+        return None
+    invoice = invoice or Invoice(account=account, period_start=period.start)
+    priced = month.priced
+    invoice.period_end, (invoice.open_start, invoice.open_end) = period.end, month.interval
+    invoice.kind = InvoiceKind.CLOSING if month.is_closing else InvoiceKind.MONTHLY
+    invoice.currency, invoice.charges_minor, invoice.credits_minor = (
+        priced.currency, priced.charges_minor, priced.credits_minor,
+    )  # fmt: skip
+    invoice.tax_minor, invoice.total_minor = priced.tax_minor, priced.total_minor
+    invoice.settled_up_to, invoice.made_at = settled, now
+    invoice.save()
+    _write_lines(invoice, month)
+    _note_unpriced(month)
+    return invoice
+
+
+def _write_lines(invoice: Invoice, month: AccountMonth) -> None:
+    invoice.lines.all().delete()
+    invoice.queue_lines.all().delete()
+    InvoiceLine.objects.bulk_create(
+        InvoiceLine(
+            invoice=invoice, position=position, kind=line.kind.value, plan=line.plan, text=line.text,
+            meter=line.meter or "", tier=line.tier, quantity=line.quantity, price_nanos=line.price_nanos, per=line.per,
+            amount_minor=line.amount_minor, credit_id=line.credit_id,
+        )
+        for position, line in enumerate(month.priced.lines, 1)
+    )  # fmt: skip
+    shares = month.priced.shares
+    queues = {queue.uuid: queue for queue in queues_named(month.account.pk, [share.queue_uuid for share in shares])}
+    names = {queue_uuid: (queue.name, queue.tags) for queue_uuid, queue in queues.items()}
+    InvoiceQueueLine.objects.bulk_create(
+        (
+            InvoiceQueueLine(
+                invoice=invoice, queue_uuid=share.queue_uuid, queue_name=names.get(share.queue_uuid, ("", {}))[0],
+                tags=names.get(share.queue_uuid, ("", {}))[1], meter=share.meter.value, quantity=share.quantity,
+                amount_nanos=share.amount_nanos,
+            )
+            for share in shares
+        ),
+        batch_size=1000,
+    )  # fmt: skip
+
+
+def _note_unpriced(month: AccountMonth) -> None:
+    """Usage without a price is on no line: it is quarantined as a whole."""
+    account_id, start = month.account.pk, month.period.start
+    replace_unpriced(
+        account_id,
+        start,
+        [
+            Quarantined(
+                NO_PRICE,
+                f"plan {one.plan} has no price for {one.meter.value}: {one.quantity} not billed",
+                {"period": month.period.name, "plan": one.plan, "meter": one.meter.value},
+                account_id,
+                start,
+            )
+            for one in month.priced.unpriced
+        ],
+    )
+
+
+def _differences(invoice: Invoice, month: AccountMonth) -> list[dict[str, object]]:
+    """Against the invoice itself, not against notes that went before."""
+    billed: dict[str, int] = {}
+    for line in invoice.lines.filter(kind=LineKind.USAGE.value):
+        billed[line.meter] = billed.get(line.meter, 0) - int(line.quantity)
+    for priced in month.priced.lines:
+        if priced.meter is not None:
+            billed[priced.meter.value] = billed.get(priced.meter.value, 0) + priced.quantity
+    return [{"meter": meter, "quantity": quantity} for meter, quantity in sorted(billed.items()) if quantity]
+
+
+def _next_number(series: str, start: datetime) -> str:
+    """`PS-202611-000042`: no number of a month is left out, because it is drawn in the transaction that uses it."""
+    model = Invoice if series == "PS" else CreditNote
+    prefix = f"{series}-{start:%Y%m}-"
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", (limits.NUMBERING_LOCK_KEY,))
+    last = model._default_manager.filter(number__startswith=prefix).order_by("-number").first()
+    following = 1 if last is None else int(str(last.number).removeprefix(prefix)) + 1
+    return f"{prefix}{following:06}"

@@ -1,0 +1,147 @@
+"""Plans, their versions, which account has which, and credits. Operators' work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+
+from api import clock
+from api.accounts.models import Account
+from api.audit.actions import OPERATOR, Actor, record
+from api.billing import limits
+from api.billing.errors import invalid, not_found
+from api.billing.models import AccountPlan, BillingCredit, Invoice, InvoiceState, PricePlan, PricePlanVersion
+from api.billing.pricing.money import CURRENCIES
+from api.billing.pricing.periods import floor_hour, period_of
+from api.billing.pricing.standard_plan import STANDARD_CODE, STANDARD_NAME, STANDARD_TERMS
+from api.billing.pricing.terms import AMOUNT_MINOR_MAX, TermsError, check_complete, parse_terms, terms_document
+
+# From then on a plan's first version holds: before any account.
+BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
+_CODE = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{limits.PLAN_CODE_CHARACTERS_MAX - 1}}}", re.ASCII)
+_NO_ACCOUNT = ""
+
+
+@transaction.atomic
+def ensure_standard_plan() -> None:
+    """Makes it where it is not there. Two callers at once make it once."""
+    now = clock.now()
+    made = PricePlan(code=STANDARD_CODE, name=STANDARD_NAME, created_at=now)
+    PricePlan.objects.bulk_create([made], ignore_conflicts=True)
+    plan = PricePlan.objects.select_for_update().get(pk=STANDARD_CODE)
+    if not plan.versions.exists():
+        terms = terms_document(STANDARD_TERMS)
+        plan.versions.create(number=1, effective_from=BEGINNING, terms=terms, created_at=now)
+        record(OPERATOR, _NO_ACCOUNT, "plan.add_version", f"plan:{STANDARD_CODE}@1")
+
+
+@transaction.atomic
+def add_plan_version(
+    actor: Actor, code: str, name: str, document: Any, effective_from: datetime | None
+) -> PricePlanVersion:
+    """The first version of a plan holds from ever on; a later one from a whole hour that is still to come. Raises
+    BillingError."""
+    if _CODE.fullmatch(code) is None or not 1 <= len(name) <= limits.PLAN_NAME_CHARACTERS_MAX or not name.isprintable():
+        raise invalid("a plan has a code of small letters, digits and hyphens, and a printable name")
+    try:
+        terms = parse_terms(document)
+        check_complete(terms)
+    except TermsError as error:
+        raise invalid(str(error)) from None
+    now = clock.now()
+    PricePlan.objects.bulk_create([PricePlan(code=code, name=name, created_at=now)], ignore_conflicts=True)
+    plan = PricePlan.objects.select_for_update().get(pk=code)
+    last = plan.versions.order_by("-effective_from").first()
+    if last is None:
+        effective_from = BEGINNING
+    else:
+        effective_from = _coming_hour(effective_from, now)
+        if effective_from <= last.effective_from:
+            raise invalid(f"version {last.number} begins then or later")
+        if terms.currency != last.terms["currency"]:
+            raise invalid(f"the plan is in {last.terms['currency']}; make another plan for another currency")
+    number = 1 if last is None else last.number + 1
+    made = plan.versions.create(
+        number=number, effective_from=effective_from, terms=terms_document(terms), created_at=now
+    )
+    record(actor, _NO_ACCOUNT, "plan.add_version", f"plan:{made}", effective_from=str(effective_from))
+    return made
+
+
+@transaction.atomic
+def assign_plan(
+    actor: Actor, account_id: str, code: str, effective_from: datetime | None, taxes: Sequence[dict[str, Any]]
+) -> AccountPlan:
+    """From a whole hour on that is still to come, or, for an account without an issued invoice, from any one. Another
+    currency begins with a month. Raises BillingError."""
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise not_found()
+    if not PricePlanVersion.objects.filter(plan_id=code).exists():
+        raise invalid(f"there is no plan {code!r}")
+    now = clock.now()
+    is_billed = Invoice.objects.filter(account=account, state=InvoiceState.ISSUED).exists()
+    since = _coming_hour(effective_from, now) if is_billed else _whole_hour(effective_from or account.created_at)
+    if since != period_of(since).start and since > account.created_at and _currency_at(account_id, since) != _of(code):
+        raise invalid("a plan in another currency begins with a month")
+    row, _ = AccountPlan.objects.update_or_create(
+        account=account, effective_from=since, defaults={"plan_id": code, "taxes": _taxes(taxes), "created_at": now}
+    )
+    record(actor, account_id, "plan.assign", f"plan:{code}", effective_from=str(since))
+    return row
+
+
+@transaction.atomic
+def grant_credit(
+    actor: Actor, account_id: str, name: str, currency: str, amount_minor: int, ends_at: datetime | None
+) -> BillingCredit:
+    """Used by invoices that are issued from now on. Raises BillingError."""
+    if Account.objects.select_for_update().filter(pk=account_id).first() is None:
+        raise not_found()
+    if currency not in CURRENCIES or not 0 < amount_minor <= AMOUNT_MINOR_MAX:
+        raise invalid("a credit has a currency and a positive amount in minor units")
+    if not 1 <= len(name) <= limits.CREDIT_NAME_CHARACTERS_MAX or not name.isprintable():
+        raise invalid("a credit has a printable name")
+    made = BillingCredit.objects.create(
+        account_id=account_id, name=name, currency=currency, amount_minor=amount_minor, granted_at=clock.now(),
+        ends_at=ends_at,
+    )  # fmt: skip
+    record(actor, account_id, "credit.grant", f"credit:{made.pk}", currency=currency, amount_minor=amount_minor)
+    return made
+
+
+def _coming_hour(at: datetime | None, now: datetime) -> datetime:
+    if at is None or at <= now:
+        raise invalid("name the hour from which it holds; it must be still to come")
+    return _whole_hour(at)
+
+
+def _whole_hour(at: datetime) -> datetime:
+    return floor_hour(at)
+
+
+def _currency_at(account_id: str, at: datetime) -> str:
+    row = AccountPlan.objects.filter(account_id=account_id, effective_from__lt=at).order_by("-effective_from").first()
+    return STANDARD_TERMS.currency if row is None else _of(row.plan_id)
+
+
+def _of(code: str) -> str:
+    version = PricePlanVersion.objects.filter(plan_id=code).order_by("number").first()
+    return STANDARD_TERMS.currency if version is None else str(version.terms["currency"])
+
+
+def _taxes(taxes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(taxes) > limits.TAXES_PER_ACCOUNT_MAX:
+        raise invalid(f"an account has at most {limits.TAXES_PER_ACCOUNT_MAX} taxes")
+    for tax in taxes:
+        if set(tax) != {"name", "rate_ppm"} or type(tax["rate_ppm"]) is not int or not isinstance(tax["name"], str):
+            raise invalid("a tax is an object of name and rate_ppm")
+        if not 0 <= tax["rate_ppm"] <= limits.TAX_PPM_MAX:
+            raise invalid(f"rate_ppm lies between 0 and {limits.TAX_PPM_MAX}")
+        if not 1 <= len(tax["name"]) <= limits.TAX_NAME_CHARACTERS_MAX or not tax["name"].isprintable():
+            raise invalid("a tax has a printable name")
+    return list(taxes)

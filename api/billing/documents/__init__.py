@@ -1,0 +1,1 @@
+"""What customers get of an invoice: one content, written as JSON, CSV and PDF."""

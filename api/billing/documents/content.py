@@ -1,0 +1,145 @@
+"""The content of an invoice's documents: plain data, the same for JSON, CSV and PDF."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from api.billing.models import CreditNote, Invoice, InvoiceLine, InvoiceQueueLine
+from api.billing.pricing.meters import SHOWN, UsageMeter, shown_quantity
+from api.billing.pricing.money import CURRENCIES, format_minor, format_nanos
+from api.billing.pricing.periods import period_of
+from api.billing.pricing.priced_month import LineKind
+
+UNTAGGED = ""
+
+
+def invoice_content(invoice: Invoice, notes: Iterable[CreditNote]) -> dict[str, Any]:
+    """Integers are exact; a `text` beside them is for reading."""
+    currency = invoice.currency
+    return {
+        "id": str(invoice.pk),
+        "number": invoice.number,
+        "state": invoice.state,
+        "kind": invoice.kind,
+        "account_id": invoice.account_id,
+        "account_name": invoice.account.name,
+        "period": period_of(invoice.period_start).name,
+        "open_from": _time(invoice.open_start),
+        "open_to": _time(invoice.open_end),
+        "settled_up_to": _time(invoice.settled_up_to),
+        "made_at": _time(invoice.made_at),
+        "issued_at": _time(invoice.issued_at),
+        "currency": currency,
+        "minor_digits": CURRENCIES[currency],
+        "charges_minor": invoice.charges_minor,
+        "credits_minor": invoice.credits_minor,
+        "tax_minor": invoice.tax_minor,
+        "total_minor": invoice.total_minor,
+        "total": format_minor(invoice.total_minor, currency),
+        "lines": [_line(line, currency) for line in invoice.lines.order_by("position")],
+        "queues": [_queue_line(line) for line in _queue_lines(invoice)],
+        "notes": [note_content(note, currency) for note in notes],
+    }
+
+
+def note_content(note: CreditNote, currency: str) -> dict[str, Any]:
+    return {
+        "number": note.number,
+        "kind": note.kind,
+        "charges_minor": note.charges_minor,
+        "credits_minor": note.credits_minor,
+        "tax_minor": note.tax_minor,
+        "total_minor": note.total_minor,
+        "total": format_minor(note.total_minor, currency),
+        "differences": note.differences,
+        "reason": note.reason,
+        "issued_at": _time(note.issued_at),
+    }
+
+
+def tag_shares(invoice: Invoice, tag_key: str) -> list[dict[str, Any]]:
+    """What the queues of each value of a tag cost together; what has no such tag comes first. They sum to the usage
+    lines."""
+    sums: dict[str, int] = defaultdict(int)
+    for line in invoice.queue_lines.all():
+        sums[str(line.tags.get(tag_key, UNTAGGED))] += int(line.amount_nanos)
+    return [
+        {"value": value, "amount_nanos": nanos, "amount": format_nanos(nanos)} for value, nanos in sorted(sums.items())
+    ]
+
+
+def _queue_lines(invoice: Invoice) -> list[InvoiceQueueLine]:
+    order = list(UsageMeter)
+    return sorted(
+        invoice.queue_lines.all(),
+        key=lambda line: (line.queue_name, line.queue_uuid, order.index(UsageMeter(line.meter))),
+    )
+
+
+def _queue_line(line: InvoiceQueueLine) -> dict[str, Any]:
+    meter = UsageMeter(line.meter)
+    return {
+        "queue": line.queue_name,
+        "queue_uuid": str(line.queue_uuid),
+        "tags": line.tags,
+        "meter": line.meter,
+        "meter_name": SHOWN[meter][0],
+        "quantity": int(line.quantity),
+        "quantity_text": shown_quantity(meter, int(line.quantity)),
+        "unit": SHOWN[meter][2],
+        "amount_nanos": int(line.amount_nanos),
+        "amount": format_nanos(int(line.amount_nanos)),
+    }
+
+
+def _line(line: InvoiceLine, currency: str) -> dict[str, Any]:
+    meter = UsageMeter(line.meter) if line.meter else None
+    return {
+        "position": line.position,
+        "kind": line.kind,
+        "text": _text(line, meter),
+        "plan": line.plan,
+        "meter": line.meter or None,
+        "tier": line.tier,
+        "quantity": int(line.quantity),
+        "quantity_text": "" if meter is None else shown_quantity(meter, int(line.quantity)),
+        "unit": "" if meter is None else SHOWN[meter][2],
+        "price_nanos": line.price_nanos,
+        "per": int(line.per),
+        "price_text": "" if meter is None else _price_text(line, meter),
+        "amount_minor": line.amount_minor,
+        "amount": format_minor(line.amount_minor, currency),
+    }
+
+
+def _text(line: InvoiceLine, meter: UsageMeter | None) -> str:
+    if meter is None:
+        prefix = "Credit: " if line.kind == LineKind.CREDIT else ""
+        rate = f" ({_percent(line.price_nanos)} %)" if line.kind == LineKind.TAX else ""
+        return f"{prefix}{line.text}{rate}"
+    if line.price_nanos == 0:
+        return f"{SHOWN[meter][0]}, included"
+    return SHOWN[meter][0] if line.tier == 1 else f"{SHOWN[meter][0]}, tier {line.tier}"
+
+
+def _price_text(line: InvoiceLine, meter: UsageMeter) -> str:
+    """Of one shown unit where that is large, else of a million."""
+    if line.price_nanos == 0:
+        return ""
+    per_unit = SHOWN[meter][1]
+    if per_unit > 1:
+        nanos = line.price_nanos * per_unit // int(line.per)
+        return f"{format_nanos(nanos)} per {SHOWN[meter][2].removesuffix('s')}"
+    nanos = line.price_nanos * 10**6 // int(line.per)
+    return f"{format_nanos(nanos)} per million"
+
+
+def _percent(rate_ppm: int) -> str:
+    return f"{rate_ppm // 10_000}.{rate_ppm % 10_000:04}".rstrip("0").rstrip(".")
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,59 @@
+"""An invoice as PDF, set by Typst from `invoice.typ`. Fonts are Typst's own: every host sets the same page.
+
+The template gets the content as one JSON text, so no name of a customer is ever read as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from api.billing.limits import PDF_QUEUES_MAX
+from api.billing.pricing.money import format_minor, nanos_per_minor, split_exactly
+
+TEMPLATE = Path(__file__).with_name("invoice.typ")
+
+
+def invoice_pdf(content: dict[str, Any]) -> bytes:
+    """The same bytes for the same content."""
+    pages = _set(content, "pdf")
+    assert isinstance(pages, bytes)
+    return pages
+
+
+def invoice_pages(content: dict[str, Any], ppi: float) -> list[bytes]:
+    """As PNG, a page each."""
+    pages = _set(content, "png", ppi)
+    return [pages] if isinstance(pages, bytes) else pages
+
+
+def _set(content: dict[str, Any], form: Literal["pdf", "png"], ppi: float | None = None) -> Any:
+    import typst  # its library takes 34 MB: only a process that sets a document loads it
+
+    text = json.dumps({**content, "queue_sums": queue_sums(content["queues"], content["currency"])})
+    made = datetime.fromisoformat(content["made_at"]).astimezone(UTC).replace(microsecond=0)
+    compiler = typst.Compiler(TEMPLATE, root=TEMPLATE.parent, ignore_system_fonts=True, sys_inputs={"content": text})
+    return compiler.compile(format=form, ppi=ppi, timestamp=made)
+
+
+def queue_sums(lines: list[dict[str, Any]], currency: str) -> dict[str, Any]:
+    """What each queue costs over all meters, the dearest first; the rest of a long list as one sum. In minor units,
+    which sum to the usage lines."""
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for line in lines:
+        sums[line["queue"], line["queue_uuid"]] += line["amount_nanos"]
+    found = sorted(sums.items(), key=lambda one: (-one[1], one[0]))
+    nanos = [amount for _, amount in found]
+    amounts = split_exactly(sum(nanos) // nanos_per_minor(currency), nanos)
+    rest = amounts[PDF_QUEUES_MAX:]
+    return {
+        "shown": [
+            {"queue": name or queue_uuid, "amount": format_minor(amount, currency)}
+            for ((name, queue_uuid), _), amount in zip(found[:PDF_QUEUES_MAX], amounts, strict=False)
+        ],
+        "others": len(rest),
+        "others_amount": format_minor(sum(rest), currency),
+    }

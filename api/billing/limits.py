@@ -1,0 +1,52 @@
+"""Every bound of billing, in one place."""
+
+from __future__ import annotations
+
+# --- rollups ------------------------------------------------------------------------------------------------
+# A window's hour may lie so far ahead of the database's clock; beyond, a clock was wrong.
+USAGE_AHEAD_S_MAX = 600
+# Hours that one run may settle: a backfill of a year.
+HOURS_PER_RUN_MAX = 366 * 24
+# Sums of a month must fit: 10 PiB stored for a month is 3e22 byte-milliseconds.
+QUANTITY_DIGITS = 38
+REASON_CHARACTERS_MAX = 64
+DETAIL_CHARACTERS_MAX = 500
+QUARANTINE_LISTED_MAX = 1_000
+# One run merges at a time; the lock is held for its transaction.
+SETTLING_LOCK_KEY = 0x75736167
+NUMBERING_LOCK_KEY = 0x696E766F
+
+# --- plans and accounts -------------------------------------------------------------------------------------
+PLAN_CODE_CHARACTERS_MAX = 40
+PLAN_NAME_CHARACTERS_MAX = 100
+TAXES_PER_ACCOUNT_MAX = 5
+TAX_NAME_CHARACTERS_MAX = 60
+TAX_PPM_MAX = 500_000
+CREDIT_NAME_CHARACTERS_MAX = 100
+
+# --- invoices -----------------------------------------------------------------------------------------------
+# A month is closed so long after its end, for records that come late; what comes later is a correction.
+CLOSE_AFTER_HOURS = 6
+INVOICES_AT_ONCE_MAX = 500
+# One task drafts, closes and watches budgets for so long; the next tick goes on.
+BILLING_SLICE_S = 20.0
+INVOICE_TEXT_CHARACTERS_MAX = 200
+# Queue lines that a PDF lists; CSV and JSON have all.
+PDF_QUEUES_MAX = 200
+
+# --- budgets ------------------------------------------------------------------------------------------------
+BUDGETS_PER_ACCOUNT_MAX = 20
+BUDGET_NAME_CHARACTERS_MAX = 80
+BUDGET_MINOR_MAX = 10**12
+ALERT_PERCENTS_MAX = 10
+ALERT_PERCENT_MAX = 1_000
+BUDGET_MAILS_MAX = 10
+BUDGET_MAILS_AT_ONCE_MAX = 200
+BUDGET_EVENTS_LISTED_MAX = 1_000
+
+# --- ticks of the schedule ----------------------------------------------------------------------------------
+DRAFT_INTERVAL_S = 60
+CLOSE_INTERVAL_S = 300
+BUDGET_INTERVAL_S = 60
+
+assert min(DRAFT_INTERVAL_S, CLOSE_INTERVAL_S, BUDGET_INTERVAL_S) > BILLING_SLICE_S

@@ -1,0 +1,69 @@
+"""`manage.py settle_usage --from HOUR --to HOUR [--run UUID] [--recount] < rows.csv`: settles rollups from a file.
+
+CSV with a header: the columns of `hourly_usage` (docs/billing.md); counters that are left out are 0. For backfills,
+and for installations whose usage is counted by a program of their own. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from api.billing.pricing.meters import UsageMeter
+from api.billing.pricing.periods import Interval
+from api.billing.settling import SettlingError, UsageRow, settle
+
+_KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
+
+
+class Command(BaseCommand):
+    help = "Settle hourly usage from CSV on standard input."
+    # Callers within the process give their lines as `rows`.
+    stealth_options = ("rows",)
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--from", dest="start", required=True, type=_hour)
+        parser.add_argument("--to", dest="end", required=True, type=_hour)
+        parser.add_argument("--run", type=uuid.UUID, default=None, help="id of the run; a new one if not given")
+        parser.add_argument("--recount", action="store_true", help="the rows are all there is for these hours")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        run = options["run"] or uuid.uuid4()
+        hours = Interval(options["start"], options["end"])
+        try:
+            done = settle(run, hours, read_rows(options.get("rows") or sys.stdin), options["recount"])
+        except SettlingError as error:
+            raise CommandError(str(error)) from None
+        self.stdout.write(json.dumps({"run": str(run), **done._asdict()}))
+
+
+def read_rows(lines: Iterable[str]) -> Iterator[UsageRow]:
+    """Raises SettlingError for what is no row; nothing of the file is settled then."""
+    table = csv.DictReader(lines, strict=True)
+    names = table.fieldnames or []
+    unknown = set(names) - set(UsageRow._fields)
+    if unknown or not set(_KEY) <= set(names):
+        raise SettlingError(f"the header must name {', '.join(_KEY)} and counters, and nothing else")
+    counters = [name for name in names if name in set(UsageMeter)]
+    try:
+        for row in table:
+            if len(row) != len(names):
+                raise ValueError("it has more cells than the header")
+            yield UsageRow(
+                row["account_id"], _hour(row["hour"]), uuid.UUID(row["queue_uuid"]), int(row["partition_id"]),
+                row["origin"], **{name: int(row[name]) for name in counters},
+            )  # fmt: skip
+    except (csv.Error, ValueError, TypeError, AttributeError) as error:
+        raise SettlingError(f"line {table.line_num} is no row of usage: {error}") from None
+
+
+def _hour(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

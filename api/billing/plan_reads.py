@@ -1,0 +1,29 @@
+"""The plans of an account, as it sees them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.accounts.models import Account
+from api.billing.actions.plans import ensure_standard_plan
+from api.billing.pricing.standard_plan import STANDARD_CODE
+from api.billing.selectors import account_plans, versions_of
+
+
+def plans_of(account_id: str) -> list[dict[str, Any]]:
+    """The oldest first: the standard plan, where the account had it, and those that it was given."""
+    ensure_standard_plan()
+    opened = Account.objects.values_list("created_at", flat=True).get(pk=account_id)
+    found = [(row.plan_id, row.effective_from, row.taxes) for row in account_plans(account_id)]
+    if not found or found[0][1] > opened:
+        found.insert(0, (STANDARD_CODE, opened, []))
+    versions = versions_of([code for code, _, _ in found])
+    return [
+        {
+            "plan": code,
+            "effective_from": since,
+            "taxes": taxes,
+            "versions": [version for version in versions if version.plan_id == code],
+        }
+        for code, since, taxes in found
+    ]

@@ -1,0 +1,214 @@
+"""Reading usage, plans and invoices; all that is of an account always as one account."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection
+from django.db.models import Count, Q, Sum
+
+from api.accounts.models import Account
+from api.billing import limits
+from api.billing.models import (
+    AccountPlan,
+    BillingCredit,
+    BudgetEvent,
+    CreditNote,
+    HourlyUsage,
+    Invoice,
+    InvoiceLine,
+    InvoiceState,
+    PricePlanVersion,
+    QuarantinedUsage,
+    SpendingBudget,
+    SpendingStop,
+)
+from api.billing.pricing.meters import UsageMeter
+from api.billing.pricing.periods import BillingPeriod, Interval
+from api.billing.pricing.priced_month import CreditLeft, QueueQuantities
+from api.people.models import AccountState
+from api.queues.models import Queue
+
+_SETTLED_UP_TO = """
+SELECT max_done FROM (
+    SELECT hour + interval '1 hour' AS max_done, lead(hour) OVER (ORDER BY hour) AS following
+      FROM fill_ledger WHERE times_done > 0) f
+ WHERE following IS DISTINCT FROM max_done ORDER BY max_done LIMIT 1
+"""
+
+
+def settled_up_to() -> datetime | None:
+    """The end of the hours that are done, from the first one on without a gap. None: nothing is settled."""
+    with connection.cursor() as cursor:
+        cursor.execute(_SETTLED_UP_TO)
+        row = cursor.fetchone()
+    return None if row is None else row[0]
+
+
+# --- usage ---
+
+
+def quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
+    """Per queue, summed over its hours, partitions and origins."""
+    rows = _usage_of(account_id, interval).values("queue_uuid").annotate(**_SUMS).order_by("queue_uuid")
+    return [QueueQuantities(row["queue_uuid"], _quantities(row)) for row in rows]
+
+
+class UsageLine(NamedTuple):
+    """`queue_name` is empty for a queue that is gone without a trace."""
+
+    queue_uuid: UUID
+    queue_name: str
+    origin: str
+    quantities: dict[UsageMeter, int]
+
+
+def used_queues(account_id: str, interval: Interval, after: UUID | None, limit: int) -> list[UUID]:
+    """Queues with usage, by their UUIDs, from the first one behind `after` on."""
+    rows = _usage_of(account_id, interval)
+    if after is not None:
+        rows = rows.filter(queue_uuid__gt=after)
+    return list(rows.values_list("queue_uuid", flat=True).distinct().order_by("queue_uuid")[:limit])
+
+
+def usage_of(account_id: str, interval: Interval, queues: Sequence[UUID] | None = None) -> list[UsageLine]:
+    """Per queue and origin, by name; of all queues, or of these."""
+    usage = _usage_of(account_id, interval)
+    if queues is not None:
+        usage = usage.filter(queue_uuid__in=queues)
+    rows = list(usage.values("queue_uuid", "origin").annotate(**_SUMS))
+    names = {queue.uuid: queue.name for queue in queues_named(account_id, [row["queue_uuid"] for row in rows])}
+    lines = [
+        UsageLine(row["queue_uuid"], names.get(row["queue_uuid"], ""), row["origin"], _quantities(row)) for row in rows
+    ]
+    return sorted(lines, key=lambda line: (line.queue_name, line.queue_uuid, line.origin))
+
+
+_SUMS = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
+
+
+def _usage_of(account_id: str, interval: Interval) -> Any:
+    return HourlyUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
+
+
+def _quantities(row: Any) -> dict[UsageMeter, int]:
+    return {meter: int(row[f"sum_{meter}"]) for meter in UsageMeter}
+
+
+def queues_named(account_id: str, uuids: Sequence[UUID]) -> Iterator[Queue]:
+    """Those of the account; also deleted ones."""
+    return Queue.objects.filter(account_id=account_id, uuid__in=uuids).only("uuid", "name", "tags").iterator()
+
+
+class QuarantineCount(NamedTuple):
+    reason: str
+    records: int
+
+
+def quarantine_of(account_id: str | None, interval: Interval) -> list[QuarantineCount]:
+    """What is not billed and not resolved. Without an account: of all, and of no account that is known."""
+    rows = QuarantinedUsage.objects.filter(
+        Q(hour__gte=interval.start, hour__lt=interval.end) | Q(hour=None), resolved_at=None
+    )
+    if account_id is not None:
+        rows = rows.filter(account_id=account_id)
+    counts = rows.values("reason").annotate(records=Count("id")).order_by("reason")
+    return [QuarantineCount(row["reason"], row["records"]) for row in counts]
+
+
+def quarantined(interval: Interval) -> list[QuarantinedUsage]:
+    """Of all accounts, the latest first; with what is of no hour, and what lies ahead. For operators."""
+    rows = QuarantinedUsage.objects.filter(resolved_at=None)
+    rows = rows.filter(Q(hour=None) | Q(hour__gte=interval.start, hour__lt=interval.end) | Q(reason="hour_in_future"))
+    return list(rows.order_by("-seen_at", "id")[: limits.QUARANTINE_LISTED_MAX])
+
+
+# --- plans ---
+
+
+def account_plans(account_id: str) -> list[AccountPlan]:
+    return list(AccountPlan.objects.filter(account_id=account_id).order_by("effective_from"))
+
+
+def versions_of(plan_codes: Sequence[str]) -> list[PricePlanVersion]:
+    return list(PricePlanVersion.objects.filter(plan_id__in=plan_codes).order_by("plan_id", "effective_from"))
+
+
+# --- credits ---
+
+
+def credits_of(account_id: str) -> list[tuple[BillingCredit, int]]:
+    """With what issued invoices left of each, the latest first."""
+    rows = BillingCredit.objects.filter(account_id=account_id)
+    used = Sum("uses__amount_minor", filter=Q(uses__invoice__state=InvoiceState.ISSUED))
+    return [(row, row.amount_minor + (row.used or 0)) for row in rows.annotate(used=used).order_by("-pk")]
+
+
+def credits_left(account_id: str, currency: str, period: BillingPeriod, made_by: datetime | None) -> list[CreditLeft]:
+    """What is left for the period: less what invoices of other periods used, those issued by `made_by` if given. A
+    credit that was granted later is not there."""
+    rows = BillingCredit.objects.filter(account_id=account_id, currency=currency).exclude(ends_at__lte=period.start)
+    uses = InvoiceLine.objects.filter(credit__in=rows, invoice__state=InvoiceState.ISSUED)
+    uses = uses.exclude(invoice__period_start=period.start)
+    if made_by is not None:
+        rows = rows.filter(granted_at__lte=made_by)
+        uses = uses.filter(invoice__issued_at__lte=made_by)
+    used = {use["credit_id"]: use["used"] for use in uses.values("credit_id").annotate(used=Sum("amount_minor"))}
+    return [
+        CreditLeft(row.pk, row.name, row.amount_minor + used.get(row.pk, 0), _ends_order(row.ends_at))
+        for row in rows.order_by("pk")
+    ]
+
+
+def _ends_order(ends_at: datetime | None) -> tuple[int, int]:
+    return (1, 0) if ends_at is None else (0, int(ends_at.timestamp()))
+
+
+# --- invoices ---
+
+
+def invoices_of(account_id: str, before: datetime | None, limit: int) -> list[Invoice]:
+    """The latest month first."""
+    rows = Invoice.objects.filter(account_id=account_id)
+    if before is not None:
+        rows = rows.filter(period_start__lt=before)
+    return list(rows.order_by("-period_start")[:limit])
+
+
+def invoice_of(account_id: str, invoice_id: UUID) -> Invoice | None:
+    return Invoice.objects.filter(account_id=account_id, pk=invoice_id).first()
+
+
+def invoice_for(account_id: str, period: BillingPeriod) -> Invoice | None:
+    return Invoice.objects.filter(account_id=account_id, period_start=period.start).first()
+
+
+def notes_of(account_id: str, invoice_id: UUID) -> list[CreditNote]:
+    rows = CreditNote.objects.filter(invoice__account_id=account_id, invoice_id=invoice_id)
+    return list(rows.order_by("issued_at", "number"))
+
+
+def closed_at(account_id: str) -> datetime | None:
+    """When the account was closed for good."""
+    life = Account.objects.filter(pk=account_id, life__state=AccountState.CLOSED).values_list("life__state_since")
+    return life[0][0] if life else None
+
+
+# --- budgets ---
+
+
+def budgets_of(account_id: str) -> list[SpendingBudget]:
+    return list(SpendingBudget.objects.filter(account_id=account_id).order_by("name"))
+
+
+def is_sending_stopped(account_id: str) -> bool:
+    return SpendingStop.objects.filter(account_id=account_id).exists()
+
+
+def budget_events_of(account_id: str, period: BillingPeriod) -> list[BudgetEvent]:
+    """The latest first."""
+    rows = BudgetEvent.objects.filter(account_id=account_id, period_start=period.start)
+    return list(rows.order_by("-id")[: limits.BUDGET_EVENTS_LISTED_MAX])

@@ -1,0 +1,227 @@
+"""JSON of billing. Amounts are integers in minor units or nanos; what stands beside them as text is for reading."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+from api.billing import limits
+from api.billing.actions.budgets import BudgetWish
+from api.billing.pricing.meters import UsageMeter
+from api.people.strict import StrictCharField, StrictSerializer
+
+
+class QuantitiesSerializer(serializers.Serializer):
+    """One member for each meter."""
+
+    def get_fields(self) -> dict[str, serializers.Field]:
+        return {meter.value: serializers.IntegerField() for meter in UsageMeter}
+
+
+class QueueUsageSerializer(serializers.Serializer):
+    queue = serializers.CharField(help_text="Empty: requests of no queue, or a queue that is gone.")
+    queue_uuid = serializers.UUIDField()
+    origin = serializers.CharField()
+    quantities = QuantitiesSerializer()
+
+
+class QuarantineCountSerializer(serializers.Serializer):
+    reason = serializers.CharField()
+    records = serializers.IntegerField()
+
+
+class UsagePageSerializer(serializers.Serializer):
+    period = serializers.CharField()
+    settled_up_to = serializers.DateTimeField(allow_null=True, help_text="Usage of the hours before this is complete.")
+    usage = QueueUsageSerializer(many=True)
+    quarantined = QuarantineCountSerializer(many=True, help_text="Records that are not billed, and why.")
+    next_page_token = serializers.CharField(allow_null=True)
+
+
+class InvoiceSummarySerializer(serializers.Serializer):
+    id = serializers.UUIDField()
+    number = serializers.CharField(allow_null=True)
+    period = serializers.SerializerMethodField()
+    state = serializers.CharField()
+    kind = serializers.CharField()
+    currency = serializers.CharField()
+    charges_minor = serializers.IntegerField()
+    credits_minor = serializers.IntegerField()
+    tax_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField()
+    settled_up_to = serializers.DateTimeField(allow_null=True)
+    issued_at = serializers.DateTimeField(allow_null=True)
+
+    def get_period(self, invoice: Any) -> str:
+        return f"{invoice.period_start:%Y-%m}"
+
+
+class InvoicePageSerializer(serializers.Serializer):
+    invoices = InvoiceSummarySerializer(many=True)
+    next_page_token = serializers.CharField(allow_null=True)
+
+
+class InvoiceLineSerializer(serializers.Serializer):
+    position = serializers.IntegerField()
+    kind = serializers.CharField()
+    text = serializers.CharField()
+    plan = serializers.CharField()
+    meter = serializers.CharField(allow_null=True)
+    tier = serializers.IntegerField()
+    quantity = serializers.IntegerField()
+    quantity_text = serializers.CharField()
+    unit = serializers.CharField()
+    price_nanos = serializers.IntegerField()
+    per = serializers.IntegerField()
+    price_text = serializers.CharField()
+    amount_minor = serializers.IntegerField()
+    amount = serializers.CharField()
+
+
+class InvoiceQueueSerializer(serializers.Serializer):
+    queue = serializers.CharField()
+    queue_uuid = serializers.UUIDField()
+    tags = serializers.DictField(child=serializers.CharField())
+    meter = serializers.CharField()
+    meter_name = serializers.CharField()
+    quantity = serializers.IntegerField()
+    quantity_text = serializers.CharField()
+    unit = serializers.CharField()
+    amount_nanos = serializers.IntegerField()
+    amount = serializers.CharField()
+
+
+class DifferenceSerializer(serializers.Serializer):
+    meter = serializers.CharField()
+    quantity = serializers.IntegerField()
+
+
+class InvoiceNoteSerializer(serializers.Serializer):
+    number = serializers.CharField()
+    kind = serializers.CharField()
+    charges_minor = serializers.IntegerField()
+    credits_minor = serializers.IntegerField()
+    tax_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField()
+    total = serializers.CharField()
+    differences = DifferenceSerializer(many=True)
+    reason = serializers.CharField()
+    issued_at = serializers.CharField()
+
+
+class TagShareSerializer(serializers.Serializer):
+    value = serializers.CharField(help_text="Empty: queues without this tag.")
+    amount_nanos = serializers.IntegerField()
+    amount = serializers.CharField()
+
+
+class InvoiceDocumentSerializer(serializers.Serializer):
+    """An invoice whole. The lines sum to the total; the queues' shares, and those of a tag, to the usage lines."""
+
+    id = serializers.UUIDField()
+    number = serializers.CharField(allow_null=True)
+    state = serializers.CharField()
+    kind = serializers.CharField()
+    account_id = serializers.CharField()
+    account_name = serializers.CharField()
+    period = serializers.CharField()
+    open_from = serializers.CharField()
+    open_to = serializers.CharField()
+    settled_up_to = serializers.CharField(allow_null=True)
+    made_at = serializers.CharField()
+    issued_at = serializers.CharField(allow_null=True)
+    currency = serializers.CharField()
+    minor_digits = serializers.IntegerField()
+    charges_minor = serializers.IntegerField()
+    credits_minor = serializers.IntegerField()
+    tax_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField()
+    total = serializers.CharField()
+    lines = InvoiceLineSerializer(many=True)
+    queues = InvoiceQueueSerializer(many=True)
+    notes = InvoiceNoteSerializer(many=True)
+    tags = TagShareSerializer(many=True, required=False, help_text="Where a tag is asked for.")
+
+
+class TaxSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    rate_ppm = serializers.IntegerField()
+
+
+class PlanVersionSerializer(serializers.Serializer):
+    number = serializers.IntegerField()
+    effective_from = serializers.DateTimeField()
+    terms = serializers.DictField()
+
+
+class AccountPlanSerializer(serializers.Serializer):
+    plan = serializers.CharField()
+    effective_from = serializers.DateTimeField()
+    taxes = TaxSerializer(many=True)
+    versions = PlanVersionSerializer(many=True)
+
+
+class AccountPlansSerializer(serializers.Serializer):
+    plans = AccountPlanSerializer(many=True)
+
+
+class BillingCreditSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    currency = serializers.CharField()
+    amount_minor = serializers.IntegerField()
+    left_minor = serializers.IntegerField()
+    granted_at = serializers.DateTimeField()
+    ends_at = serializers.DateTimeField(allow_null=True)
+
+
+class BillingCreditsSerializer(serializers.Serializer):
+    credits = BillingCreditSerializer(many=True)
+
+
+class BudgetRequestSerializer(StrictSerializer):
+    limit_minor = serializers.IntegerField(min_value=0, max_value=limits.BUDGET_MINOR_MAX)
+    alert_percents = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=limits.ALERT_PERCENT_MAX),
+        default=list,
+        max_length=limits.ALERT_PERCENTS_MAX,
+    )
+    stops_sending = serializers.BooleanField(default=False)
+    mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.BUDGET_MAILS_MAX)
+    queue = StrictCharField(required=False, default="", help_text="Of this queue alone. Empty: of the account.")
+
+    def wish(self) -> BudgetWish:
+        given = self.validated_data
+        return BudgetWish(
+            given["limit_minor"], given["alert_percents"], given["stops_sending"], given["mail_to"], given["queue"]
+        )
+
+
+class BudgetSerializer(serializers.Serializer):
+    name = serializers.CharField()
+    queue_uuid = serializers.UUIDField(allow_null=True)
+    limit_minor = serializers.IntegerField()
+    alert_percents = serializers.ListField(child=serializers.IntegerField())
+    stops_sending = serializers.BooleanField()
+    mail_to = serializers.ListField(child=serializers.CharField())
+    modified_at = serializers.DateTimeField()
+
+
+class BudgetsSerializer(serializers.Serializer):
+    sending_stopped = serializers.BooleanField(help_text="A budget is used up: the account sends no more.")
+    budgets = BudgetSerializer(many=True)
+
+
+class BudgetEventSerializer(serializers.Serializer):
+    budget = serializers.CharField(source="budget_name")
+    kind = serializers.CharField()
+    percent = serializers.IntegerField()
+    spent_minor = serializers.IntegerField()
+    limit_minor = serializers.IntegerField()
+    currency = serializers.CharField()
+    at = serializers.DateTimeField()
+
+
+class BudgetEventsSerializer(serializers.Serializer):
+    period = serializers.CharField()
+    events = BudgetEventSerializer(many=True)

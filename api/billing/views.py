@@ -1,0 +1,233 @@
+"""REST: usage, invoices, budgets, plans and credits of the account that asks."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import APIException, NotFound, ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from api import clock
+from api.accounts.views import PAGE_PARAMETERS
+from api.billing import selectors
+from api.billing.actions import budgets
+from api.billing.documents.content import invoice_content, tag_shares
+from api.billing.documents.invoice_csv import invoice_csv
+from api.billing.documents.invoice_pdf import invoice_pdf
+from api.billing.errors import BillingError
+from api.billing.models import Invoice
+from api.billing.plan_reads import plans_of
+from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
+from api.billing.serializers import (
+    AccountPlansSerializer,
+    BillingCreditsSerializer,
+    BudgetEventsSerializer,
+    BudgetRequestSerializer,
+    BudgetSerializer,
+    BudgetsSerializer,
+    InvoiceDocumentSerializer,
+    InvoicePageSerializer,
+    UsagePageSerializer,
+)
+from api.internal.authentication import actor_of
+from api.internal.rest import caller
+from api.pages import make_page_token, page_asked, text_asked
+
+PERIOD = OpenApiParameter("period", OpenApiTypes.STR, description="A month like 2026-11; the current one if not given.")
+TAG = OpenApiParameter("tag", OpenApiTypes.STR, description="Also what each value of this queue tag costs.")
+
+
+class _Refused(APIException):
+    """A BillingError in the form that `api/problems.py` writes."""
+
+    def __init__(self, error: BillingError) -> None:
+        super().__init__(error.detail)
+        self.status_code = error.status
+        self.default_code = error.code
+
+
+class BillingView(APIView):
+    def handle_exception(self, exc: Exception) -> Response:
+        return super().handle_exception(_Refused(exc) if isinstance(exc, BillingError) else exc)
+
+
+class UsageView(BillingView):
+    @extend_schema(operation_id="usage.get", parameters=[PERIOD, *PAGE_PARAMETERS], responses=UsagePageSerializer)
+    def get(self, request: Request) -> Response:
+        """Settled usage of a month per queue and origin. A page ends between queues."""
+        account_id, period, page = caller(request).account_id, _period(request), page_asked(request)
+        interval = Interval(*period)
+        # Before the rows: they may hold more than this says, never less.
+        settled = selectors.settled_up_to()
+        found = selectors.used_queues(account_id, interval, _uuid(page.after), page.size + 1)
+        shown = found[: page.size]
+        content = {
+            "period": period.name,
+            "settled_up_to": settled,
+            "usage": [
+                {**line._asdict(), "queue": line.queue_name} for line in selectors.usage_of(account_id, interval, shown)
+            ],
+            "quarantined": [count._asdict() for count in selectors.quarantine_of(account_id, interval)],
+            "next_page_token": make_page_token(str(shown[-1])) if len(found) > page.size else None,
+        }
+        return Response(UsagePageSerializer(content).data)
+
+
+class InvoicesView(BillingView):
+    @extend_schema(operation_id="invoices.list", parameters=PAGE_PARAMETERS, responses=InvoicePageSerializer)
+    def get(self, request: Request) -> Response:
+        """The account's invoices, the latest month first; that of the current month is a draft."""
+        page = page_asked(request)
+        found = selectors.invoices_of(caller(request).account_id, _time(page.after), page.size + 1)
+        shown = found[: page.size]
+        token = make_page_token(shown[-1].period_start.isoformat()) if len(found) > page.size else None
+        return Response(InvoicePageSerializer({"invoices": shown, "next_page_token": token}).data)
+
+
+class InvoiceView(BillingView):
+    @extend_schema(operation_id="invoices.get", parameters=[TAG], responses=InvoiceDocumentSerializer)
+    def get(self, request: Request, invoice_id: uuid.UUID) -> Response:
+        """An invoice with its lines, each queue's share and its corrections."""
+        invoice = _invoice(request, invoice_id)
+        content = _content(invoice)
+        tag = text_asked(request, "tag")
+        if tag:
+            content["tags"] = tag_shares(invoice, tag)
+        return Response(content)
+
+
+class InvoiceCsvView(BillingView):
+    @extend_schema(
+        operation_id="invoices.csv", responses={(200, "text/csv"): OpenApiResponse(OpenApiTypes.STR, "The lines.")}
+    )
+    def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
+        """An invoice's lines and its queues' shares, a row each."""
+        invoice = _invoice(request, invoice_id)
+        return _file(invoice, invoice_csv(_content(invoice)).encode(), "text/csv; charset=utf-8", "csv")
+
+
+class InvoicePdfView(BillingView):
+    @extend_schema(
+        operation_id="invoices.pdf",
+        responses={(200, "application/pdf"): OpenApiResponse(OpenApiTypes.BINARY, "The document.")},
+    )
+    def get(self, request: Request, invoice_id: uuid.UUID) -> HttpResponse:
+        """An invoice to be printed."""
+        invoice = _invoice(request, invoice_id)
+        return _file(invoice, invoice_pdf(_content(invoice)), "application/pdf", "pdf")
+
+
+class BudgetsView(BillingView):
+    @extend_schema(operation_id="budgets.list", responses=BudgetsSerializer)
+    def get(self, request: Request) -> Response:
+        """The account's budgets, and whether one of them stopped it."""
+        account_id = caller(request).account_id
+        found = {
+            "sending_stopped": selectors.is_sending_stopped(account_id),
+            "budgets": selectors.budgets_of(account_id),
+        }
+        return Response(BudgetsSerializer(found).data)
+
+
+class BudgetView(BillingView):
+    @extend_schema(
+        operation_id="budgets.put",
+        request=BudgetRequestSerializer,
+        responses={200: BudgetSerializer, 201: BudgetSerializer},
+    )
+    def put(self, request: Request, name: str) -> Response:
+        """Makes or replaces a budget of each month's charges. Its alerts come again after a change."""
+        asked = BudgetRequestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        who = caller(request)
+        budget, is_new = budgets.put_budget(actor_of(who), who.account_id, name, asked.wish())
+        return Response(BudgetSerializer(budget).data, status=201 if is_new else 200)
+
+    @extend_schema(operation_id="budgets.delete", responses={204: None})
+    def delete(self, request: Request, name: str) -> Response:
+        """Deletes a budget. A stop that it made ends."""
+        who = caller(request)
+        if not budgets.delete_budget(actor_of(who), who.account_id, name):
+            raise NotFound
+        return Response(status=204)
+
+
+class BudgetEventsView(BillingView):
+    @extend_schema(operation_id="budgets.events", parameters=[PERIOD], responses=BudgetEventsSerializer)
+    def get(self, request: Request) -> Response:
+        """Levels that budgets reached in a month, the latest first."""
+        period = _period(request)
+        events = selectors.budget_events_of(caller(request).account_id, period)
+        return Response(BudgetEventsSerializer({"period": period.name, "events": events}).data)
+
+
+class PlansView(BillingView):
+    @extend_schema(operation_id="plans.list", responses=AccountPlansSerializer)
+    def get(self, request: Request) -> Response:
+        """The account's plans since it was opened, with all versions of their terms and their taxes."""
+        return Response(AccountPlansSerializer({"plans": plans_of(caller(request).account_id)}).data)
+
+
+class CreditsView(BillingView):
+    @extend_schema(operation_id="credits.list", responses=BillingCreditsSerializer)
+    def get(self, request: Request) -> Response:
+        """The account's credits, and what is left of each."""
+        fields = ("name", "currency", "amount_minor", "granted_at", "ends_at")
+        found = [
+            {**{field: getattr(credit, field) for field in fields}, "left_minor": left}
+            for credit, left in selectors.credits_of(caller(request).account_id)
+        ]
+        return Response(BillingCreditsSerializer({"credits": found}).data)
+
+
+def _invoice(request: Request, invoice_id: uuid.UUID) -> Invoice:
+    invoice = selectors.invoice_of(caller(request).account_id, invoice_id)
+    if invoice is None:
+        raise NotFound
+    return invoice
+
+
+def _content(invoice: Invoice) -> dict[str, Any]:
+    return invoice_content(invoice, selectors.notes_of(invoice.account_id, invoice.pk))
+
+
+def _file(invoice: Invoice, content: bytes, content_type: str, ending: str) -> HttpResponse:
+    name = f"invoice-{invoice.number or f'draft-{invoice.period_start:%Y-%m}'}.{ending}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    return HttpResponse(content, content_type=content_type, headers=headers)
+
+
+def _period(request: Request) -> BillingPeriod:
+    name = text_asked(request, "period")
+    try:
+        return parse_period(name) if name else period_of(clock.now())
+    except ValueError as error:
+        raise ValidationError({"period": str(error)}) from None
+
+
+def _uuid(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text) if text else None
+    except ValueError:
+        raise _no_token() from None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        raise _no_token() from None
+    if found is not None and found.tzinfo is None:
+        raise _no_token()
+    return found
+
+
+def _no_token() -> ValidationError:
+    return ValidationError({"page_token": "is not a token of this list"})

@@ -1,0 +1,46 @@
+"""What front ends see of the use of quotas: who comes near one, or over it.
+
+    POST /internal/quotas   {"name", "level": "warning" | "exceeded", "percent"}   -> 200 {}
+
+The account is that of the principal. Told as often as it is seen; the audit trail has it once in a while.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.http import HttpRequest, HttpResponse
+
+from api.internal.authentication import actor_of, principal_of
+from api.internal.principal import PrincipalError
+from api.internal.sqs import json_answer, problem_answer
+from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.quotas.actions import note_use
+
+
+class QuotaUse(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, msgspec.Meta(max_length=64)]
+    level: Literal["warning", "exceeded"]
+    percent: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
+_decode = msgspec.json.Decoder(QuotaUse).decode
+
+
+async def note_quota_use(request: HttpRequest) -> HttpResponse:
+    if request.method != "POST":
+        return problem_answer(404, "InvalidAction", "There is no such action here.")
+    try:
+        principal = principal_of(request)
+        use = _decode(request.body)
+    except PrincipalError as error:
+        return problem_answer(401, "InvalidSecurity", str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return problem_answer(400, "InvalidParameterValueException", "The entry does not parse.")
+    try:
+        await sync_to_async(note_use)(actor_of(principal), principal.account_id, use.name, use.level, use.percent)
+    except DATABASE_AWAY:
+        return problem_answer(503, "ServiceUnavailable", DATABASE_AWAY_TEXT)
+    return json_answer(200, {})

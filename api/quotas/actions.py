@@ -1,0 +1,173 @@
+"""Every write to quotas: one call = one transaction = row + audit + version + announcement.
+
+Lock order: account, then its quotas. The record of an account carries its quotas, so that a change of them is a new
+version of the account, and reaches the front ends as any change of it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from django.db import transaction
+
+from api import clock, limits
+from api.accounts.models import Account
+from api.audit.actions import Actor, record
+from api.changes import announce, next_version
+from api.quotas.errors import QuotaProblem
+from api.quotas.models import QuotaHolder, QuotaNotice, QuotaRequest, RequestState
+from frontend.limits.quotas import INSTALLATION, SOFT_LEVEL_PERCENT, QuotaError, check_quota, quotas_of
+from frontend.metadata.records import RecordKind
+
+# Whose trail has what was done with the installation's own quotas.
+NO_ACCOUNT = ""
+WARNING, EXCEEDED = "warning", "exceeded"
+
+
+@transaction.atomic
+def set_quotas(operator: Actor, holder: str, change: Mapping[str, int | None]) -> QuotaHolder:
+    """None: the default again. `holder`: an account id, or INSTALLATION. Raises QuotaProblem."""
+    for name, value in change.items():
+        if value is not None or name not in quotas_of(holder):
+            _check(holder, name, value)
+    row = _locked(holder)
+    before = dict(row.given)
+    row.given = {**before, **{name: value for name, value in change.items() if value is not None}}
+    for name, value in change.items():
+        if value is None:
+            row.given.pop(name, None)
+    if row.given != before:
+        told = {name: [before.get(name), row.given.get(name)] for name in change}
+        _save(operator, row, "quota.set", quotas=told)
+    return row
+
+
+@transaction.atomic
+def stop_sending(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
+    """From now on the account's sends are refused, with this reason. Receiving goes on. Raises QuotaProblem."""
+    if not 1 <= len(reason) <= limits.STOP_REASON_CHARACTERS_MAX or not reason.isprintable():
+        raise _invalid(f"A reason has 1 to {limits.STOP_REASON_CHARACTERS_MAX} printable characters.")
+    return _set_stopped(actor, account_id, reason)
+
+
+@transaction.atomic
+def resume_sending(actor: Actor, account_id: str) -> QuotaHolder:
+    """Raises QuotaProblem."""
+    return _set_stopped(actor, account_id, "")
+
+
+@transaction.atomic
+def request_quota(actor: Actor, account_id: str, name: object, value: object, reason: str) -> QuotaRequest:
+    """Asks the operator for another value. One open request for each quota. Raises QuotaProblem."""
+    _check(account_id, name, value)
+    assert isinstance(name, str) and isinstance(value, int)
+    if len(reason) > limits.QUOTA_REASON_CHARACTERS_MAX or not reason.isprintable():
+        raise _invalid(f"A reason has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
+    _lock_account(account_id)
+    if QuotaRequest.objects.filter(account_id=account_id, name=name, state=RequestState.OPEN).exists():
+        raise QuotaProblem(409, "quota-request-open", f"There is an open request for {name} already.")
+    asked = QuotaRequest.objects.create(
+        account_id=account_id, name=name, value=value, reason=reason, created_at=clock.now()
+    )
+    record(actor, account_id, "quota.request", f"quota:{name}", value=value, reason=reason)
+    return asked
+
+
+@transaction.atomic
+def decide_request(operator: Actor, request_id: int, is_approved: bool, answer: str = "") -> QuotaRequest:
+    """Approved: the account has the value from now on. Raises QuotaProblem."""
+    if len(answer) > limits.QUOTA_REASON_CHARACTERS_MAX or not answer.isprintable():
+        raise _invalid(f"An answer has at most {limits.QUOTA_REASON_CHARACTERS_MAX} printable characters.")
+    found = QuotaRequest.objects.filter(pk=request_id).first()
+    if found is None:
+        raise QuotaProblem(404, "not-found", "There is no such request.")
+    _lock_account(found.account_id)
+    asked = QuotaRequest.objects.select_for_update().get(pk=request_id, account_id=found.account_id)
+    if asked.state != RequestState.OPEN:
+        raise QuotaProblem(409, "quota-request-decided", f"The request was {asked.state} before.")
+    asked.state = RequestState.APPROVED if is_approved else RequestState.REFUSED
+    asked.answer, asked.decided_at = answer, clock.now()
+    asked.save(update_fields=["state", "answer", "decided_at"])
+    subject = f"quota:{asked.name}"
+    record(operator, asked.account_id, f"quota.request.{asked.state}", subject, value=asked.value, answer=answer)
+    if is_approved:
+        set_quotas(operator, asked.account_id, {asked.name: asked.value})
+    return asked
+
+
+@transaction.atomic
+def note_use(actor: Actor, account_id: str, name: str, level: str, percent: int) -> bool:
+    """The account came near a quota, or over it: in the audit trail, at most once within QUOTA_NOTICE_HOURS. False: it
+    was told before, or there is nothing to tell."""
+    assert level in (WARNING, EXCEEDED)
+    if name not in quotas_of(account_id) or Account.objects.filter(pk=account_id).first() is None:
+        return False
+    now = clock.now()
+    row, made = QuotaNotice.objects.select_for_update().get_or_create(
+        account_id=account_id, name=name, level=level, defaults={"told_at": now}
+    )
+    if not made:
+        if now - row.told_at < timedelta(hours=limits.QUOTA_NOTICE_HOURS):
+            return False
+        row.told_at = now
+        row.save(update_fields=["told_at"])
+    record(actor, account_id, f"quota.{level}", f"quota:{name}", percent=percent)
+    return True
+
+
+def note_count(actor: Actor, account_id: str, name: str, count: int, limit: int) -> None:
+    """A count that has just grown to this: a warning where it comes near its quota."""
+    if count * 100 >= limit * SOFT_LEVEL_PERCENT:
+        note_use(actor, account_id, name, WARNING, count * 100 // limit)
+
+
+# --- rows ---
+
+
+def _set_stopped(actor: Actor, account_id: str, reason: str) -> QuotaHolder:
+    row = _locked(account_id)
+    if row.sending_stopped != reason:
+        row.sending_stopped = reason
+        _save(actor, row, "sending.stop" if reason else "sending.resume", reason=reason)
+    return row
+
+
+def _locked(holder: str) -> QuotaHolder:
+    """Raises QuotaProblem."""
+    if holder != INSTALLATION:
+        _lock_account(holder)
+    row, _ = QuotaHolder.objects.select_for_update().get_or_create(
+        holder=holder, defaults={"changed_at": clock.now()}
+    )
+    return row
+
+
+def _lock_account(account_id: str) -> Account:
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise QuotaProblem(404, "not-found", "There is no such account.")
+    return account
+
+
+def _save(actor: Actor, row: QuotaHolder, action: str, **details: object) -> None:
+    row.changed_at = clock.now()
+    row.version = next_version()
+    row.save()
+    if row.holder == INSTALLATION:
+        record(actor, NO_ACCOUNT, action, INSTALLATION, **details)
+    else:
+        Account.objects.filter(pk=row.holder).update(version=row.version)
+        record(actor, row.holder, action, f"account:{row.holder}", **details)
+    announce(RecordKind.ACCOUNT, row.holder, row.version)
+
+
+def _check(holder: str, name: object, value: object) -> None:
+    try:
+        check_quota(holder, name, value)
+    except QuotaError as error:
+        raise _invalid(str(error)) from None
+
+
+def _invalid(detail: str) -> QuotaProblem:
+    return QuotaProblem(400, "invalid-request", detail)

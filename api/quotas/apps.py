@@ -1,0 +1,9 @@
+"""Django's registration of the quotas app."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+
+
+class QuotasConfig(AppConfig):
+    name = "api.quotas"

@@ -1,0 +1,93 @@
+"""`manage.py quotas VERB ...`: what operators do with quotas. One JSON object on stdout."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from api import limits
+from api.accounts.models import Account
+from api.audit.actions import OPERATOR
+from api.quotas import actions, selectors
+from api.quotas.errors import QuotaProblem
+from api.quotas.models import QuotaRequest
+from frontend.limits.quotas import INSTALLATION
+
+
+class Command(BaseCommand):
+    help = "List and set quotas, decide requests for more, stop and resume sending."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        for verb in ("list", "set", "stop", "resume"):
+            command = verbs.add_parser(verb)
+            command.add_argument("--account", default="", help="name or id; none: the installation")
+            if verb == "set":
+                command.add_argument("values", nargs="+", metavar="NAME=VALUE")
+            if verb == "stop":
+                command.add_argument("--reason", required=True)
+        verbs.add_parser("requests")
+        for verb in ("approve", "refuse"):
+            command = verbs.add_parser(verb)
+            command.add_argument("id", type=int)
+            command.add_argument("--answer", default="")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self.stdout.write(json.dumps(self._run(options)))
+        except QuotaProblem as error:
+            raise CommandError(str(error.detail)) from None
+
+    def _run(self, options: dict[str, Any]) -> Any:
+        verb = options["verb"]
+        if verb == "requests":
+            found = selectors.open_requests(limits.PAGE_SIZE_MAX)
+            return {"requests": [_request_json(one) | {"account": one.account.name} for one in found]}
+        if verb in ("approve", "refuse"):
+            decided = actions.decide_request(OPERATOR, options["id"], verb == "approve", options["answer"])
+            return _request_json(decided)
+        holder = _holder(options["account"])
+        if verb == "set":
+            actions.set_quotas(OPERATOR, holder, dict(map(_value, options["values"])))
+        elif verb != "list" and holder == INSTALLATION:
+            raise CommandError("--account must be given")
+        elif verb == "stop":
+            actions.stop_sending(OPERATOR, holder, options["reason"])
+        elif verb == "resume":
+            actions.resume_sending(OPERATOR, holder)
+        return _quotas_json(holder)
+
+
+def _holder(account: str) -> str:
+    if not account:
+        return INSTALLATION
+    found = Account.objects.filter(pk=account).first() or Account.objects.filter(name=account).first()
+    if found is None:
+        raise CommandError(f"there is no account {account!r}")
+    return found.id
+
+
+def _value(text: str) -> tuple[str, int | None]:
+    name, _, value = text.partition("=")
+    if value == "default":
+        return name, None
+    if not (value.isascii() and value.isdigit() and len(value) < 19):
+        raise CommandError(f"{text!r} is not NAME=VALUE with a whole number, or NAME=default")
+    return name, int(value)
+
+
+def _quotas_json(holder: str) -> dict[str, Any]:
+    row = selectors.holder_of(holder)
+    shown = [
+        {"name": one.kind.name, "unit": one.kind.unit, "value": one.value, "default": one.kind.default}
+        | {"in_use": one.in_use}
+        for one in selectors.quotas_in_use(holder)
+    ]
+    return {"holder": holder, "quotas": shown, "sending_stopped": (row.sending_stopped if row else "") or None}
+
+
+def _request_json(one: QuotaRequest) -> dict[str, Any]:
+    shown = {"id": one.pk, "account_id": one.account_id, "name": one.name, "value": one.value, "state": one.state}
+    return {**shown, "reason": one.reason, "answer": one.answer}

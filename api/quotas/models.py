@@ -1,0 +1,76 @@
+"""Quotas that differ from the defaults, requests for more, and what was told of their use. Written by `actions.py`."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from api import limits
+from api.accounts.models import Account
+
+HOLDER_CHARACTERS_MAX = 12
+
+
+class QuotaHolder(models.Model):
+    """An account, or the installation (`quotas.INSTALLATION`), that has quotas of its own.
+
+    `given` maps names to values. `sending_stopped` says why the account may not send; "" where it may. `version` counts
+    for the installation alone: an account's record has the account's version.
+    """
+
+    holder = models.CharField(primary_key=True, max_length=HOLDER_CHARACTERS_MAX)
+    given = models.JSONField(default=dict)
+    sending_stopped = models.CharField(default="", max_length=limits.STOP_REASON_CHARACTERS_MAX)
+    changed_at = models.DateTimeField()
+    version = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "quota_holder"
+
+    def __str__(self) -> str:
+        return self.holder
+
+
+class RequestState(models.TextChoices):
+    OPEN = "open"
+    APPROVED = "approved"
+    REFUSED = "refused"
+
+
+class QuotaRequest(models.Model):
+    """An account asks for another value; an operator decides, once."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="quota_requests")
+    name = models.CharField(max_length=64)
+    value = models.BigIntegerField()
+    reason = models.CharField(default="", max_length=limits.QUOTA_REASON_CHARACTERS_MAX)
+    state = models.CharField(default=RequestState.OPEN, max_length=16)
+    answer = models.CharField(default="", max_length=limits.QUOTA_REASON_CHARACTERS_MAX)
+    created_at = models.DateTimeField()
+    decided_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "quota_request"
+        constraints = (
+            models.UniqueConstraint(
+                fields=["account", "name"], condition=models.Q(state=RequestState.OPEN), name="quota_request_open"
+            ),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.name} {self.pk}"
+
+
+class QuotaNotice(models.Model):
+    """When it was told last that an account came near a quota ("warning"), or over it ("exceeded")."""
+
+    account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="quota_notices")
+    name = models.CharField(max_length=64)
+    level = models.CharField(max_length=16)
+    told_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "quota_notice"
+        constraints = (models.UniqueConstraint(fields=["account", "name", "level"], name="quota_notice_once"),)
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.name} {self.level}"

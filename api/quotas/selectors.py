@@ -1,0 +1,62 @@
+"""Reading quotas, always as one holder."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from api.queues.models import Queue, QueueState
+from api.quotas.models import QuotaHolder, QuotaRequest, RequestState
+from frontend.limits.quotas import INSTALLATION, QuotaKind, quotas_of
+
+
+class Quota(NamedTuple):
+    """One quota of a holder. `in_use` None: the data plane knows."""
+
+    kind: QuotaKind
+    value: int | None
+    in_use: int | None
+
+
+def holder_of(holder: str) -> QuotaHolder | None:
+    return QuotaHolder.objects.filter(holder=holder).first()
+
+
+def quota_value(account_id: str, name: str) -> int:
+    """Of a quota that has a default."""
+    row = holder_of(account_id)
+    given = {} if row is None else row.given
+    value = given.get(name, quotas_of(account_id)[name].default)
+    assert isinstance(value, int)
+    return value
+
+
+def quotas_in_use(holder: str) -> list[Quota]:
+    """All of the holder's, in the order in which they are declared."""
+    row = holder_of(holder)
+    given = {} if row is None else row.given
+    used = {} if holder == INSTALLATION else _counts(holder)
+    return [
+        Quota(kind, given.get(name, kind.default), used.get(name)) for name, kind in quotas_of(holder).items()
+    ]
+
+
+def requests_of(account_id: str, before: int | None, limit: int) -> list[QuotaRequest]:
+    """The newest first, from the first one before `before` on."""
+    rows = QuotaRequest.objects.filter(account_id=account_id)
+    if before is not None:
+        rows = rows.filter(pk__lt=before)
+    return list(rows.order_by("-pk")[:limit])
+
+
+def request_of(account_id: str, request_id: int) -> QuotaRequest | None:
+    return QuotaRequest.objects.filter(account_id=account_id, pk=request_id).first()
+
+
+def open_requests(limit: int) -> list[QuotaRequest]:
+    """Of all accounts, the oldest first: for operators."""
+    rows = QuotaRequest.objects.filter(state=RequestState.OPEN).select_related("account")
+    return list(rows.order_by("pk")[:limit])
+
+
+def _counts(account_id: str) -> dict[str, int]:
+    return {"queues": Queue.objects.filter(account_id=account_id).exclude(state=QueueState.DELETED).count()}

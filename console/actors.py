@@ -1,0 +1,18 @@
+"""Names of those who stand in the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from api.audit.models import AuditEntry
+from api.people.selectors import member_addresses
+
+_PERSON = "person:"
+
+
+def actor_names(account_id: str, entries: Iterable[AuditEntry]) -> dict[str, str]:
+    """Of actors and subjects that are people the address, where they are members; of all others what the trail says."""
+    actors = {name for entry in entries for name in (entry.actor, entry.subject)}
+    people = [actor.removeprefix(_PERSON) for actor in actors if actor.startswith(_PERSON)]
+    addresses = member_addresses(account_id, people)
+    return {actor: addresses.get(actor.removeprefix(_PERSON), actor) for actor in actors}

@@ -1,0 +1,100 @@
+"""How pages reach messages: by the REST API of a front end, with a pass for each request (decision 0023).
+
+So what a page shows has gone through the same admission, throttle, decryption and audit trail as what a program asks
+for. The pass names the person; whether the role allows the request is looked at here in the control plane, before.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+from django.db import connection
+
+from api.secrets import internal_key
+from api.settings.environment import environment
+from frontend.authn.page_pass import PagePass, make_page_pass
+
+CONNECTIONS_MAX = 16
+CONNECT_S_MAX = 1.0
+# A search looks for about two seconds; storage that is about to elect a leader takes longer.
+ANSWER_S_MAX = 15.0
+COUNTED_AT_ONCE_MAX = 50
+_TRY_AGAIN = "The message service does not answer at the moment. Queues and settings can be looked at."
+
+
+class DataPlaneError(Exception):
+    """A refusal of the front end: its code, its text, its status."""
+
+    def __init__(self, code: str, detail: str, status: int, retry_after_s: int | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+@functools.cache
+def client() -> httpx2.Client:
+    env = environment()
+    return httpx2.Client(
+        base_url=env.frontend_url or env.endpoint,
+        timeout=httpx2.Timeout(ANSWER_S_MAX, connect=CONNECT_S_MAX),
+        limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+        trust_env=False,
+    )
+
+
+class DataPlane:
+    """As one person in one account."""
+
+    def __init__(self, account_id: str, person_id: str, source: str, is_secure: bool) -> None:
+        self._who = (account_id, person_id, source, is_secure)
+
+    def ask(self, queue: str, what: str, content: object | None = None) -> Any:
+        """POST to a path below the queue: `messages/peek`. Raises DataPlaneError."""
+        return self._call("POST", f"/v1/queues/{quote(queue, safe='')}/{what}", content or {})
+
+    def look(self, queue: str, what: str) -> Any:
+        """GET. Raises DataPlaneError."""
+        return self._call("GET", f"/v1/queues/{quote(queue, safe='')}/{what}", None)
+
+    def counts(self, queues: list[str]) -> dict[str, dict[str, Any]]:
+        """By name; one that cannot be counted has `error`. Raises DataPlaneError."""
+        found: dict[str, dict[str, Any]] = {}
+        for start in range(0, len(queues), COUNTED_AT_ONCE_MAX):
+            asked = {"queues": queues[start : start + COUNTED_AT_ONCE_MAX]}
+            found |= self._call("POST", "/v1/message-counts", asked)["queues"]
+        return found
+
+    def _call(self, method: str, target: str, content: object | None) -> Any:
+        body = b"" if content is None else msgspec.json.encode(content)
+        page_pass = PagePass(*self._who, time.time_ns() // 1_000_000)
+        headers = {
+            "Authorization": make_page_pass(internal_key(), method, target.encode(), body, page_pass),
+            "Content-Type": "application/json",
+        }
+        # What is asked may want a connection of its own (the audit trail): none is kept while this waits.
+        if not connection.in_atomic_block:
+            connection.close()
+        try:
+            answer = client().request(method, target, content=body, headers=headers)
+        except httpx2.HTTPError:
+            raise DataPlaneError("service-unavailable", _TRY_AGAIN, 503) from None
+        if answer.status_code != 200:
+            raise _refusal(answer)
+        return msgspec.json.decode(answer.content)
+
+
+def _refusal(answer: httpx2.Response) -> DataPlaneError:
+    try:
+        problem = msgspec.json.decode(answer.content)
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        code, detail = "service-unavailable", _TRY_AGAIN
+    waits = answer.headers.get("Retry-After", "")
+    return DataPlaneError(code, detail, answer.status_code, int(waits) if waits.isdigit() else None)

@@ -1,0 +1,158 @@
+"""What a view is wrapped in: the session, the account, the role; and how refusals are shown."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.shortcuts import render
+from django.views.decorators.csrf import csrf_protect
+
+from api import clock
+from api.people.actions.sessions import require_recent
+from api.people.errors import PeopleError
+from api.people.origin import origin_of
+from api.people.roles import Act, roles_that_may
+from api.people.selectors import membership_of
+from console import notices
+from console.refusals import REFUSED, Refusal, refusal_of
+from console.sessions import session_of
+from console.visits import AccountVisit, Visit
+
+View = Callable[..., HttpResponse]
+_ACTS_IN_WORDS = {
+    Act.READ_QUEUES: "see queues",
+    Act.MANAGE_QUEUES: "change queues",
+    Act.READ_MESSAGES: "read messages",
+    Act.CHANGE_MESSAGES: "send or change messages",
+    Act.READ_KEYS: "see keys",
+    Act.MANAGE_KEYS: "make or revoke keys",
+    Act.READ_MEMBERS: "see members",
+    Act.MANAGE_MEMBERS: "change members",
+    Act.READ_AUDIT: "see the audit log",
+    Act.CONFIGURE_ACCOUNT: "change settings of the account",
+    Act.CLOSE_ACCOUNT: "close the account",
+}
+
+
+def open_page(*methods: str) -> Callable[[View], View]:
+    """For visitors with and without a session."""
+
+    def wrap(view: View) -> View:
+        @functools.wraps(view)
+        def page(request: HttpRequest, **named: Any) -> HttpResponse:
+            if request.method not in methods and not (request.method == "HEAD" and "GET" in methods):
+                return HttpResponseNotAllowed(methods)
+            try:
+                return view(request, **named)
+            except REFUSED as error:
+                return show_refusal(request, error)
+
+        return csrf_protect(page)
+
+    return wrap
+
+
+def person_page(*methods: str) -> Callable[[View], View]:
+    """`view(request, visit, ...)`, for a person who is signed in."""
+
+    def wrap(view: View) -> View:
+        @functools.wraps(view)
+        def page(request: HttpRequest, **named: Any) -> HttpResponse:
+            session = session_of(request)
+            if session is None:
+                return to_sign_in(request)
+            visit = Visit(session, origin_of(request), request.is_secure())
+            request.visit = visit  # type: ignore[attr-defined]  # read by the context processor
+            return view(request, visit, **named)
+
+        return open_page(*methods)(page)
+
+    return wrap
+
+
+def account_page(act: Act, *methods: str) -> Callable[[View], View]:
+    """`view(request, visit, ...)`, for a member whose role allows the act. An account of others is not found. Where
+    nothing may change, because the account is not active, a POST is refused."""
+
+    def wrap(view: View) -> View:
+        @functools.wraps(view)
+        def page(request: HttpRequest, visit: Visit, account_id: str, **named: Any) -> HttpResponse:
+            membership = membership_of(visit.person, account_id)
+            if membership is None:
+                raise Http404
+            inside = AccountVisit(visit, membership)
+            request.visit = inside  # type: ignore[attr-defined]  # read by the context processor
+            if not inside.may(act):
+                return denied(request, act)
+            if request.method == "POST" and not inside.is_active:
+                raise PeopleError("account-not-active", f"The account is {inside.state}: nothing in it can be changed.")
+            return view(request, inside, **named)
+
+        return person_page(*methods)(page)
+
+    return wrap
+
+
+def operator_page(*methods: str) -> Callable[[View], View]:
+    """`view(request, visit, ...)`, for operators. To all others there is no such page."""
+
+    def wrap(view: View) -> View:
+        @functools.wraps(view)
+        def page(request: HttpRequest, visit: Visit, **named: Any) -> HttpResponse:
+            if not visit.is_operator:
+                raise Http404
+            return view(request, visit, **named)
+
+        return person_page(*methods)(page)
+
+    return wrap
+
+
+def require_recent_sign_in(visit: Visit) -> None:
+    """For changes of security settings. Raises PeopleError, which becomes the page that asks for the password."""
+    require_recent(visit.session, clock.now())
+
+
+def is_part(request: HttpRequest) -> bool:
+    """Does htmx ask for a piece of the page?"""
+    asks = request.headers
+    return "HX-Request" in asks and "HX-Boosted" not in asks and "HX-History-Restore-Request" not in asks
+
+
+def told(target: str, text: str, kind: str = "good") -> HttpResponse:
+    """To another page, which says this once."""
+    return notices.leave(HttpResponseRedirect(target), text, kind)
+
+
+def to_sign_in(request: HttpRequest) -> HttpResponse:
+    asked = request.get_full_path() if request.method == "GET" and not is_part(request) else ""
+    target = "/console/sign-in" + (f"?{urlencode({'next': asked})}" if asked not in ("", "/console/") else "")
+    if is_part(request):
+        return HttpResponse(status=204, headers={"HX-Redirect": target})
+    return HttpResponseRedirect(target)
+
+
+def denied(request: HttpRequest, act: Act) -> HttpResponse:
+    roles = ", ".join(roles_that_may(act))
+    text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
+    return show(request, Refusal(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
+
+
+def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
+    if isinstance(error, PeopleError) and error.code == "recent-authentication-required":
+        back = request.headers.get("Referer", "").partition("/console")[2]
+        target = "/console/again?" + urlencode({"next": f"/console{back}" if back else request.path})
+        if is_part(request):
+            return HttpResponse(status=204, headers={"HX-Redirect": target})
+        return HttpResponseRedirect(target)
+    return show(request, refusal_of(error))
+
+
+def show(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+    template = "console/parts/refusal.html" if is_part(request) else "console/refused.html"
+    answer = render(request, template, {"refusal": refusal}, status=refusal.status)
+    return answer

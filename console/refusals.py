@@ -1,0 +1,72 @@
+"""What a page says when something is refused: what happened, and what to do next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from api.accounts.actions import AccountError
+from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
+from api.people.errors import PeopleError
+from api.queues.attributes import QueueProblem
+from console.data_plane import DataPlaneError
+
+REFUSED = (PeopleError, QueueProblem, AccountError, DataPlaneError, *DATABASE_AWAY)
+
+
+class Refusal(NamedTuple):
+    status: int
+    text: str
+    step: str = ""
+
+
+# By code, in the form of REST.
+_STEPS = {
+    "queue-does-not-exist": "It may have been deleted. Look at the list of queues.",
+    "resource-not-found": "It may have ended or been deleted. Load the page again.",
+    "message-does-not-exist": "It was received and deleted, or moved, after you loaded the page. Look again.",
+    "queue-name-exists": "Choose another name, or open the queue that has it.",
+    "queue-deleted-recently": "Wait a minute and send the form again, or choose another name.",
+    "precondition-failed": "Another person or program changed the queue. Load the page again, then repeat your change.",
+    "over-limit": "Remove what is not used any more, then try again.",
+    "purge-queue-in-progress": "The last purge was less than a minute ago. Wait, then try again.",
+    "request-throttled": "Wait a few seconds, then try again.",
+    "too-many-attempts": "Wait, then try again.",
+    "service-unavailable": "Nothing is lost. Try again in a few seconds.",
+    "service-busy": "Try again in a few seconds.",
+    "access-denied": "Ask an owner or admin of the account.",
+    "account-not-active": "Ask an owner of the account, or the operator of this installation.",
+    "sign-in-refused": "Check both and try again. You can also ask for a new password.",
+    "invalid-token": "Tokens work once and for a limited time. Ask for another mail.",
+    "last-owner": "Make another member an owner first.",
+}
+_STATUS = {
+    "queue-does-not-exist": 404,
+    "resource-not-found": 404,
+    "queue-name-exists": 409,
+    "queue-deleted-recently": 409,
+    "precondition-failed": 412,
+    "access-denied": 403,
+    "over-limit": 403,
+    "service-unavailable": 503,
+}
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """Of one of REFUSED."""
+    if isinstance(error, DataPlaneError | PeopleError):
+        step = _STEPS.get(error.code, "")
+        if error.retry_after_s:
+            step = f"Try again in {error.retry_after_s} s."
+        return Refusal(error.status, error.detail, step)
+    if isinstance(error, QueueProblem):
+        code = _hyphenated(error.code)
+        return Refusal(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))
+    if isinstance(error, AccountError):
+        text = str(error)
+        return Refusal(400, text[:1].upper() + text[1:] + ".")
+    return Refusal(503, DATABASE_AWAY_TEXT, _STEPS["service-unavailable"])
+
+
+def _hyphenated(code: str) -> str:
+    text = code.removesuffix("Exception")
+    return "".join(f"-{char.lower()}" if char.isupper() else char for char in text).lstrip("-")

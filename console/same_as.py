@@ -1,0 +1,98 @@
+"""The same as a form, as text to copy: boto3, the AWS command line, curl, Terraform. Pure."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Snippet(NamedTuple):
+    title: str
+    text: str
+
+
+def creating(endpoint: str, region: str, name: str, attributes: Mapping[str, str]) -> list[Snippet]:
+    """A queue of this name with these attributes."""
+    shown = name or "my-queue"
+    given = dict(attributes)
+    return [
+        Snippet("boto3", _boto3(endpoint, region, shown, given)),
+        Snippet("AWS CLI", _aws(endpoint, shown, given)),
+        Snippet("curl", _curl(endpoint, region, shown, given)),
+        Snippet("Terraform", _terraform(endpoint, region, shown, given)),
+    ]
+
+
+def sending(endpoint: str, queue: str, message: Mapping[str, object]) -> list[Snippet]:
+    """A message, over REST."""
+    body = json.dumps({key: value for key, value in message.items() if value is not None}, ensure_ascii=False)
+    text = (
+        f"curl -sS {shlex.quote(f'{endpoint}/v1/queues/{queue}/messages')} \\\n"
+        f'  -H "Authorization: Bearer $PENSTOCK_TOKEN" -H "Content-Type: application/json" \\\n  -d {shlex.quote(body)}'
+    )
+    return [Snippet("curl", text)]
+
+
+def _boto3(endpoint: str, region: str, name: str, attributes: dict[str, str]) -> str:
+    lines = [f"    QueueName={name!r},"]
+    if attributes:
+        inner = "".join(f"        {key!r}: {value!r},\n" for key, value in attributes.items())
+        lines.append(f"    Attributes={{\n{inner}    }},")
+    call = "\n".join(lines)
+    client = f'sqs = boto3.client("sqs", endpoint_url={endpoint!r}, region_name={region!r})'
+    return f"import boto3\n\n{client}\nsqs.create_queue(\n{call}\n)"
+
+
+def _aws(endpoint: str, name: str, attributes: dict[str, str]) -> str:
+    text = f"aws sqs create-queue --endpoint-url {shlex.quote(endpoint)} \\\n  --queue-name {shlex.quote(name)}"
+    return f"{text} \\\n  --attributes {shlex.quote(json.dumps(attributes))}" if attributes else text
+
+
+def _curl(endpoint: str, region: str, name: str, attributes: dict[str, str]) -> str:
+    """The JSON protocol of SQS, signed by curl itself."""
+    asked: dict[str, object] = {"QueueName": name}
+    if attributes:
+        asked["Attributes"] = attributes
+    return (
+        f"curl -sS {shlex.quote(endpoint + '/')} --aws-sigv4 {shlex.quote(f'aws:amz:{region}:sqs')} \\\n"
+        '  --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \\\n'
+        "  -H 'Content-Type: application/x-amz-json-1.0' -H 'X-Amz-Target: AmazonSQS.CreateQueue' \\\n"
+        f"  -d {shlex.quote(json.dumps(asked))}"
+    )
+
+
+_TERRAFORM = {
+    "FifoQueue": "fifo_queue",
+    "ContentBasedDeduplication": "content_based_deduplication",
+    "DeduplicationScope": "deduplication_scope",
+    "FifoThroughputLimit": "fifo_throughput_limit",
+    "DelaySeconds": "delay_seconds",
+    "MaximumMessageSize": "max_message_size",
+    "MessageRetentionPeriod": "message_retention_seconds",
+    "ReceiveMessageWaitTimeSeconds": "receive_wait_time_seconds",
+    "VisibilityTimeout": "visibility_timeout_seconds",
+    "SqsManagedSseEnabled": "sqs_managed_sse_enabled",
+    "KmsMasterKeyId": "kms_master_key_id",
+    "KmsDataKeyReusePeriodSeconds": "kms_data_key_reuse_period_seconds",
+    "RedrivePolicy": "redrive_policy",
+    "RedriveAllowPolicy": "redrive_allow_policy",
+}
+
+
+def _terraform(endpoint: str, region: str, name: str, attributes: dict[str, str]) -> str:
+    known = {key: value for key, value in attributes.items() if key in _TERRAFORM}
+    lines = [f"  name = {_hcl(name)}", *(f"  {_TERRAFORM[key]} = {_hcl(value)}" for key, value in known.items())]
+    left_out = sorted(set(attributes) - set(known))
+    note = f"\n# Not known to the AWS provider, set them here or by boto3: {', '.join(left_out)}" if left_out else ""
+    provider = f'provider "aws" {{\n  region = {_hcl(region)}\n  endpoints {{ sqs = {_hcl(endpoint)} }}\n}}'
+    label = "".join(char if char.isalnum() or char in "_-" else "_" for char in name)
+    resource = f'resource "aws_sqs_queue" {_hcl(label)} {{\n' + "\n".join(lines) + "\n}"
+    return f"{provider}\n\n{resource}{note}"
+
+
+def _hcl(value: str) -> str:
+    if value in ("true", "false") or value.isdigit():
+        return value
+    return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")

@@ -1,0 +1,1 @@
+"""Django's template tags of the console."""

@@ -1,0 +1,108 @@
+"""Numbers, times and sizes as people read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from api import clock
+from console.assets import assets
+
+register = template.Library()
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+@register.simple_tag
+def asset(name: str) -> str:
+    return assets()[name].url
+
+
+@register.filter
+def number(value: Any) -> str:
+    return "–" if value is None or value == "" else f"{int(value):,}"
+
+
+@register.filter
+def span(seconds: Any) -> str:
+    """90061 -> 1 d 1 h."""
+    if seconds is None or seconds == "":
+        return "–"
+    rest = round(float(seconds))
+    parts = []
+    for size_s, unit in _UNITS:
+        if rest >= size_s:
+            parts.append(f"{rest // size_s} {unit}")
+            rest %= size_s
+    if rest or not parts:
+        parts.append(f"{rest} s")
+    return " ".join(parts[:2])
+
+
+@register.filter
+def size(value: Any) -> str:
+    """Bytes."""
+    if value is None:
+        return "–"
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    raise AssertionError("the last unit takes all")
+
+
+@register.filter
+def when(value: Any) -> SafeString | str:
+    """A time, as how long ago; the exact one is shown on hover. Takes a datetime, or ms since the epoch."""
+    moment = _moment(value)
+    if moment is None:
+        return "–"
+    seconds = (clock.now() - moment).total_seconds()
+    exact = moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return format_html('<time datetime="{}" title="{}">{}</time>', moment.isoformat(), exact, _ago(seconds, moment))
+
+
+@register.filter
+def age(value: Any) -> str:
+    """How long ago, without "ago"."""
+    moment = _moment(value)
+    if moment is None:
+        return "–"
+    seconds = max((clock.now() - moment).total_seconds(), 0)
+    size_s, unit = next((one for one in _UNITS if seconds >= one[0]), (1, "s"))
+    return f"{int(seconds // size_s)} {unit}"
+
+
+@register.filter
+def pretty(text: Any) -> str:
+    """JSON with indents; anything else as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        return str(text)
+
+
+@register.filter
+def get(mapping: Any, key: Any) -> Any:
+    return mapping.get(key) if mapping else None
+
+
+def _moment(value: Any) -> datetime | None:
+    if not value:
+        return None
+    return value if isinstance(value, datetime) else datetime.fromtimestamp(int(value) / 1000, UTC)
+
+
+def _ago(seconds: float, moment: datetime) -> str:
+    if abs(seconds) < 5:
+        return "now"
+    if abs(seconds) >= 30 * 86_400:
+        return moment.strftime("%Y-%m-%d")
+    size_s, unit = next((one for one in _UNITS if abs(seconds) >= one[0]), (1, "s"))
+    text = f"{int(abs(seconds) // size_s)} {unit}"
+    return f"{text} ago" if seconds > 0 else f"in {text}"

@@ -1,0 +1,77 @@
+"""The account itself: its settings, its audit log, its closing."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.accounts import actions, selectors
+from api.audit.selectors import entries_of
+from api.people.actions import account_life, members
+from api.people.errors import PeopleError
+from api.people.models import Membership
+from api.people.roles import Act
+from api.people.selectors import membership_of
+from console.actors import actor_names
+from console.pages import account_page, denied, person_page, require_recent_sign_in, show_refusal, told
+from console.visits import AccountVisit, Visit
+
+PAGE_ENTRIES = 50
+_FILTER_CHARS_MAX = 100
+
+
+@account_page(Act.READ_AUDIT, "GET")
+def audit(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    given = {name: request.GET.get(name, "").replace("\0", "")[:_FILTER_CHARS_MAX] for name in ("action", "subject")}
+    before = request.GET.get("before", "")
+    before_id = int(before) if before.isascii() and before.isdigit() and len(before) < 19 else None
+    found = entries_of(visit.account_id, before_id, PAGE_ENTRIES + 1, given["action"], given["subject"])
+    entries = found[:PAGE_ENTRIES]
+    more = urlencode({**given, "before": entries[-1].pk}) if len(found) > PAGE_ENTRIES else ""
+    shown = {**given, "entries": entries, "actors": actor_names(visit.account_id, entries), "more": more}
+    return render(request, "console/access/audit.html", shown)
+
+
+@account_page(Act.READ_ACCOUNT, "GET", "POST")
+def settings(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    if request.method == "POST":
+        if not visit.may(Act.CONFIGURE_ACCOUNT):
+            return denied(request, Act.CONFIGURE_ACCOUNT)
+        actions.set_auto_create(visit.actor, visit.account_id, request.POST.get("auto_create") == "true")
+        return told(f"/console/a/{visit.account_id}/settings", "The settings are changed.")
+    shown = {
+        "row": selectors.account_of(visit.account_id),
+        "life": visit.membership.account.life,
+        "closes": visit.may(Act.CLOSE_ACCOUNT),
+    }
+    return render(request, "console/access/settings.html", shown)
+
+
+@person_page("POST")
+def close(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
+    membership = _owned(request, visit, account_id)
+    require_recent_sign_in(visit)
+    if request.POST.get("typed", "").strip() != account_id:
+        return show_refusal(request, PeopleError("invalid-request", "What you typed is not the id of the account."))
+    account_life.close_account(visit.origin, visit.person, membership.account_id)
+    return told(f"/console/a/{account_id}/settings", "The account is closing. Its keys open nothing.", "warn")
+
+
+@person_page("POST")
+def reopen(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
+    _owned(request, visit, account_id)
+    require_recent_sign_in(visit)
+    account_life.reopen_account(visit.origin, visit.person, account_id)
+    return told(f"/console/a/{account_id}/settings", "The account is active again.")
+
+
+def _owned(request: HttpRequest, visit: Visit, account_id: str) -> Membership:
+    """In a closing account nothing else may change, so this is no `account_page`. Raises PeopleError."""
+    membership = membership_of(visit.person, account_id)
+    if membership is None:
+        raise PeopleError("not-found", "There is no such account, or you are no member of it.")
+    request.visit = AccountVisit(visit, membership)  # type: ignore[attr-defined]  # read by the context processor
+    members.require(membership, Act.CLOSE_ACCOUNT)
+    return membership

@@ -1,0 +1,31 @@
+"""Pages for what is not there, and for forms that are out of date."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+
+from api import problems
+from console.pages import show
+from console.refusals import Refusal
+from console.security import PAGES
+
+
+def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:
+    text = "The form was not sent from this site, or it is too old."
+    return show(request, Refusal(403, text, "Go back, load the page again, and repeat what you did."))
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    if not request.path.startswith(PAGES):
+        return problems.not_found(request, exception)
+    text = "There is no such page, or you are no member of the account it belongs to."
+    return show(request, Refusal(404, text, "Choose another account, or sign in with another address."))
+
+
+def internal_failure(request: HttpRequest) -> HttpResponse:
+    """Our own bug: Django has logged it. No context: nothing that may fail again."""
+    if not request.path.startswith(PAGES):
+        return problems.internal_failure(request)
+    told = {"request_id": request.headers.get("X-Request-Id", "")}
+    return HttpResponse(render_to_string("console/failed.html", told), status=500)

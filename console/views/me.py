@@ -1,0 +1,89 @@
+"""The person: password, second factor, sessions."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+
+from api import clock
+from api.people import selectors
+from api.people.actions import factors, new_passwords, sessions
+from api.people.errors import PeopleError
+from console.pages import person_page, require_recent_sign_in, told
+from console.refusals import Refusal, refusal_of
+from console.visits import Visit
+
+ME = "/console/me"
+
+
+@person_page("GET")
+def me(request: HttpRequest, visit: Visit) -> HttpResponse:
+    return _page(request, visit)
+
+
+@person_page("POST")
+def change_password(request: HttpRequest, visit: Visit) -> HttpResponse:
+    current, new = request.POST.get("current", ""), request.POST.get("password", "")
+    try:
+        new_passwords.change_password(visit.origin, visit.session, current, new)
+    except PeopleError as error:
+        if error.code == "recent-authentication-required":
+            raise
+        return _page(request, visit, refusal=refusal_of(error))
+    return told(ME, "The password is changed, and your other sessions have ended.")
+
+
+@person_page("POST")
+def begin_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
+    require_recent_sign_in(visit)
+    return _page(request, visit, totp=factors.begin_totp(visit.origin, visit.session))
+
+
+@person_page("POST")
+def confirm_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
+    require_recent_sign_in(visit)
+    try:
+        codes = factors.confirm_totp(visit.origin, visit.session, request.POST.get("code", "").strip())
+    except PeopleError as error:
+        again = {"secret": request.POST.get("secret", "")}
+        return _page(request, visit, refusal=refusal_of(error), totp=again)
+    return _page(request, visit, recovery_codes=codes)
+
+
+@person_page("POST")
+def renew_codes(request: HttpRequest, visit: Visit) -> HttpResponse:
+    require_recent_sign_in(visit)
+    return _page(request, visit, recovery_codes=factors.renew_recovery_codes(visit.origin, visit.session))
+
+
+@person_page("POST")
+def remove_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
+    require_recent_sign_in(visit)
+    factors.remove_totp(visit.origin, visit.session)
+    return told(ME, "The second factor is off.", "warn")
+
+
+@person_page("POST")
+def end_session(request: HttpRequest, visit: Visit, session_id: uuid.UUID) -> HttpResponse:
+    sessions.end_session(visit.origin, visit.person, session_id)
+    if session_id == visit.session.pk:
+        return HttpResponseRedirect("/console/sign-in")
+    return told(ME, "The session has ended.")
+
+
+@person_page("POST")
+def end_other_sessions(request: HttpRequest, visit: Visit) -> HttpResponse:
+    ended = sessions.end_all_sessions(visit.origin, visit.person, but=visit.session)
+    return told(ME, f"{ended} other sessions have ended." if ended else "There was no other session.")
+
+
+def _page(request: HttpRequest, visit: Visit, refusal: Refusal | None = None, **more: object) -> HttpResponse:
+    shown = {
+        "sessions": selectors.sessions_of(visit.person, clock.now()),
+        "second_factor": selectors.has_second_factor(visit.person),
+        "refusal": refusal,
+        **more,
+    }
+    return render(request, "console/me.html", shown, status=refusal.status if refusal else 200)

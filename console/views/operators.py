@@ -1,0 +1,70 @@
+"""The installation as its operators see it: nodes, partitions, accounts."""
+
+from __future__ import annotations
+
+from asgiref.sync import async_to_sync
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.people.actions import account_life
+from api.people.errors import PeopleError
+from api.people.operator_selectors import account_row, accounts_found
+from api.queues.selectors import backlog_of_lifecycle
+from console.cluster import look_at_cluster
+from console.pages import operator_page, require_recent_sign_in, told
+from console.refusals import refusal_of
+from console.visits import Visit
+
+PAGE_ACCOUNTS = 50
+
+
+@operator_page("GET")
+def cluster(request: HttpRequest, visit: Visit) -> HttpResponse:
+    return render(request, "console/operators/cluster.html", {})
+
+
+@operator_page("GET")
+def cluster_now(request: HttpRequest, visit: Visit) -> HttpResponse:
+    """Asked for again every few seconds."""
+    shown = {"cluster": async_to_sync(look_at_cluster)(), "work": backlog_of_lifecycle()}
+    return render(request, "console/operators/now.html", shown)
+
+
+@operator_page("GET")
+def accounts(request: HttpRequest, visit: Visit) -> HttpResponse:
+    text = request.GET.get("q", "").strip().replace("\0", "")[:100]
+    after = request.GET.get("after", "")
+    found = accounts_found(text, after if after.isascii() and after.isdigit() else "", PAGE_ACCOUNTS + 1)
+    rows = found[:PAGE_ACCOUNTS]
+    more = rows[-1].account.pk if len(found) > PAGE_ACCOUNTS else ""
+    is_list = request.headers.get("HX-Target") == "account-list"
+    template = "console/operators/account_list.html" if is_list else "console/operators/accounts.html"
+    return render(request, template, {"rows": rows, "text": text, "more": more})
+
+
+@operator_page("GET", "POST")
+def one_account(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
+    if account_row(account_id) is None:
+        raise Http404
+    refusal = None
+    if request.method == "POST":
+        require_recent_sign_in(visit)
+        try:
+            return _change(request, visit, account_id)
+        except PeopleError as error:
+            refusal = refusal_of(error)
+    shown = {"row": account_row(account_id), "refusal": refusal}
+    return render(request, "console/operators/account.html", shown, status=refusal.status if refusal else 200)
+
+
+def _change(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
+    """Raises PeopleError."""
+    here = f"/console/operators/accounts/{account_id}"
+    if request.POST.get("what") == "resume":
+        account_life.resume_account(visit.actor, account_id)
+        return told(here, "The account is active again.")
+    reason = request.POST.get("reason", "").strip()
+    if not reason:
+        raise PeopleError("invalid-request", "Say why: the reason is kept with the account.")
+    account_life.suspend_account(visit.actor, account_id, reason)
+    return told(here, "The account is suspended: its keys open nothing.", "warn")

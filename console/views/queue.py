@@ -1,0 +1,198 @@
+"""One queue: counts, settings, tags, policy and permissions; pause, purge, delete."""
+
+from __future__ import annotations
+
+import json
+
+from asgiref.sync import async_to_sync
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.people.roles import Act
+from api.queues import actions, selectors
+from api.queues import attributes as rules
+from api.queues.attributes import QueueProblem
+from api.queues.models import Queue
+from api.queues.pausing import set_paused_and_wait
+from api.queues.permissions import check_permission
+from api.queues.serializers import QueueSerializer
+from api.settings.environment import environment
+from console import attribute_words
+from console.data_plane import DataPlaneError
+from console.pages import account_page, told
+from console.refusals import Refusal, refusal_of
+from console.same_as import creating
+from console.views.queue_forms import queue_or_404, queue_url
+from console.visits import AccountVisit
+from frontend.authz import GRANTABLE_NAMES
+
+SOURCES_SHOWN_MAX = 50
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def queue_page(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue = queue_or_404(visit, name)
+    env = environment()
+    chosen = attribute_words.not_default(queue.attributes, name)
+    shown = {
+        **tab_of(visit, queue, "overview"),
+        "sections": attribute_words.set_fields(queue.attributes, queue.fifo),
+        "json": QueueSerializer(queue).data,
+        "sources": selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX),
+        "url": f"{env.endpoint}/{visit.account_id}/{name}",
+        "snippets": creating(env.endpoint, env.region, name, {key: chosen[key] for key in chosen if key != "Policy"}),
+    }
+    return render(request, "console/queues/queue.html", shown)
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def queue_counts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    """Asked for again every few seconds while the page is looked at."""
+    queue = queue_or_404(visit, name)
+    if not visit.is_active:
+        return HttpResponse(status=204)
+    try:
+        counts = visit.data_plane.counts([name])[name]
+    except DataPlaneError as error:
+        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+    if "error" in counts:
+        refusal = Refusal(503, counts["error"]["detail"], "This is asked again by itself.")
+        return render(request, "console/parts/refusal.html", {"refusal": refusal})
+    return render(request, "console/queues/numbers.html", {"queue": queue, "counts": counts})
+
+
+@account_page(Act.READ_QUEUES, "GET", "POST")
+def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue = queue_or_404(visit, name)
+    refusal = None
+    if request.method == "POST":
+        _require(visit, Act.MANAGE_QUEUES)
+        key = request.POST.get("key", "")
+        try:
+            if "remove" in request.POST:
+                actions.untag_queue(visit.actor, visit.account_id, name, [key])
+            else:
+                change = rules.check_tags({key.strip(): request.POST.get("value", "").strip()})
+                actions.tag_queue(visit.actor, visit.account_id, name, change)
+            return told(queue_url(visit, name, "/tags"), "The tags are changed.")
+        except QueueProblem as error:
+            refusal = refusal_of(error)
+    shown = {**tab_of(visit, queue, "tags"), "refusal": refusal}
+    return render(request, "console/queues/tags.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.READ_QUEUES, "GET", "POST")
+def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    """The policy of the queue, and the permissions that are its labelled statements."""
+    queue = queue_or_404(visit, name)
+    refusal, text = None, ""
+    if request.method == "POST":
+        _require(visit, Act.MANAGE_QUEUES)
+        text = request.POST.get("policy", "")
+        try:
+            _change_access(visit, name, request)
+            return told(queue_url(visit, name, "/access"), "The permissions are changed.")
+        except QueueProblem as error:
+            refusal = refusal_of(error)
+    policy = queue.attributes.get("Policy", "")
+    shown = {
+        **tab_of(visit, queue, "access"),
+        "policy": text or _indented(policy),
+        "statements": _statements(policy),
+        "actions": sorted(GRANTABLE_NAMES),
+        "refusal": refusal,
+    }
+    return render(request, "console/queues/access.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.MANAGE_QUEUES, "POST")
+def pause(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    async_to_sync(set_paused_and_wait)(visit.actor, visit.account_id, name, True)
+    return told(queue_url(visit, name), "Delivery is paused. Sends are still accepted.", "warn")
+
+
+@account_page(Act.MANAGE_QUEUES, "POST")
+def resume(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    async_to_sync(set_paused_and_wait)(visit.actor, visit.account_id, name, False)
+    return told(queue_url(visit, name), "Delivery goes on.")
+
+
+@account_page(Act.MANAGE_QUEUES, "GET", "POST")
+def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue = queue_or_404(visit, name)
+    if request.method == "POST":
+        if request.POST.get("typed", "").strip() != name:
+            return _typed_wrong(request, queue, "delete")
+        actions.delete_queue(visit.actor, visit.account_id, name)
+        return told(f"/console/a/{visit.account_id}/queues", f"The queue {name} is deleted.", "warn")
+    sources = selectors.dead_letter_sources_of(visit.account_id, name, "", SOURCES_SHOWN_MAX)
+    return render(request, "console/queues/typed.html", {"queue": queue, "what": "delete", "sources": sources})
+
+
+@account_page(Act.CHANGE_MESSAGES, "GET", "POST")
+def purge(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue = queue_or_404(visit, name)
+    if request.method == "POST":
+        if request.POST.get("typed", "").strip() != name:
+            return _typed_wrong(request, queue, "purge")
+        visit.data_plane.ask(name, "messages/purge")
+        return told(queue_url(visit, name), "The messages that the queue held are deleted.", "warn")
+    return render(request, "console/queues/typed.html", {"queue": queue, "what": "purge"})
+
+
+def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
+    """What the head of every page of a queue shows."""
+    return {
+        "queue": queue,
+        "tab": tab,
+        "base": queue_url(visit, queue.name),
+        "paused": queue.attributes.get("Penstock.Paused") == "true",
+        "is_dead_letter_queue": bool(selectors.dead_letter_names_among(visit.account_id, [queue.name])),
+    }
+
+
+def _require(visit: AccountVisit, act: Act) -> None:
+    if not visit.may_change(act):
+        raise QueueProblem("AccessDenied", "Your role in this account does not allow this.")
+
+
+def _change_access(visit: AccountVisit, name: str, request: HttpRequest) -> None:
+    """Raises QueueProblem."""
+    given = request.POST
+    if "remove" in given:
+        actions.remove_permission(visit.actor, visit.account_id, name, given["remove"])
+    elif "label" in given:
+        accounts = given.get("accounts", "").replace(",", " ").split()
+        permission = check_permission(given["label"].strip(), accounts, given.getlist("actions"))
+        actions.add_permission(visit.actor, visit.account_id, name, permission)
+    else:
+        change = rules.check_change({"Policy": given.get("policy", "").strip()}, name)
+        actions.set_queue_attributes(visit.actor, visit.account_id, name, change)
+
+
+def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:
+    refusal = Refusal(400, "What you typed is not the name of the queue.", "Type the name exactly as it is shown.")
+    return render(request, "console/queues/typed.html", {"queue": queue, "what": what, "refusal": refusal}, status=400)
+
+
+def _indented(policy: str) -> str:
+    try:
+        return json.dumps(json.loads(policy), indent=2, ensure_ascii=False) if policy else ""
+    except ValueError:
+        return policy
+
+
+def _statements(policy: str) -> list[dict[str, object]]:
+    try:
+        found = json.loads(policy).get("Statement", []) if policy else []
+    except (ValueError, AttributeError):
+        return []
+    listed = found if isinstance(found, list) else [found]
+    return [
+        {name.lower(): _one(one.get(name)) for name in ("Sid", "Effect", "Principal", "Action", "Condition")}
+        for one in listed
+    ]
+
+
+def _one(value: object) -> str:
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,104 @@
+"""The list of queues, the counts beside it, and the jump to one by name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.people.roles import Act
+from api.queues import selectors
+from api.queues.models import Queue
+from api.queues.selectors import KINDS, SORTS, QueueSearch
+from console.data_plane import DataPlaneError
+from console.pages import account_page
+from console.refusals import refusal_of
+from console.visits import AccountVisit
+
+PAGE_QUEUES = 50
+JUMPS_MAX = 8
+_PAGES_MAX = 10_000
+_TEXT_CHARS_MAX = 80
+
+
+class ListAsked(NamedTuple):
+    """What stands in the address of the page."""
+
+    text: str
+    kind: str
+    sort: str
+    page: int
+
+    def search(self) -> QueueSearch:
+        return QueueSearch(self.text, self.kind, self.sort)
+
+    def query(self, **changes: object) -> str:
+        given = {"q": self.text, "kind": self.kind, "sort": self.sort, "page": self.page, **changes}
+        plain = {"q": "", "kind": "", "sort": "name", "page": 1}
+        return urlencode({key: value for key, value in given.items() if value != plain[key]})
+
+
+def list_asked(request: HttpRequest) -> ListAsked:
+    """Anything that is not allowed counts as not given."""
+    given = request.GET
+    text = given.get("q", "").strip().replace("\0", "")[:_TEXT_CHARS_MAX]
+    kind, sort, page = given.get("kind", ""), given.get("sort", "name"), given.get("page", "1")
+    number = int(page) if page.isascii() and page.isdigit() and len(page) < 6 else 1
+    return ListAsked(
+        text, kind if kind in KINDS else "", sort if sort in SORTS else "name", min(max(number, 1), _PAGES_MAX)
+    )
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def queues(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    asked = list_asked(request)
+    start = (asked.page - 1) * PAGE_QUEUES
+    found, total = selectors.search_queues(visit.account_id, asked.search(), start, PAGE_QUEUES)
+    names = [queue.name for queue in found]
+    shown = {
+        "asked": asked,
+        "queues": found,
+        "dead_letter_names": selectors.dead_letter_names_among(visit.account_id, names),
+        "names": ",".join(names),
+        "total": total,
+        "first": start + 1,
+        "last": start + len(found),
+        "page_before": asked.query(page=asked.page - 1) if asked.page > 1 else None,
+        "page_after": asked.query(page=asked.page + 1) if start + len(found) < total else None,
+        "sorts": {
+            column: (asked.query(sort=f"-{column}" if asked.sort == column else column, page=1), _arrow(asked, column))
+            for column in ("name", "created", "modified")
+        },
+    }
+    is_list = request.headers.get("HX-Target") == "queue-list"
+    return render(request, "console/queues/list.html" if is_list else "console/queues/index.html", shown)
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def counts(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    """The counts of one page of the list, put into its rows."""
+    names = [name for name in request.GET.get("names", "").split(",") if name][:PAGE_QUEUES]
+    if not names or not visit.is_active:
+        return HttpResponse(status=204)
+    try:
+        found = visit.data_plane.counts(names)
+    except DataPlaneError as error:
+        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+    rows = [(name, found[name]) for name in names if name in found and "error" not in found[name]]
+    return render(request, "console/queues/counts.html", {"rows": rows})
+
+
+@account_page(Act.READ_QUEUES, "GET")
+def jump(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
+    """Queues whose name holds the text: the answers of Ctrl-K."""
+    text = list_asked(request).text
+    found: list[Queue] = []
+    if text:
+        found, _ = selectors.search_queues(visit.account_id, QueueSearch(text), 0, JUMPS_MAX)
+    return render(request, "console/parts/jumps.html", {"queues": found, "text": text})
+
+
+def _arrow(asked: ListAsked, column: str) -> str:
+    return {column: "ascending", f"-{column}": "descending"}.get(asked.sort, "none")

@@ -1,0 +1,83 @@
+"""What is to come: single messages with a time of their own, and messages by cron."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from api.people.roles import Act
+from api.queues.attributes import QueueProblem
+from api.schedules import actions, selectors
+from api.schedules.actions import Wish
+from console.data_plane import DataPlaneError
+from console.pages import account_page, told
+from console.refusals import refusal_of
+from console.views.queue import tab_of
+from console.views.queue_forms import queue_or_404, queue_url
+from console.visits import AccountVisit
+
+SCHEDULES_SHOWN_MAX = 100
+SCHEDULED_SHOWN = 25
+
+
+@account_page(Act.READ_QUEUES, "GET", "POST")
+def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue = queue_or_404(visit, name)
+    refusal = None
+    if request.method == "POST":
+        if not visit.may_change(Act.CHANGE_MESSAGES):
+            raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
+        form = request.POST
+        wish = Wish(
+            form.get("name", "").strip(), form.get("cron", "").strip(), form.get("zone", "").strip() or "UTC",
+            form.get("body", ""), {}, form.get("group", "").strip() or None, True,
+        )  # fmt: skip
+        try:
+            made = actions.create_schedule(visit.actor, visit.account_id, name, wish)
+            return told(queue_url(visit, name, "/schedules"), f"The schedule {made.name} is set.")
+        except QueueProblem as error:
+            refusal = refusal_of(error)
+    shown = {
+        **tab_of(visit, queue, "schedules"),
+        "schedules": selectors.schedules_of(queue.pk, "", SCHEDULES_SHOWN_MAX),
+        "refusal": refusal,
+        "form": request.POST,
+    }
+    return render(request, "console/messages/schedules.html", shown, status=refusal.status if refusal else 200)
+
+
+@account_page(Act.CHANGE_MESSAGES, "POST")
+def change_schedule(request: HttpRequest, visit: AccountVisit, name: str, schedule: str, verb: str) -> HttpResponse:
+    queue_or_404(visit, name)
+    who = (visit.actor, visit.account_id, name, schedule)
+    if verb == "delete":
+        actions.delete_schedule(*who)
+    elif verb in ("pause", "resume"):
+        actions.set_enabled(*who, verb == "resume")
+    else:
+        raise Http404
+    text = {"delete": "deleted", "pause": "paused", "resume": "resumed"}[verb]
+    return told(queue_url(visit, name, "/schedules"), f"The schedule {schedule} is {text}.")
+
+
+@account_page(Act.READ_MESSAGES, "GET")
+def scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    """Single messages by due time."""
+    queue = queue_or_404(visit, name)
+    cursor = request.GET.get("cursor", "")
+    target = f"scheduled?limit={SCHEDULED_SHOWN}" + (f"&cursor={quote(cursor, safe='')}" if cursor else "")
+    try:
+        found = visit.data_plane.look(name, target)
+    except DataPlaneError as error:
+        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+    shown = {**tab_of(visit, queue, "schedules"), "messages": found["messages"], "cursor": found["next_cursor"]}
+    return render(request, "console/messages/scheduled.html", {**shown, "is_first": not cursor})
+
+
+@account_page(Act.CHANGE_MESSAGES, "POST")
+def cancel_scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
+    queue_or_404(visit, name)
+    visit.data_plane.ask(name, "scheduled/cancel", {"ids": [request.POST.get("id", "")]})
+    return told(queue_url(visit, name, "/schedules"), "The scheduled message is cancelled.", "warn")

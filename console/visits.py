@@ -1,0 +1,114 @@
+"""Who looks at a page, and in which account."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from api.audit.actions import Actor
+from api.iam.selectors import attached_policies, member_caller
+from api.people.models import AccountState, Membership, Person, PersonSession
+from api.people.origin import Origin
+from api.people.roles import Act, may_with
+from api.people.selectors import is_operator, memberships_of
+from console.data_plane import DataPlane
+from frontend.authz import Caller, CompiledPolicy
+
+
+class Visit:
+    """A signed-in person."""
+
+    def __init__(self, session: PersonSession, origin: Origin, is_secure: bool) -> None:
+        self.session = session
+        self.person: Person = session.person
+        self.origin = origin
+        self.is_secure = is_secure
+
+    @cached_property
+    def memberships(self) -> list[Membership]:
+        return sorted(memberships_of(self.person), key=lambda one: (one.account.life.title.lower(), one.account_id))
+
+    @cached_property
+    def is_operator(self) -> bool:
+        return is_operator(self.person)
+
+    @property
+    def actor(self) -> Actor:
+        return Actor(f"person:{self.person.pk}", self.origin.request_id)
+
+
+class AccountVisit(Visit):
+    """A member looks at the account."""
+
+    def __init__(self, visit: Visit, membership: Membership) -> None:
+        super().__init__(visit.session, visit.origin, visit.is_secure)
+        self.membership = membership
+        self.account_id = membership.account_id
+        self.title: str = membership.account.life.title
+        self.state: str = membership.account.life.state
+
+    @property
+    def is_active(self) -> bool:
+        return self.state == AccountState.ACTIVE
+
+    def may(self, act: Act) -> bool:
+        """By the role, and by the policies of the member and of its groups."""
+        return may_with(self.membership.role, act, self._policies, self._caller)
+
+    @cached_property
+    def _policies(self) -> list[CompiledPolicy]:
+        return attached_policies(self.membership)
+
+    @cached_property
+    def _caller(self) -> Caller:
+        return member_caller(self.membership)
+
+    def may_change(self, act: Act) -> bool:
+        """In an account that is not active nothing changes."""
+        return self.is_active and self.may(act)
+
+    @property
+    def data_plane(self) -> DataPlane:
+        """For what this role may do: the caller has looked."""
+        return DataPlane(self.account_id, str(self.person.pk), self.origin.source, self.is_secure)
+
+    # Asked by templates, which pass no arguments.
+
+    @property
+    def manages_queues(self) -> bool:
+        return self.may_change(Act.MANAGE_QUEUES)
+
+    @property
+    def reads_queues(self) -> bool:
+        return self.may(Act.READ_QUEUES)
+
+    @property
+    def reads_messages(self) -> bool:
+        return self.may_change(Act.READ_MESSAGES)
+
+    @property
+    def changes_messages(self) -> bool:
+        return self.may_change(Act.CHANGE_MESSAGES)
+
+    @property
+    def reads_members(self) -> bool:
+        return self.may(Act.READ_MEMBERS)
+
+    @property
+    def manages_members(self) -> bool:
+        return self.may_change(Act.MANAGE_MEMBERS)
+
+    @property
+    def reads_keys(self) -> bool:
+        return self.may(Act.READ_KEYS)
+
+    @property
+    def manages_keys(self) -> bool:
+        return self.may_change(Act.MANAGE_KEYS)
+
+    @property
+    def reads_audit(self) -> bool:
+        return self.may(Act.READ_AUDIT)
+
+    @property
+    def configures(self) -> bool:
+        return self.may_change(Act.CONFIGURE_ACCOUNT)

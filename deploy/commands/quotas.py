@@ -1,0 +1,50 @@
+"""`quotas ...`: quotas of an account or of the installation, requests for more, and an account's sending."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from deploy import management, output
+from deploy.installation import Installation
+
+QUOTA_COLUMNS = ["QUOTA", "VALUE", "DEFAULT", "IN USE", "UNIT"]
+REQUEST_COLUMNS = ["ID", "ACCOUNT", "QUOTA", "VALUE", "REASON"]
+
+
+def run(options: argparse.Namespace) -> int:
+    installation = Installation(options.data_dir)
+    said = management.quotas(installation, installation.load_state(), arguments_of(options))
+    if options.json:
+        output.data_json(said)
+    elif options.verb == "requests":
+        output.table(REQUEST_COLUMNS, [request_row(one) for one in said["requests"]])
+    elif options.verb in ("approve", "refuse"):
+        output.data(f"{said['name']} {said['value']} for {said['account_id']}: {said['state']}")
+    else:
+        output.table(QUOTA_COLUMNS, [quota_row(one) for one in said["quotas"]])
+        if said["sending_stopped"]:
+            output.data(output.red(f"sending is stopped: {said['sending_stopped']}"))
+    return 0
+
+
+def arguments_of(options: argparse.Namespace) -> list[str]:
+    """Of the management command. Options carry their value with them: a value may begin with a dash."""
+    arguments = [options.verb]
+    for name in ("account", "reason", "answer"):
+        if getattr(options, name, None):
+            arguments.append(f"--{name}={getattr(options, name)}")
+    if options.verb == "set":
+        arguments += ["--", *options.values]
+    elif options.verb in ("approve", "refuse"):
+        arguments += ["--", str(options.id)]
+    return arguments
+
+
+def quota_row(one: dict[str, Any]) -> list[str]:
+    cells = [one["name"], *(one[name] for name in ("value", "default", "in_use")), one["unit"]]
+    return ["-" if cell is None else str(cell) for cell in cells]
+
+
+def request_row(one: dict[str, Any]) -> list[str]:
+    return [str(one[name]) for name in ("id", "account", "name", "value", "reason")]

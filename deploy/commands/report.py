@@ -1,0 +1,86 @@
+"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from deploy import limits, management, output
+from deploy.errors import EXIT_USAGE, CommandError
+from deploy.installation import Installation
+
+# Columns of the table; the JSON has all kinds.
+_SHOWN = (
+    ("sent", "messages_sent"),
+    ("delivered", "messages_delivered"),
+    ("deleted", "messages_deleted"),
+    ("units", "sent_units"),
+    ("requests", "requests"),
+)
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.verb != "quarantine" and not options.account:
+        raise CommandError(f"report {options.verb} needs --account NAME", EXIT_USAGE)
+    installation = Installation(options.data_dir)
+    state = installation.load_state()
+    arguments = ["billing_report", options.verb, "--period", options.period]
+    if options.account:
+        arguments += ["--account", options.account]
+    if options.now:
+        arguments.append("--now")
+    report = management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S)
+    if options.json:
+        output.data_json(report)
+        return 0
+    {"usage": show_usage, "invoice": show_invoice, "quarantine": show_quarantine}[options.verb](report)
+    show_settled(report)
+    return 0
+
+
+def show_usage(report: dict[str, Any]) -> None:
+    rows = [
+        [queue["queue"] or queue["queue_uuid"], *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)]
+        for queue in report["queues"]
+    ]
+    rows.append(["all", *(f"{report['totals'][kind]:,}" for _, kind in _SHOWN)])
+    output.table(["queue", *(heading for heading, _ in _SHOWN)], rows)
+
+
+def show_invoice(report: dict[str, Any]) -> None:
+    invoice = report["invoice"]
+    if invoice is None:
+        output.data(f"{report['account']} was not open in {report['period']}.")
+        return
+    output.data(f"{invoice['number'] or 'draft'}, {report['account']}, {report['period']}")
+    lines = [[line["text"], f"{line['quantity_text']} {line['unit']}", line["amount"]] for line in invoice["lines"]]
+    output.table(["item", "quantity", invoice["currency"]], [*lines, ["total", "", invoice["total"]]])
+    for note in invoice["notes"]:
+        output.data(f"{note['number']}: {note['kind']} note, {invoice['currency']} {note['total']}: {note['reason']}")
+    if not report.get("recomputed", {"equal": True})["equal"]:
+        output.say("The settled usage says another total now: correct it (docs/billing.md).")
+
+
+def show_quarantine(report: dict[str, Any]) -> None:
+    rows = [
+        [one["reason"], one["account_id"] or "-", one["hour"] or "-", one["detail"] or short(one["record"])]
+        for one in report["records"]
+    ]
+    output.table(["reason", "account", "hour", "record"], rows)
+
+
+def short(record: dict[str, Any]) -> str:
+    """Its members that say something, without what stands in columns of their own."""
+    return ", ".join(
+        f"{name} {value}" for name, value in record.items() if value and name not in ("account_id", "hour")
+    )
+
+
+def show_settled(report: dict[str, Any]) -> None:
+    """What the figures do not hold, on stderr."""
+    output.say(f"settled up to {report['settled_up_to'] or 'nothing yet'}")
+    for count in report.get("quarantined", []):
+        output.say(f"not billed: {count['records']} records, {count['reason']} (./penstock report quarantine)")
+    now = report.get("now")
+    if now and not now["complete"]:
+        output.say(f"missing from {now['missing_from']} on: {now['reason']}")

@@ -1,0 +1,67 @@
+"""Which requests are hot, by the head alone; and the function of the wire that answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from frontend.express.call import Answering
+from frontend.http import Request
+from frontend.rest.messages import ROUTES
+from frontend.rest.serve import answer_rest, find_route
+from frontend.sqs.protocol import answer_sqs
+
+if TYPE_CHECKING:
+    from frontend.services import FrontendServices
+
+AnswerRequest = Callable[[Request], Answering]
+
+_SQS_TARGETS = frozenset(
+    b"AmazonSQS." + action
+    for action in (
+        b"SendMessage",
+        b"SendMessageBatch",
+        b"ReceiveMessage",
+        b"DeleteMessage",
+        b"DeleteMessageBatch",
+        b"ChangeMessageVisibility",
+        b"ChangeMessageVisibilityBatch",
+    )
+)
+_REST_ROUTES = frozenset(ROUTES.values())
+_REST_START = b"/v1/queues/"
+# Each asks for something that uvicorn's class does: another protocol, a word before the body, chunks put together.
+_MORE = frozenset((b"expect", b"upgrade", b"transfer-encoding"))
+
+
+class HotRequests:
+    """Of one front end."""
+
+    __slots__ = ("_answer_rest", "_answer_sqs")
+
+    def __init__(self, services: FrontendServices) -> None:
+        self._answer_sqs = partial(answer_sqs, services)
+        self._answer_rest = partial(answer_rest, services)
+
+    def find(self, url: bytes, headers: list[tuple[bytes, bytes]]) -> AnswerRequest | None:
+        """What answers a POST with this head; None where it is not hot. Names of headers are in lower case."""
+        if url == b"/":
+            answer, target = None, b"x-amz-target"
+        elif url.startswith(_REST_START) and _is_hot_route(url):
+            answer, target = self._answer_rest, b""
+        else:
+            return None
+        for name, value in headers:
+            if name == target:
+                if value not in _SQS_TARGETS:
+                    return None
+                answer = self._answer_sqs
+            elif name in _MORE:
+                return None
+        return answer
+
+
+def _is_hot_route(url: bytes) -> bool:
+    found = find_route(url)
+    return found is not None and found[0] in _REST_ROUTES

@@ -1,0 +1,180 @@
+"""The connection: which requests the lane takes, and how what it does not take reaches uvicorn's class unchanged."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from frontend.asgi import build_application
+from frontend.express.call import ExpressCall
+from frontend.express.hot import AnswerRequest, HotRequests
+from frontend.express.origin import Headers, ProxyOrigins
+from frontend.http import Answer, Request
+from frontend.server import BoundedHttpProtocol, public_config
+from frontend.services import FrontendServices
+
+
+class ExpressConfig(uvicorn.Config):
+    """Made by `express_config`; here so that connections find the lane."""
+
+    hot: HotRequests
+    origins: ProxyOrigins | None = None  # None: no proxy is trusted
+
+
+def express_config(services: FrontendServices, host: str, port: int, trusted_proxies: str = "") -> ExpressConfig:
+    """The public endpoint, with the lane."""
+    config = public_config(ExpressConfig, build_application(services), host, port, trusted_proxies)
+    config.http = ExpressProtocol
+    config.hot = HotRequests(services)
+    if trusted_proxies:
+        config.origins = ProxyOrigins(trusted_proxies)
+    return config
+
+
+class ExpressProtocol(BoundedHttpProtocol):
+    """A connection of the public endpoint.
+
+    _answering   what answers the request whose body is arriving; None: it is not the lane's
+    _call        the call under way
+    """
+
+    def __init__(self, config: ExpressConfig, *arguments: Any, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        self._hot = config.hot
+        self._origins = config.origins
+        self._answering: AnswerRequest | None = None
+        self._chunks: list[bytes] = []
+        self._call: ExpressCall | None = None
+        self._calls: set[Any] = self.tasks  # a stopping server waits for those, whatever they are
+        self._idle_since_s = 0.0  # since the lane's last answer; 0 = not idle, or uvicorn's timer runs
+        self._default_headers: Headers = []
+        self._status_line = b""  # of 200, with the default headers
+
+    # --- what arrives ---
+
+    def data_received(self, data: bytes) -> None:
+        self._idle_since_s = 0.0
+        super().data_received(data)
+        if self._answering is not None:
+            self._replay()
+
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.headers = []
+        self._note_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            parser = self.parser
+            if parser.get_method() == b"POST" and parser.get_http_version() == "1.1":
+                self._answering = self._hot.find(self.url, self.headers)
+                if self._answering is not None:
+                    self._in_header = False
+                    return
+        self._replay()
+
+    def on_body(self, body: bytes) -> None:
+        if self._answering is not None:
+            self._chunks.append(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        answering = self._answering
+        if answering is None:
+            super().on_message_complete()
+            return
+        self._answering = None
+        self._began_s = 0.0
+        chunks = self._chunks
+        body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        chunks.clear()
+        call = self._call = ExpressCall(self, self.parser.should_keep_alive())
+        self.cycle: Any = call
+        call.begin(answering(self._request(body, call)))
+        if not call.response_complete:
+            self._calls.add(call)
+
+    def _replay(self) -> None:
+        """The request takes the unmodified path: uvicorn's class hears of it from its beginning."""
+        headers, self.headers = self.headers, []
+        url = self.url
+        HttpToolsProtocol.on_message_begin(self)
+        self.url = url
+        for name, value in headers:
+            HttpToolsProtocol.on_header(self, name, value)
+        super().on_headers_complete()
+        if self._answering is not None:
+            self._answering = None
+            chunks, self._chunks = self._chunks, []
+            for chunk in chunks:
+                super().on_body(chunk)
+
+    def _request(self, body: bytes, call: ExpressCall) -> Request:
+        client, headers = self.client, self.headers
+        scheme: str = self.scheme or "http"
+        if self._origins is None:
+            host = client[0] if client else ""
+        else:
+            host, scheme = self._origins.find(client, scheme, headers)
+        return Request("POST", self.url, b"", scheme, host, headers, call.receive, body)
+
+    # --- what is answered ---
+
+    def wait_writable(self) -> asyncio.Future[None] | None:
+        return self.loop.create_task(self.flow.drain()) if self.flow.write_paused else None
+
+    def finish(self, call: ExpressCall, answer: Answer | None) -> None:
+        self._call = None
+        self._calls.discard(call)
+        self.server_state.total_requests += 1
+        transport = self.transport
+        if answer is not None and not transport.is_closing():
+            transport.write(self._written(answer, call.keep_alive))
+            if not call.keep_alive:
+                transport.close()
+        if transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since_s = self.loop.time()
+
+    def _written(self, answer: Answer, keep_alive: bool) -> bytes:
+        """Values of headers are our own words, and never a caller's: nothing in them can end a line."""
+        status, headers, body = answer
+        defaults = self.server_state.default_headers
+        if defaults is not self._default_headers:  # each second
+            self._default_headers = defaults
+            self._status_line = STATUS_LINE[200] + _lines(defaults)
+        start = self._status_line if status == 200 else STATUS_LINE[status] + _lines(defaults)
+        if not keep_alive:
+            start += b"connection: close\r\n"
+        return b"%b%bcontent-length: %d\r\n\r\n%b" % (start, _lines(headers), len(body), body)
+
+    # --- the end ---
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        call = self._call
+        super().connection_lost(exc)
+        if call is not None:
+            call.set()
+
+    def _look(self) -> None:
+        """One timer for the whole connection, not one for each answer."""
+        idle_since_s = self._idle_since_s
+        if idle_since_s and self.loop.time() - idle_since_s >= self.timeout_keep_alive:
+            self.transport.close()
+            return
+        super()._look()
+
+
+def _lines(headers: Any) -> bytes:
+    return b"".join([b"%b: %b\r\n" % header for header in headers])

@@ -1,0 +1,302 @@
+"""Rates of the quota tree: requests, messages and bytes per second, in one step for all levels. Pure; the clock is a
+parameter.
+
+    installation --> account --> key --> queue      a request pays on its whole path, or, if one level refuses, nowhere
+
+Each bucket is a generic cell rate algorithm (GCRA): it keeps, for each of the three, the theoretical arrival time,
+when it would be empty again. A payment of cost c moves it c/rate later. A request is refused while that time lies a
+burst or more ahead of now. So a single payment may go beyond the burst: whatever one request costs, it passes if
+anything is left, and the next one waits until it is paid off. That is why what is known only afterwards (the messages
+of a receive) can be paid afterwards, and the rate holds all the same.
+
+A level without a limit of its own has no bucket: an account without special quotas costs one bucket a request.
+
+A front end enforces its share of each rate (`AccountShare`), 1/n of it unless told otherwise (`sharing.py`). What was
+asked for, refused requests included, is counted for that purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from frontend.limits import QUOTA_RECHECK_S, RATE_BUCKETS_MAX, RATE_BURST_S
+from frontend.limits.quotas import DEFAULT_LIMITS, AccountLimits, Rates
+
+LimitsOf = Callable[[str], AccountLimits]
+
+PAYLOAD_QUOTA = "payload_bytes"
+_UNLIMITED = Rates()
+_ROUNDING_S = 1e-6
+
+
+class Refusal(NamedTuple):
+    """Which quota refused, what it is, and after which time the same would pass. `stopped`: why nothing may be sent."""
+
+    quota: str
+    limit_per_s: float
+    wait_s: float
+    stopped: str = ""
+
+
+class Standing(NamedTuple):
+    """The requests that an account may still make at once, of how many, and when it has them all again."""
+
+    limit: int
+    remaining: int
+    full_in_s: float
+
+
+class QuotaBucket:
+    """One holder on one level. `*_at_s`: when it would be empty; `*_cost_s`: how far one unit moves that (0: free)."""
+
+    __slots__ = (
+        "bytes_at_s", "bytes_cost_s", "messages_at_s", "messages_cost_s", "prefix", "rates", "requests_at_s",
+        "requests_cost_s",
+    )  # fmt: skip
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.rates = _UNLIMITED
+        self.requests_at_s = self.messages_at_s = self.bytes_at_s = 0.0
+        self.requests_cost_s = self.messages_cost_s = self.bytes_cost_s = 0.0
+
+    def set_rates(self, rates: Rates, shares: tuple[float, float, float]) -> None:
+        self.rates = rates
+        costs = [0.0 if rate is None else 1 / (rate * share) for rate, share in zip(rates, shares, strict=True)]
+        self.requests_cost_s, self.messages_cost_s, self.bytes_cost_s = costs
+
+    def refusal(self, latest_s: float) -> Refusal:
+        """Why a request is refused now: of the three, what takes longest."""
+        at_s, unit = max(zip((self.requests_at_s, self.messages_at_s, self.bytes_at_s), Rates._fields, strict=True))
+        return Refusal(self.prefix + unit, getattr(self.rates, unit) or 0.0, at_s - latest_s)
+
+    def is_empty(self, now_s: float) -> bool:
+        return max(self.requests_at_s, self.messages_at_s, self.bytes_at_s) <= now_s
+
+
+class AccountShare(NamedTuple):
+    """Of the requests, messages and bytes of an account, as much is this front end's to grant."""
+
+    requests: float = 1.0
+    messages: float = 1.0
+    bytes: float = 1.0
+
+
+class AskedFor:
+    """What one account asked for since it was last looked at."""
+
+    __slots__ = ("bytes", "messages", "requests")
+
+    def __init__(self) -> None:
+        self.requests = self.messages = self.bytes = 0
+
+    def take(self) -> AskedFor:
+        """What was counted; the count begins again."""
+        taken = AskedFor()
+        taken.requests, taken.messages, taken.bytes = self.requests, self.messages, self.bytes
+        self.requests = self.messages = self.bytes = 0
+        return taken
+
+
+class QuotaPath:
+    """The buckets that one key pays into; looked at again every QUOTA_RECHECK_S."""
+
+    __slots__ = ("account_id", "asked", "buckets", "by_queue", "limits", "recheck_s", "stopped")
+
+    def __init__(self, account_id: str) -> None:
+        self.account_id = account_id
+        self.asked = AskedFor()
+        self.buckets: tuple[QuotaBucket, ...] = ()
+        # With that of a queue, by its name; None where queues have no limit of their own.
+        self.by_queue: dict[str, tuple[QuotaBucket, ...]] | None = None
+        self.limits = DEFAULT_LIMITS
+        self.stopped = ""
+        self.recheck_s = 0.0
+
+
+class QuotaTree:
+    """The buckets of this front end. One call of `pay` for each request."""
+
+    def __init__(
+        self,
+        limits_of: LimitsOf = lambda _: DEFAULT_LIMITS,
+        installation: Callable[[], Rates] = Rates,
+        burst_s: float = RATE_BURST_S,
+        buckets_max: int = RATE_BUCKETS_MAX,
+    ) -> None:
+        assert burst_s > 0 and buckets_max > 0
+        self._limits_of = limits_of
+        self._installation_rates = installation
+        # A sum of steps may fall short of the burst by its rounding.
+        self._burst_s = burst_s - _ROUNDING_S
+        self._buckets_max = buckets_max
+        # Times are told from the first one on: a double has no place for a byte's time beside the seconds since 1970.
+        self._epoch_s: float | None = None
+        self._paths: dict[str, QuotaPath] = {}
+        self._installation = QuotaBucket("installation_")
+        self._accounts: dict[str, QuotaBucket] = {}
+        self._keys: dict[str, QuotaBucket] = {}
+        self._queues: dict[str, QuotaBucket] = {}
+        self._asked: dict[str, AskedFor] = {}
+        self.shares: dict[str, AccountShare] = {}
+        self.front_ends = 1
+
+    def __len__(self) -> int:
+        buckets = max(len(self._accounts), len(self._keys), len(self._queues))
+        return max(len(self._paths), len(self._asked), buckets)
+
+    def pay(
+        self,
+        account_id: str,
+        access_key_id: str,
+        queue_name: str,
+        now_s: float,
+        messages: int = 0,
+        size_bytes: int = 0,
+        is_send: bool = False,
+    ) -> Refusal | None:
+        """One request. None: it is paid for. `queue_name`: that of a queue of the account, "" where there is none."""
+        path = self._paths.get(access_key_id)
+        now_s -= self._epoch_s or 0.0
+        if path is None or now_s >= path.recheck_s or path.account_id != account_id:
+            path, now_s = self._look(path, account_id, access_key_id, now_s)
+        asked = path.asked
+        asked.requests += 1
+        asked.messages += messages
+        asked.bytes += size_bytes
+        if is_send and path.stopped:
+            return Refusal("sending", 0.0, 0.0, path.stopped)
+        if size_bytes > path.limits.payload_bytes:
+            return Refusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
+        buckets = path.buckets
+        if path.by_queue is not None and queue_name:
+            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name)
+        latest_s = now_s + self._burst_s
+        for bucket in buckets:
+            if bucket.requests_at_s >= latest_s or bucket.messages_at_s >= latest_s or bucket.bytes_at_s >= latest_s:
+                return bucket.refusal(latest_s)
+        for bucket in buckets:
+            at_s = bucket.requests_at_s
+            bucket.requests_at_s = (at_s if at_s > now_s else now_s) + bucket.requests_cost_s
+            if messages:
+                at_s = bucket.messages_at_s
+                bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
+            if size_bytes:
+                at_s = bucket.bytes_at_s
+                bucket.bytes_at_s = (at_s if at_s > now_s else now_s) + size_bytes * bucket.bytes_cost_s
+        return None
+
+    def pay_later(
+        self, account_id: str, access_key_id: str, queue_name: str, now_s: float, messages: int, size_bytes: int
+    ) -> None:
+        """What a request that was paid for has cost besides; negative: what it did not get after all. Never refused."""
+        path = self._paths.get(access_key_id)
+        if path is None or path.account_id != account_id:
+            return  # forgotten in between
+        now_s -= self._epoch_s or 0.0
+        path.asked.messages += messages
+        path.asked.bytes += size_bytes
+        buckets = path.buckets
+        if path.by_queue is not None and queue_name:
+            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name)
+        for bucket in buckets:
+            at_s = bucket.messages_at_s
+            bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
+            at_s = bucket.bytes_at_s
+            bucket.bytes_at_s = (at_s if at_s > now_s else now_s) + size_bytes * bucket.bytes_cost_s
+
+    def limits(self, account_id: str, access_key_id: str) -> AccountLimits:
+        """Of an account whose request was just paid for."""
+        path = self._paths.get(access_key_id)
+        return path.limits if path is not None and path.account_id == account_id else self._limits_of(account_id)
+
+    def standing(self, account_id: str, now_s: float) -> Standing | None:
+        """None for an account that has asked for nothing."""
+        bucket = self._accounts.get(account_id)
+        if bucket is None or bucket.rates.requests_per_s is None:
+            return None
+        used_s = max(0.0, bucket.requests_at_s - (now_s - (self._epoch_s or 0.0)))
+        limit = max(1, round(self._burst_s * bucket.rates.requests_per_s))
+        left_s = self._burst_s + 2 * _ROUNDING_S - used_s
+        return Standing(limit, max(0, int(left_s / bucket.requests_cost_s)), used_s)
+
+    def take_asked(self) -> dict[str, AskedFor]:
+        """What each account asked for since the last call, QUOTA_RECHECK_S ago or longer. Whoever asked for nothing is
+        forgotten: its paths look again before they count."""
+        taken = {account_id: one.take() for account_id, one in self._asked.items()}
+        for account_id, one in taken.items():
+            if not one.requests:
+                del self._asked[account_id]
+        return {account_id: one for account_id, one in taken.items() if one.requests}
+
+    def share_out(self, front_ends: int, shares: dict[str, AccountShare]) -> None:
+        """So many front ends are there, and these are the shares of the accounts that ask for more than others. Paths
+        see them when they look again."""
+        self.front_ends, self.shares = max(1, front_ends), shares
+
+    # --- paths ---
+
+    def _look(
+        self, path: QuotaPath | None, account_id: str, access_key_id: str, now_s: float
+    ) -> tuple[QuotaPath, float]:
+        """The path of a key as its quotas are now, and the time as this tree tells it."""
+        if self._epoch_s is None:
+            self._epoch_s, now_s = now_s, 0.0
+        if path is None or path.account_id != account_id:
+            if len(self) >= self._buckets_max:
+                self._forget(now_s)
+            path = self._paths[access_key_id] = QuotaPath(account_id)
+        path.asked = self._asked_of(account_id)
+        path.limits = limits = self._limits_of(account_id)
+        path.stopped = limits.stopped
+        path.recheck_s = now_s + QUOTA_RECHECK_S
+        shares = self._shares_of(account_id)
+        buckets = [_made(self._accounts, account_id, "", limits.account, shares)]
+        if limits.key != _UNLIMITED:
+            buckets.append(_made(self._keys, access_key_id, "key_", limits.key, shares))
+        rates = self._installation_rates()
+        if rates != _UNLIMITED:
+            self._installation.set_rates(rates, (1 / self.front_ends,) * 3)
+            buckets.append(self._installation)
+        path.buckets = tuple(buckets)
+        path.by_queue = None if limits.queue == _UNLIMITED else {}
+        return path, now_s
+
+    def _with_queue(self, path: QuotaPath, queue_name: str) -> tuple[QuotaBucket, ...]:
+        name = f"{path.account_id}/{queue_name}"
+        bucket = _made(self._queues, name, "queue_", path.limits.queue, self._shares_of(path.account_id))
+        assert path.by_queue is not None
+        path.by_queue[queue_name] = buckets = (*path.buckets, bucket)
+        return buckets
+
+    def _shares_of(self, account_id: str) -> AccountShare:
+        return self.shares.get(account_id) or AccountShare(*(1 / self.front_ends,) * 3)
+
+    def _asked_of(self, account_id: str) -> AskedFor:
+        asked = self._asked.get(account_id)
+        if asked is None:
+            asked = self._asked[account_id] = AskedFor()
+        return asked
+
+    def _forget(self, now_s: float) -> None:
+        """What is empty anyway; if most is in use, what would be empty soonest. Paths find their buckets again."""
+        self._paths.clear()
+        self._asked.clear()
+        for buckets in (self._accounts, self._keys, self._queues):
+            kept = {name: bucket for name, bucket in buckets.items() if not bucket.is_empty(now_s)}
+            if len(kept) > self._buckets_max // 2:
+                fullest = sorted(kept.items(), key=lambda item: item[1].requests_at_s)
+                kept = dict(fullest[-(self._buckets_max // 2) :])
+            buckets.clear()
+            buckets.update(kept)
+
+
+def _made(
+    buckets: dict[str, QuotaBucket], name: str, prefix: str, rates: Rates, shares: tuple[float, float, float]
+) -> QuotaBucket:
+    bucket = buckets.get(name)
+    if bucket is None:
+        bucket = buckets[name] = QuotaBucket(prefix)
+    bucket.set_rates(rates, shares)
+    return bucket

@@ -1,0 +1,101 @@
+"""What accounts asked this front end for goes to the metadata service once a second; shares of their rates come back.
+
+Without an answer the shares stay as they are. Whoever comes near a quota, or over it, counting all front ends, is told
+of by `note`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from frontend.limits import (
+    QUOTA_NOTED_EVERY_S,
+    QUOTA_REPORT_S,
+    QUOTA_REPORTED_ACCOUNTS_MAX,
+    QUOTA_REPORTED_FROM,
+    RATE_BUCKETS_MAX,
+)
+from frontend.limits.quota_tree import AccountShare, AskedFor, LimitsOf, QuotaTree
+from frontend.limits.quotas import SOFT_LEVEL_PERCENT, Rates
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.metadata.messages import AccountUse, UseReport, UseShares
+
+Report = Callable[[UseReport], Awaitable[UseShares]]
+# The account, the quota, the level and the per cent of it.
+Note = Callable[[str, str, str, int], Awaitable[None]]
+
+_log = structlog.get_logger("frontend.quotas")
+
+
+class QuotaReporter:
+    """Run beside the server; `step` is one report."""
+
+    def __init__(
+        self, tree: QuotaTree, limits_of: LimitsOf, report: Report, note: Note, now_s: Callable[[], float]
+    ) -> None:
+        self._tree = tree
+        self._limits_of = limits_of
+        self._report = report
+        self._note = note
+        self._now_s = now_s
+        self._reported_at_s = now_s()
+        self._noted_at_s: dict[tuple[str, str, str], float] = {}
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(QUOTA_REPORT_S)
+            try:
+                await self.step()
+            except Exception:  # our own bug: shares stay as they are, and requests go on
+                _log.exception("quota_report_failed")
+
+    async def step(self) -> None:
+        now_s = self._now_s()
+        elapsed_s = max(now_s - self._reported_at_s, QUOTA_REPORT_S / 2)
+        self._reported_at_s = now_s
+        used = self._busiest(elapsed_s)
+        try:
+            answer = await self._report(UseReport(used))
+        except MetadataUnavailable:
+            return
+        shares = {one.account_id: AccountShare(one.requests, one.messages, one.bytes) for one in answer.shares}
+        self._tree.share_out(answer.front_ends, shares)
+        for one, share in zip(used, answer.shares, strict=True):
+            if share.total * 100 >= SOFT_LEVEL_PERCENT:
+                await self._tell(one, share.total, now_s)
+
+    def _busiest(self, elapsed_s: float) -> list[AccountUse]:
+        found = []
+        for account_id, asked in self._tree.take_asked().items():
+            use = use_of(account_id, asked, self._limits_of(account_id).account, elapsed_s)
+            if use.total >= QUOTA_REPORTED_FROM:
+                found.append(use)
+        found.sort(key=lambda use: use.total, reverse=True)
+        return found[:QUOTA_REPORTED_ACCOUNTS_MAX]
+
+    async def _tell(self, use: AccountUse, total: float, now_s: float) -> None:
+        kinds = dict(zip(Rates._fields, (use.requests, use.messages, use.bytes), strict=True))
+        name = max(kinds, key=kinds.__getitem__)
+        level = "exceeded" if total > 1 else "warning"
+        noted = (use.account_id, name, level)
+        told_s = self._noted_at_s.get(noted)
+        if told_s is not None and now_s - told_s < QUOTA_NOTED_EVERY_S:
+            return
+        if len(self._noted_at_s) >= RATE_BUCKETS_MAX:
+            self._noted_at_s.clear()
+        self._noted_at_s[noted] = now_s
+        percent = round(total * 100)
+        _log.warning("quota_" + level, account_id=use.account_id, quota=name, percent=percent)
+        await self._note(use.account_id, name, level, percent)
+
+
+def use_of(account_id: str, asked: AskedFor, rates: Rates, elapsed_s: float) -> AccountUse:
+    """What was asked for, in parts of the account's rates."""
+    counts = (asked.requests, asked.messages, asked.bytes)
+    requests, messages, size = (
+        0.0 if rate is None else count / elapsed_s / rate for count, rate in zip(counts, rates, strict=True)
+    )
+    return AccountUse(account_id, requests, messages, size, max(requests, messages, size))

@@ -1,0 +1,240 @@
+"""Budgets alert once a level, stop and resume an account, and mail."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.core import mail
+
+from api.audit.actions import OPERATOR
+from api.audit.models import AuditEntry
+from api.billing.actions.budgets import BudgetWish, delete_budget, judge_budgets, put_budget
+from api.billing.actions.invoices import draft_invoice
+from api.billing.errors import BillingError
+from api.billing.models import BudgetEvent, SpendingBudget, SpendingStop
+from api.billing.pricing.budget_levels import levels_reached
+from api.billing.pricing.periods import BillingPeriod
+from api.billing.settling import UsageRow
+from api.models import FeedChange
+from tests.api.billing.test_invoices import plan
+from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
+from workers.billing import rounds
+
+pytestmark = pytest.mark.django_db
+
+
+def spend(account: str, cents: int, queue: uuid.UUID = QUEUE) -> None:
+    """So much in all of this month, on a plan of 0.001 USD a unit."""
+    used = UsageRow(account, NOW.start, queue, 12, "client", sent_units=100 + 10 * cents)
+    settle_rows([used])
+    draft_invoice(account, NOW)
+
+
+def wish(limit_minor: int = 1000, **given: Any) -> BudgetWish:
+    return BudgetWish(limit_minor, [50, 100], False, [])._replace(**given)
+
+
+def events(account: str) -> list[tuple[str, int, int]]:
+    rows = BudgetEvent.objects.filter(account_id=account).order_by("id")
+    return [(event.kind, event.percent, event.spent_minor) for event in rows]
+
+
+def announced(account: str) -> int:
+    return FeedChange.objects.filter(kind="account", key=account).count()
+
+
+def test_level_alerts_once_and_the_next_one_again(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "all", wish())
+    spend(account, 499)
+    assert events(account) == []
+    spend(account, 500)
+    assert events(account) == [("alert", 50, 500)] and judge_budgets(account) == 0
+    spend(account, 1200)
+    assert events(account) == [("alert", 50, 500), ("alert", 100, 1200)]
+    assert not SpendingStop.objects.exists()
+
+
+def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True, alert_percents=[]))
+    before = announced(account)
+    spend(account, 1000)
+    judge_budgets(account)
+    judge_budgets(account)
+    assert events(account) == [("stop", 100, 1000)]
+    assert SpendingStop.objects.get().budget.name == "cap" and announced(account) == before + 1
+    assert AuditEntry.objects.filter(action="account.stop_sending").count() == 1
+
+
+def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    spend(account, 1000)
+    judge_budgets(account)
+    before = announced(account)
+    put_budget(OPERATOR, account, "cap", wish(1800, stops_sending=True))
+    assert not SpendingStop.objects.exists() and announced(account) == before + 1
+    assert events(account)[-2:] == [("alert", 50, 1000), ("resume", 0, 0)]
+    put_budget(OPERATOR, account, "cap", wish(900, stops_sending=True))
+    assert SpendingStop.objects.exists()
+    assert delete_budget(OPERATOR, account, "cap") and not SpendingStop.objects.exists()
+    assert not delete_budget(OPERATOR, account, "cap")
+    assert BudgetEvent.objects.filter(budget=None).count() == len(events(account)), "events outlive their budget"
+
+
+def test_new_month_lets_the_account_send(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    spend(account, 1000)
+    judge_budgets(account)
+    assert rounds.watch_budgets() == 0
+    SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
+    # The draft of this month is as it was: the stop is of a month whose draft is not looked at any more.
+    from api.billing.models import Invoice
+
+    Invoice.objects.all().delete()
+    assert rounds.watch_budgets() == 1 and not SpendingStop.objects.exists()
+
+
+def test_minimum_that_is_not_reached_yet_is_not_spent(account: str) -> None:
+    plan(account, minimum_minor=5000)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    spend(account, 10)
+    judge_budgets(account)
+    assert events(account) == []
+
+
+def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> None:
+    plan(account)
+    orders = make_queue(account, "orders")
+    put_budget(OPERATOR, account, "orders", wish(100, queue_name="orders"))
+    spend(account, 5000)
+    assert events(account) == []
+    spend(account, 80, orders)
+    judge_budgets(account)
+    assert [event[:2] for event in events(account)] == [("alert", 50)]
+    with pytest.raises(BillingError, match="only a budget of the account"):
+        put_budget(OPERATOR, account, "orders", wish(queue_name="orders", stops_sending=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("", {}),
+        ("a/b", {}),
+        ("x" * 81, {}),
+        ("x", {"limit_minor": -1}),
+        ("x", {"alert_percents": [0]}),
+        ("x", {"alert_percents": [1001]}),
+        ("x", {"alert_percents": list(range(1, 12))}),
+        ("x", {"mail_to": ["nobody"]}),
+        ("x", {"mail_to": ["a@example.com"] * 11}),
+        ("x", {"queue_name": "absent"}),
+    ],
+)
+def test_budget_that_makes_no_sense_is_refused(account: str, name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(BillingError):
+        put_budget(OPERATOR, account, name, wish()._replace(**given))
+    assert not SpendingBudget.objects.exists()
+
+
+def test_account_has_a_bounded_number_of_budgets(account: str) -> None:
+    for number in range(20):
+        put_budget(OPERATOR, account, f"b{number}", wish())
+    put_budget(OPERATOR, account, "b0", wish())
+    with pytest.raises(BillingError, match="at most 20"):
+        put_budget(OPERATOR, account, "b20", wish())
+
+
+def test_each_event_is_mailed_once_and_a_mail_that_fails_is_tried_again(
+    account: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True, mail_to=["Ann@Example.com"]))
+    spend(account, 700)
+    judge_budgets(account)
+    from django.core.mail import EmailMessage
+
+    def refuse(self: object) -> None:
+        raise OSError("no mail server")
+
+    with monkeypatch.context() as away:
+        away.setattr(EmailMessage, "send", refuse)
+        assert rounds.watch_budgets() == 0
+    assert rounds.watch_budgets() == 1 and rounds.watch_budgets() == 0
+    spend(account, 1001)
+    judge_budgets(account)
+    rounds.watch_budgets()
+    assert [(one.to, one.subject) for one in mail.outbox] == [
+        (["ann@example.com"], "Budget cap: 50 % are reached"),
+        (["ann@example.com"], "Budget cap: 100 % are reached"),
+        (["ann@example.com"], "Budget cap is used up: sending is stopped"),
+    ]
+    assert "USD 10.01 of USD 10.00" in mail.outbox[-1].body
+
+
+@pytest.mark.parametrize(
+    ("limit", "spent", "reached"),
+    [(1000, 499, []), (1000, 500, [50]), (1000, 1000, [50, 100]), (0, 0, []), (0, 1, [50, 100])],
+)
+def test_levels(limit: int, spent: int, reached: list[int]) -> None:
+    assert levels_reached(limit, spent * 10**7, 10**7, [100, 50, 50]) == reached
+
+
+# --- rounds of the schedule ---
+
+
+def test_rounds_draft_then_issue_and_find_nothing_more(account: str) -> None:
+    from api.billing.models import Invoice
+    from tests.api.billing.usage import MONTH, open_since, row, settle_month
+
+    open_since(account, MONTH)
+    plan(account)
+    settle_month([row(account, sent_units=10_100)])
+    assert rounds.refresh_drafts() >= 1 and rounds.refresh_drafts() == 0
+    assert {invoice.state for invoice in Invoice.objects.all()} == {"draft"}
+    assert rounds.issue_months() == 1 and rounds.issue_months() == 0
+    invoice = Invoice.objects.get(state="issued")
+    assert invoice.total_minor == 1000
+    settle_rows([row(account, 3, sent_units=1)], 3, 1)
+    rounds.refresh_drafts()
+    invoice.refresh_from_db()
+    assert invoice.total_minor == 1000, "late usage is a correction's"
+
+
+def test_round_leaves_months_that_are_not_settled(account: str) -> None:
+    from tests.api.billing.usage import row
+
+    settle_rows([row(account, sent_units=10_100)], 0, 20)
+    assert rounds.issue_months() == 0
+
+
+def test_account_that_fails_keeps_no_other_from_its_invoice(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.billing.actions import invoices
+    from tests.api.billing.usage import open_since, row, settle_month
+    from tests.support.control_plane import new_caller
+
+    other = new_caller("another").account_id
+    open_since(other)
+    settle_month([row(account, sent_units=1), row(other, sent_units=1)])
+    real = invoices.issue_invoice
+
+    def one_fails(actor: Any, account_id: str, period: BillingPeriod) -> Any:
+        if account_id == account:
+            raise RuntimeError("a bug")
+        return real(actor, account_id, period)
+
+    monkeypatch.setattr(invoices, "issue_invoice", one_fails)
+    assert rounds.issue_months() == 1
+
+
+def test_schedule_names_tasks_that_exist_and_work_in_their_own_queue() -> None:
+    from workers.application import app
+
+    app.loader.import_default_modules()
+    ours = [entry for name, entry in app.conf.beat_schedule.items() if name.startswith("billing_")]
+    assert len(ours) == 3 and all(entry["task"] in app.tasks for entry in ours)
+    assert {app.amqp.router.route({}, entry["task"])["queue"].name for entry in ours} == {"billing"}

@@ -1,0 +1,176 @@
+"""Operators' commands: reports say what is settled and what is not, plans and credits are made and corrected."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from api.billing.actions.invoices import BILLING, issue_invoice
+from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice
+from api.billing.pipeline import settle_now
+from tests.api.billing.test_invoices import document, plan
+from tests.api.billing.usage import (
+    MONTH_HOURS,
+    PERIOD,
+    QUEUE,
+    hours,
+    make_queue,
+    month_hour,
+    row,
+    settle_month,
+    settle_rows,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+def report(what: str, *arguments: str) -> dict[str, Any]:
+    out = io.StringIO()
+    call_command("billing_report", what, "--period", PERIOD.name, *arguments, stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def admin(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("billing_admin", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def test_usage_report_has_quantities_per_queue_and_kind(account: str) -> None:
+    orders = make_queue(account, "orders")
+    rows = [
+        row(account, queue_uuid=orders, messages_sent=3),
+        row(account, queue_uuid=orders, origin="push", messages_sent=4),
+    ]
+    settle_rows([*rows, row(account, messages_sent=-1)], 0, 9)
+    found = report("usage", "--account", "tests", "--now")
+    assert (found["account_id"], found["period"]) == (account, PERIOD.name)
+    assert found["settled_up_to"] == month_hour(9).isoformat().replace("+00:00", "Z")
+    (queue,) = found["queues"]
+    assert (queue["queue"], queue["quantities"]["messages_sent"]) == ("orders", 7)
+    assert queue["by_origin"]["push"]["messages_sent"] == 4 and found["totals"]["messages_sent"] == 7
+    assert found["quarantined"] == [{"reason": "negative_counter", "records": 1}]
+    assert found["now"]["complete"] is False and found["now"]["missing_from"] == found["settled_up_to"]
+    assert "missing" in found["now"]["reason"]
+
+
+def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str) -> None:
+    plan(account)
+    settle_month([row(account, sent_units=10_100)])
+    draft = report("invoice", "--account", "tests")
+    assert (draft["invoice"]["state"], draft["invoice"]["total"]) == ("draft", "10.00") and "recomputed" not in draft
+    issue_invoice(BILLING, account, PERIOD)
+    issued = report("invoice", "--account", "tests", "--now")
+    assert issued["invoice"]["number"] and issued["recomputed"] == {"total_minor": 1000, "equal": True}
+    assert issued["now"]["complete"] is True
+    settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
+    assert report("invoice", "--account", "tests")["recomputed"] == {"total_minor": 1100, "equal": False}
+
+
+def test_quarantine_report_shows_records_of_unknown_accounts_and_of_the_future(account: str) -> None:
+    settle_rows([row("999999999999", messages_sent=5), row(account, hour=20_000_000)])
+    found = report("quarantine")
+    assert sorted(one["reason"] for one in found["records"]) == ["hour_in_future", "unknown_account"]
+    record = next(one for one in found["records"] if one["reason"] == "unknown_account")
+    assert (record["account_id"], record["record"]["messages_sent"]) == ("999999999999", 5)
+
+
+def test_report_of_what_is_not_there_is_refused(account: str) -> None:
+    with pytest.raises(CommandError, match="no account"):
+        report("usage", "--account", "absent")
+    with pytest.raises(CommandError, match="a month"):
+        call_command("billing_report", "usage", "--account", "tests", "--period", "2026-13", stdout=io.StringIO())
+
+
+def test_now_is_complete_where_nothing_can_be_missing() -> None:
+    month = hours(0, MONTH_HOURS)
+    assert settle_now(month, month_hour(MONTH_HOURS), month_hour(MONTH_HOURS + 3)).complete
+    assert settle_now(month, None, month_hour(-1)).complete, "the month has not begun"
+    partly = settle_now(month, month_hour(5), month_hour(7))
+    assert not partly.complete and partly.missing_from == month_hour(5)
+    assert settle_now(month, None, month_hour(7)).missing_from == month.start
+
+
+def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: str, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.json"
+    terms.write_text(json.dumps(document()))
+    assert "house@1" in admin("plan", "--code", "house", "--name", "House", "--terms", str(terms))
+    assert "house from" in admin("assign", "--account", "tests", "--code", "house", "--tax", "VAT=190000")
+    assert AccountPlan.objects.get().taxes == [{"name": "VAT", "rate_ppm": 190_000}]
+    given = (
+        "--account",
+        "tests",
+        "--name",
+        "Welcome",
+        "--currency",
+        "USD",
+        "--amount-minor",
+        "5",
+        "--ends",
+        "2030-01-01",
+    )
+    assert "USD 5" in admin("credit", *given)
+    assert BillingCredit.objects.get().ends_at is not None
+    settle_month([row(account, sent_units=10_100)])
+    issue_invoice(BILLING, account, PERIOD)
+    asked = ("correct", "--account", "tests", "--period", PERIOD.name, "--reason", "late")
+    assert "nothing to correct" in admin(*asked)
+    settle_rows([row(account, 3, sent_units=1_000)], 3, 1)
+    assert "debit note, 119 minor" in admin(*asked)
+    assert Invoice.objects.get().total_minor == 1184
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "assign --account absent --code standard",
+        "assign --account tests --code absent",
+        "assign --account tests --code standard --tax VAT",
+        "credit --account tests --name x --currency XXX --amount-minor 1",
+        "credit --account tests --name x --currency USD --amount-minor 0",
+        "correct --account tests --period 2026-11 --reason x",
+        "plan --code X --name x --terms /nonexistent",
+    ],
+)
+def test_operator_is_told_what_is_wrong(account: str, line: str) -> None:
+    with pytest.raises(CommandError):
+        admin(*line.split())
+
+
+# --- usage from a file ---
+
+HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent"
+
+
+def settle_file(text: str) -> dict[str, Any]:
+    out = io.StringIO()
+    interval = hours(0, 1)
+    times = ("--from", interval.start.isoformat(), "--to", interval.end.isoformat())
+    call_command("settle_usage", *times, rows=io.StringIO(text), stdout=out)
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def test_usage_of_a_file_is_settled_once(account: str) -> None:
+    text = f"{HEADER}\n{account},{month_hour(0).isoformat()},{QUEUE},3,client,5\n"
+    assert settle_file(text)["merged"] == 1 and settle_file(text)["merged"] == 0
+    assert report("usage", "--account", "tests")["totals"]["messages_sent"] == 5
+
+
+@pytest.mark.parametrize(
+    "line", ["x,y,z,1,client,5", "{a},{h},{q},1,client,many", "{a},{h},{q}", "{a},{h},{q},1,client,5,6"]
+)
+def test_file_with_a_line_that_is_no_row_settles_nothing(account: str, line: str) -> None:
+    good = f"{account},{month_hour(0).isoformat()},{QUEUE},3,client,5"
+    bad = line.format(a=account, h=month_hour(0).isoformat(), q=QUEUE)
+    with pytest.raises(CommandError, match="line 3 is no row"):
+        settle_file(f"{HEADER}\n{good}\n{bad}\n")
+    with pytest.raises(CommandError, match="header"):
+        settle_file(f"{HEADER},more\n")
+    assert HourlyUsage.objects.count() == 0

@@ -1,0 +1,95 @@
+"""A browser without a screen: Django's client with the checks of a real one, and forms that carry their token."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Any
+
+from django.core import mail
+from django.test import Client
+
+PASSWORD = "correct horse battery"
+HOST = "127.0.0.1"
+_addresses = itertools.count(1)
+_TOKEN = re.compile(r"pst[a-z]_[A-Za-z0-9_-]{43}")
+
+
+class Browser:
+    def __init__(self) -> None:
+        number = next(_addresses)
+        self.source = f"10.9.{number >> 8 & 255}.{number & 255}"
+        self.client = Client(enforce_csrf_checks=True)
+        self.email = ""
+        self.account_id = ""
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(path, headers=headers, REMOTE_ADDR=self.source)
+
+    def post(self, path: str, form: dict[str, Any] | None = None, page: str = "/console/me", **headers: str) -> Any:
+        """With the token of a form of `page`."""
+        given = {**(form or {}), **self.token(page)}
+        return self.client.post(path, given, headers=headers, REMOTE_ADDR=self.source)
+
+    def token(self, page: str) -> dict[str, str]:
+        text = self.get(page).content.decode()
+        found = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', text)
+        return {"csrfmiddlewaretoken": found[1]} if found else {}
+
+    def at(self, tail: str = "") -> str:
+        """A page of the account."""
+        return f"/console/a/{self.account_id}/{tail}"
+
+    def sign_in(self, email: str, password: str = PASSWORD) -> Any:
+        self.email = email
+        return self.post("/console/sign-in", {"email": email, "password": password}, "/console/sign-in")
+
+
+def mailed_token(email: str) -> str:
+    text = next(str(one.body) for one in reversed(mail.outbox) if one.to == [email])
+    found = _TOKEN.search(text)
+    assert found is not None, text
+    return found[0]
+
+
+def person(email: str) -> Browser:
+    """Signed up, confirmed and signed in, by the pages alone."""
+    browser = Browser()
+    form = {"email": email, "password": PASSWORD}
+    assert browser.post("/console/sign-up", form, "/console/sign-up").status_code == 200
+    given = {"token": mailed_token(email), "password": PASSWORD, "title": f"Account of {email}"}
+    answer = browser.post("/console/confirm", given, "/console/confirm")
+    assert answer.status_code == 302, answer.content
+    browser.email, browser.account_id = email, answer["Location"].split("/")[3]
+    return browser
+
+
+owner = person
+
+
+def member(owner_of: Browser, role: str) -> Browser:
+    """Another person, with a role in the owner's account."""
+    guest = person(f"{role}-{next(_addresses)}@example.com")
+    form = {"email": guest.email, "role": role}
+    assert owner_of.post(owner_of.at("people/invite"), form, owner_of.at("people")).status_code == 302
+    answer = guest.post("/console/join", {"token": mailed_token(guest.email)}, "/console/join")
+    assert answer.status_code == 302, answer.content
+    guest.account_id = owner_of.account_id
+    return guest
+
+
+def make_queue(browser: Browser, name: str, **form: str) -> Any:
+    return browser.post(browser.at("new-queue"), {"name": name, "kind": "standard", **form}, browser.at("new-queue"))
+
+
+def queue_row(account_id: str, name: str, **more: Any) -> Any:
+    """A queue that is there, without storage."""
+    from api.audit.actions import OPERATOR
+    from api.queues.actions import create_queue
+    from api.queues.models import Queue, QueueState
+
+    fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    create_queue(OPERATOR, account_id, name, {**fifo, **more}, {})
+    rows = Queue.objects.filter(account_id=account_id, name=name)
+    rows.update(state=QueueState.ACTIVE, settled_generation=1, partitions=[1])
+    return rows.get()

@@ -1,0 +1,92 @@
+"""Pages under Django's client, with a data plane that answers as a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.console.browsing import Browser, member, owner
+from tests.support.control_plane import set_up, stop_threads
+from tests.support.scripted_storage import ScriptedStorage
+
+set_up()
+
+
+@pytest.fixture(autouse=True)
+def errands_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.people import errands
+
+    monkeypatch.setattr(errands, "leave", lambda errand: errand())
+
+
+@pytest.fixture(autouse=True)
+def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from api.people import passwords
+
+    monkeypatch.setattr(passwords.PersonPasswordHasher, "memory_cost", 16)
+    monkeypatch.setattr(passwords.PersonPasswordHasher, "time_cost", 1)
+
+
+@pytest.fixture
+def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
+    """Queues are settled in it as soon as their wish is committed."""
+    from api.queues import actions, spreading
+    from workers.lifecycle.settling import settle
+
+    scripted = ScriptedStorage()
+    monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    return scripted
+
+
+class DataPlaneScript:
+    """What the front end was asked, and what it says: `answers` by the end of the path."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str, str, Any]] = []
+        self.answers: dict[str, Any] = {}
+
+    def call(self, who: tuple[str, ...], method: str, target: str, content: Any) -> Any:
+        self.asked.append((who[1], method, target, content))
+        if target == "/v1/message-counts":
+            zero = dict.fromkeys(("waiting", "in_flight", "delayed", "scheduled", "groups", "parked_groups"), 0)
+            more = {"oldest_sent_ms": None, "dead_lettered": 0, "duplicates": 0}
+            return {"queues": {name: {**zero, **more, **self.answers.get(name, {})} for name in content["queues"]}}
+        path = target.partition("?")[0]
+        answer = next(one for tail, one in self.answers.items() if path.endswith(tail))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def data_plane(monkeypatch: pytest.MonkeyPatch) -> DataPlaneScript:
+    from console.data_plane import DataPlane
+
+    script = DataPlaneScript()
+
+    def call(self: Any, method: str, target: str, content: Any) -> Any:
+        return script.call(self._who, method, target, content)
+
+    monkeypatch.setattr(DataPlane, "_call", call)
+    return script
+
+
+@pytest.fixture
+def ann(db: None) -> Browser:
+    """Signed in, owner of an account."""
+    return owner("ann@example.com")
+
+
+@pytest.fixture
+def join(db: None) -> Callable[[Browser, str], Browser]:
+    return member
+
+
+@pytest.fixture(scope="session", autouse=True)
+def threads_end_before_the_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    yield
+    with django_db_blocker.unblock():
+        stop_threads()

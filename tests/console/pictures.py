@@ -1,0 +1,100 @@
+"""What the browser tests and the screenshots share: an installation with something in it, and a browser on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.support.installation import RunningInstallation, wait_until
+
+PASSWORD = "correct horse battery"
+DESKTOP = {"width": 1280, "height": 860}
+PHONE = {"width": 390, "height": 844}
+_TOKEN = re.compile(r"console/[a-z-]+#(pst[a-z]_[A-Za-z0-9_-]{43})")
+
+
+def chromium_path() -> str | None:
+    """The system's Chromium; None where there is none."""
+    return next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
+
+
+@contextmanager
+def browsing() -> Iterator[Any]:
+    """A Chromium without a window."""
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium_path(), args=arguments)
+        yield browser
+        browser.close()
+
+
+def link_of(installation: RunningInstallation, *who: str) -> str:
+    return str(json.loads(installation.command("console-link", *who, "--json").stdout)["url"])
+
+
+def mail_token(installation: RunningInstallation, email: str) -> str:
+    """The token of the last mail to an address, which an errand writes."""
+    folder = Path(installation.data) / "mail"
+
+    def texts() -> list[str]:
+        files = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime) if folder.exists() else []
+        return [text for path in files if email in (text := path.read_text().replace("=\n", "").replace("=3D", "="))]
+
+    wait_until(lambda: bool(texts()), 20, 0.1)
+    found = _TOKEN.search(texts()[-1])
+    assert found is not None, texts()[-1]
+    return found[1]
+
+
+def url_of(installation: RunningInstallation, path: str) -> str:
+    return f"{installation.key['endpoint']}{path}"
+
+
+def account_of(page: Any) -> str:
+    """The id of the account whose page is open."""
+    return urlsplit(page.url).path.split("/")[3]
+
+
+def fill(installation: RunningInstallation) -> None:
+    """Queues with messages of all states, a dead-letter queue with dead messages, tags, a schedule."""
+    sqs, rest = installation.sqs(), installation.rest()
+    dead_url = sqs.create_queue(QueueName="orders-dead")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=dead_url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    redrive = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    attributes = {"RedrivePolicy": redrive, "VisibilityTimeout": "300"}
+    tags = {"team": "checkout", "stage": "production"}
+    orders = sqs.create_queue(QueueName="orders", Attributes=attributes, tags=tags)["QueueUrl"]
+    sqs.create_queue(QueueName="customer-events.fifo", Attributes={"FifoQueue": "true"})
+    for name in ("thumbnails", "invoices-mail", "search-index", "webhooks", "exports"):
+        sqs.create_queue(QueueName=name)
+    for number in range(4):
+        sqs.send_message(QueueUrl=orders, MessageBody=json.dumps({"order": 900 + number, "coupon": "SPRING"}))
+
+    def dead() -> bool:
+        sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=10, VisibilityTimeout=0)
+        found = rest.post("/v1/queues/orders-dead/messages/peek", json={"limit": 10}).json()["messages"]
+        return len(found) >= 4
+
+    wait_until(dead, 30, 0.1)
+    for number in range(12):
+        order = {"order": 1000 + number, "customer": f"c-{number % 5}", "lines": [{"sku": "A-1", "count": 2}]}
+        body = json.dumps(order)
+        kind = {"kind": {"DataType": "String", "StringValue": "order"}}
+        sqs.send_message(QueueUrl=orders, MessageBody=body, MessageAttributes=kind)
+    sqs.receive_message(QueueUrl=orders, MaxNumberOfMessages=2)
+    sqs.send_message(QueueUrl=orders, MessageBody='{"order": 2000}', DelaySeconds=600)
+    later = int(time.time() * 1000) + 3_600_000
+    rest.post("/v1/queues/orders/messages", json={"body": '{"report": "hourly"}', "deliver_at_ms": later})
+    schedule = {"name": "nightly-report", "cron": "0 3 * * *", "time_zone": "Europe/Berlin", "body": '{"run": 1}'}
+    rest.post("/v1/queues/orders/schedules", json=schedule)
+    rest.post("/v1/queues/exports/pause")

@@ -1,0 +1,288 @@
+"""The console in a real browser, on a running installation: as a person would, from sign-up to the first message."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.console.pictures import (
+    DESKTOP,
+    PASSWORD,
+    PHONE,
+    account_of,
+    browsing,
+    chromium_path,
+    fill,
+    link_of,
+    mail_token,
+    url_of,
+)
+from tests.support.installation import RunningInstallation
+
+pytestmark = pytest.mark.slow
+WAIT_MS = 15_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if chromium_path() is None:
+        pytest.fail("there is no Chromium; install it with: sudo apt-get install -y chromium fonts-dejavu-core")
+    with browsing() as found:
+        yield found
+
+
+class Window:
+    """A page that notes what must never happen: failing scripts, refused resources, requests to other sites."""
+
+    def __init__(self, browser: Any, installation: RunningInstallation, **options: Any) -> None:
+        self.context = browser.new_context(viewport=DESKTOP, **options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
+        self.endpoint = installation.key["endpoint"]
+        self.wrong: list[str] = []
+        self.page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
+        self.page.on("console", lambda line: self.wrong.append(line.text) if _is_wrong(line) else None)
+        self.page.on("request", self._look)
+
+    def _look(self, request: Any) -> None:
+        if not request.url.startswith((self.endpoint, "data:", "blob:")):
+            self.wrong.append(f"request to another site: {request.url}")
+
+    def see(self, text: str) -> None:
+        self.page.get_by_text(text).first.wait_for()
+
+    def fits(self) -> bool:
+        """Nothing makes the page wider than the window."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
+
+    def close(self) -> None:
+        self.context.close()
+        assert not self.wrong, self.wrong
+
+
+def _is_wrong(line: Any) -> bool:
+    """A refusal (status 4xx) that a test provokes is noted by the browser, too."""
+    return line.type == "error" and "status of 4" not in line.text
+
+
+def test_person_goes_from_sign_up_to_the_first_message(browser: Any, installation: RunningInstallation) -> None:
+    window = Window(browser, installation)
+    page, email = window.page, f"ann-{uuid.uuid4().hex[:8]}@example.com"
+    page.goto(url_of(installation, "/console"))
+    page.get_by_role("link", name="Sign up").click()
+    page.get_by_label("E-mail address").fill(email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign up").click()
+    window.see("Look into your mail")
+    page.goto(url_of(installation, f"/console/confirm#{mail_token(installation, email)}"))
+    page.get_by_label("Password that you chose").fill(PASSWORD)
+    page.get_by_label("Name of your account").fill("Ann's shop")
+    page.get_by_role("button", name="Confirm").click()
+    window.see("No queues yet")
+    page.get_by_role("link", name="New queue").first.click()
+    page.get_by_label("Name", exact=True).fill("orders")
+    page.get_by_label("Visibility timeout").fill("90")
+    page.locator("#same").get_by_text("'VisibilityTimeout': '90'").wait_for()
+    page.get_by_role("button", name="Make the queue").click()
+    window.see("The queue orders is ready.")
+    page.get_by_role("link", name="Send", exact=True).click()
+    page.get_by_label("Body", exact=True).fill('{"order": 1, "note": "<b>bold</b>"}')
+    page.get_by_role("button", name="Add an attribute").click()
+    page.get_by_label("Name of the attribute").fill("color")
+    page.get_by_label("Value", exact=True).fill("red")
+    page.get_by_role("button", name="Send", exact=True).click()
+    window.see("Sent, with the id")
+    page.get_by_role("link", name="Look at the messages").click()
+    page.locator("details.message summary").first.click()
+    assert '"note": "<b>bold</b>"' in page.locator("[data-pretty-text]").first.inner_text()
+    page.get_by_role("link", name="Edit and resend").click()
+    page.get_by_label("Body", exact=True).fill('{"order": 2}')
+    page.get_by_role("button", name="Send again").click()
+    window.see("Sent again to orders")
+    page.locator("details.message summary").first.click()
+    assert '"order": 2' in page.locator("[data-pretty-text]").first.inner_text()
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Delete", exact=True).click()
+    window.see("The message is deleted.")
+    window.see("The queue is empty")
+    window.close()
+
+
+def test_key_of_a_page_opens_the_service_and_is_shown_once(browser: Any, installation: RunningInstallation) -> None:
+    import httpx2
+
+    window = Window(browser, installation)
+    page = window.page
+    page.goto(link_of(installation, "--account", "keyed"))
+    page.goto(f"{page.url}keys")
+    page.get_by_label("Name").fill("worker")
+    page.get_by_role("button", name="Make a key").click()
+    token = page.locator("code", has_text="pstk_").inner_text()
+    headers = {"Authorization": f"Bearer {token}"}
+    assert httpx2.get(f"{window.endpoint}/v1/queues", headers=headers).status_code == 200
+    page.goto(page.url.replace("/keys/new", "/keys"))
+    assert page.locator("code", has_text="pstk_").count() == 0
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.get_by_role("button", name="Revoke").click()
+    window.see("opens nothing from now on")
+    assert httpx2.get(f"{window.endpoint}/v1/queues", headers=headers).status_code in (401, 403)
+    window.close()
+
+
+class SignedIn(NamedTuple):
+    """A session of the account that has examples: its cookies, and the path of its first page."""
+
+    state: Any
+    path: str
+
+
+@pytest.fixture(scope="module")
+def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
+    """A session costs a command of the launcher, so the tests of this file share one."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(link_of(filled, "--account", "tests"))
+    found = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
+    context.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def filled(installation: RunningInstallation) -> RunningInstallation:
+    fill(installation)
+    return installation
+
+
+def test_dead_letters_are_counted_and_moved_back(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page = window.page
+    page.goto(url_of(filled, signed_in.path))
+    account = page.url
+    page.locator(".attention").get_by_role("link", name="orders-dead").click()
+    page.get_by_label("Body has").fill("SPRING")
+    page.get_by_role("button", name="Dry run: count").click()
+    page.locator("#tasks", has_text="Completed").get_by_text("4 match of 4 looked at").wait_for()
+    page.get_by_role("button", name="Move", exact=True).click()
+    page.locator("#tasks").get_by_text("4 moved").wait_for()
+    page.goto(f"{account}queues/orders-dead/messages")
+    window.see("The queue is empty")
+    window.close()
+
+
+def test_queue_is_searched_paused_purged_and_deleted(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn
+) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page = window.page
+    page.goto(url_of(filled, signed_in.path))
+    page.get_by_role("link", name="Queues", exact=True).first.click()
+    row = page.locator('tr[data-queue="orders"]')
+    row.locator("td", has_text="1").first.wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("thumb")
+    page.locator('tr[data-queue="orders"]').wait_for(state="detached")
+    page.get_by_role("link", name="thumbnails").click()
+    page.get_by_role("button", name="Pause delivery").click()
+    window.see("Delivery is paused: receives answer empty")
+    page.get_by_role("button", name="Resume delivery").click()
+    window.see("Delivery goes on.")
+    for what, button in (("Purge …", "Purge all messages"), ("Delete …", "Delete the queue")):
+        page.locator("summary", has_text="More").click()
+        page.get_by_role("link", name=what).click()
+        page.locator("button:disabled", has_text=button).wait_for()
+        page.get_by_label("Type thumbnails to go on").fill("thumbnails")
+        page.get_by_role("button", name=button).click()
+        page.locator("p.note").first.wait_for()
+    window.see("The queue thumbnails is deleted.")
+    window.close()
+
+
+def test_page_is_reached_by_keyboard_alone(browser: Any, filled: RunningInstallation, signed_in: SignedIn) -> None:
+    window = Window(browser, filled, storage_state=signed_in.state)
+    page = window.page
+    page.goto(url_of(filled, signed_in.path))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Control+k")
+    page.keyboard.type("invoices")
+    page.locator("#jumps a small").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/queues/invoices-mail")
+    page.keyboard.press("g")
+    page.keyboard.press("q")
+    page.wait_for_url("**/queues")
+    window.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_pages_fit_and_can_be_read(
+    browser: Any, filled: RunningInstallation, signed_in: SignedIn, size: dict[str, int], scheme: str
+) -> None:
+    window = Window(browser, filled, color_scheme=scheme, storage_state=signed_in.state)
+    page = window.page
+    page.set_viewport_size(size)
+    start = signed_in.path
+    for path in ("", "queues", "queues/orders", "queues/orders/messages", "new-queue", "queues/orders/send", "audit"):
+        page.goto(url_of(filled, f"{start}{path}"))
+        page.wait_for_load_state("networkidle" if path in ("", "queues") else "load")
+        assert window.fits(), path
+        assert page.evaluate(_CONTRAST) == [], path
+    if size == PHONE:
+        page.get_by_role("button", name="Menu").click()
+        page.locator("nav[aria-label=Main]").get_by_role("link", name="Queues").click()
+        page.wait_for_url("**/queues")
+    window.close()
+
+
+def test_operator_sees_the_nodes(browser: Any, installation: RunningInstallation) -> None:
+    window = Window(browser, installation)
+    page = window.page
+    page.goto(link_of(installation, "--operator"))
+    page.get_by_role("heading", name="Nodes").wait_for()
+    assert page.locator("tbody tr", has_text="Up").count() >= installation.node_count
+    page.get_by_role("link", name="Accounts", exact=True).click()
+    page.get_by_placeholder("Id, name, title or address of a member").fill("tests")
+    page.get_by_role("link", name="tests", exact=True).wait_for()
+    window.close()
+
+
+def test_link_of_the_launcher_is_good_once(browser: Any, installation: RunningInstallation) -> None:
+    told = json.loads(installation.command("console-link", "--account", "tests", "--json").stdout)
+    assert set(told) == {"url", "good_for_seconds"}
+    first, second = Window(browser, installation), Window(browser, installation)
+    assert first.page.goto(told["url"]).ok
+    assert second.page.goto(told["url"]).status == 400
+    first.close()
+    second.close()
+
+
+# Texts whose contrast with what lies behind them is under 4.5 to 1 (WCAG 2.1, AA), by their first words.
+_CONTRAST = """() => {
+  const part = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const light = (colour) => colour.slice(0, 3).map((one) => one / 255)
+    .map((one) => one <= .03928 ? one / 12.92 : ((one + .055) / 1.055) ** 2.4)
+    .reduce((sum, one, place) => sum + one * [.2126, .7152, .0722][place], 0);
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const colour = part(getComputedStyle(one).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll("main *, header *")) {
+    const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data).join("").trim();
+    if (!text || !element.offsetParent || element.closest(".u-legend, [disabled], .unseen")) continue;
+    const [one, other] = [light(part(getComputedStyle(element).color)), light(behind(element))];
+    const ratio = (Math.max(one, other) + .05) / (Math.min(one, other) + .05);
+    if (ratio < 4.5) found.push(`${text.slice(0, 30)}: ${ratio.toFixed(2)}`);
+  }
+  return found;
+}"""

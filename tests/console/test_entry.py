@@ -1,0 +1,160 @@
+"""Sessions of browsers: how they begin and end, and what a page of another site can do with them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.test import Client
+
+from tests.console.browsing import PASSWORD, Browser, mailed_token, person
+
+pytestmark = pytest.mark.django_db
+COOKIE = "penstock_session"
+
+
+def test_person_signs_up_confirms_and_stands_in_the_account() -> None:
+    browser = person("new@example.com")
+    answer = browser.get(browser.at())
+    assert answer.status_code == 200 and b"Account of new@example.com" in answer.content
+
+
+def test_session_cookie_is_out_of_reach_of_scripts_and_of_other_sites(ann: Browser) -> None:
+    cookie = ann.client.cookies[COOKIE]
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/console")
+
+
+def test_wrong_password_says_what_to_do_and_gives_no_session(ann: Browser) -> None:
+    stranger = Browser()
+    answer = stranger.sign_in(ann.email, "wrong horse battery")
+    assert answer.status_code == 401 and b"Check both and try again" in answer.content
+    assert COOKIE not in stranger.client.cookies and b"wrong horse" not in answer.content
+
+
+def test_sign_in_ends_the_session_that_the_browser_had_before(ann: Browser) -> None:
+    planted = ann.client.cookies[COOKIE].value
+    victim = person("victim@example.com")
+    victim.client.cookies[COOKIE] = planted
+    answer = victim.client.post(
+        "/console/sign-in",
+        {"email": "victim@example.com", "password": PASSWORD, **victim.token("/console/join")},
+        REMOTE_ADDR=victim.source,
+    )
+    assert answer.status_code == 302 and victim.client.cookies[COOKIE].value != planted
+    attacker = Client()
+    attacker.cookies[COOKIE] = planted
+    assert attacker.get("/console/me").status_code == 302
+
+
+def test_sign_out_ends_the_session_at_the_server(ann: Browser) -> None:
+    token = ann.client.cookies[COOKIE].value
+    assert ann.post("/console/sign-out").status_code == 302
+    again = Client()
+    again.cookies[COOKIE] = token
+    assert again.get("/console/me")["Location"].startswith("/console/sign-in")
+
+
+def test_form_without_its_token_changes_nothing(ann: Browser) -> None:
+    answer = ann.client.post("/console/sign-out", REMOTE_ADDR=ann.source)
+    assert answer.status_code == 403 and b"load the page again" in answer.content
+    assert ann.get("/console/me").status_code == 200
+
+
+def test_form_of_another_origin_changes_nothing_even_with_the_token(ann: Browser) -> None:
+    assert ann.post("/console/sign-out", origin="http://evil.example").status_code == 403
+    assert ann.get("/console/me").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["https://evil.example/", "//evil.example/console", "/console//evil.example\\@", "javascript:alert(1)", "/other"],
+)
+def test_sign_in_leads_to_no_other_site(ann: Browser, target: str) -> None:
+    ann.post("/console/sign-out")
+    form = {"email": ann.email, "password": PASSWORD, "next": target}
+    location = ann.post("/console/sign-in", form, "/console/sign-in")["Location"]
+    assert location == "/console/"
+
+
+def test_sign_in_goes_back_to_the_page_that_was_asked_for(ann: Browser) -> None:
+    ann.post("/console/sign-out")
+    asked = ann.get(ann.at("queues?q=a"))["Location"]
+    assert asked.startswith("/console/sign-in?next=%2Fconsole%2Fa%2F")
+    form = {"email": ann.email, "password": PASSWORD, "next": ann.at("queues?q=a")}
+    assert ann.post("/console/sign-in", form, "/console/sign-in")["Location"] == ann.at("queues?q=a")
+
+
+def test_second_factor_is_asked_for_and_a_recovery_code_stands_in(ann: Browser) -> None:
+    from api.people.totp import code_at
+
+    text = ann.post("/console/me/totp").content.decode()
+    secret = text.partition('name="secret" value="')[2].partition('"')[0]
+    import base64
+
+    raw = base64.b32decode(secret + "=" * (-len(secret) % 8))
+    code = code_at(raw, int(time.time()) // 30)
+    shown = ann.post("/console/me/totp/confirm", {"code": code, "secret": secret})
+    assert b"Recovery codes" in shown.content
+    recovery = shown.content.decode().partition("<pre><code>")[2].split()[0]
+    ann.post("/console/sign-out")
+    assert ann.sign_in(ann.email)["Location"].startswith("/console/code")
+    assert ann.get("/console/me").status_code == 302, "the password alone gives no session"
+    assert ann.post("/console/code", {"code": "000000"}, "/console/code").status_code == 400
+    assert ann.post("/console/code", {"code": recovery}, "/console/code").status_code == 302
+    assert ann.get("/console/me").status_code == 200
+
+
+def test_new_password_by_mail_ends_all_sessions(ann: Browser) -> None:
+    stranger = Browser()
+    assert stranger.post("/console/reset", {"email": ann.email}, "/console/reset").status_code == 200
+    form = {"token": mailed_token(ann.email), "password": "another horse battery"}
+    assert stranger.post("/console/new-password", form, "/console/new-password").status_code == 302
+    assert ann.get("/console/me").status_code == 302
+    assert ann.sign_in(ann.email, "another horse battery").status_code == 302
+
+
+def test_one_time_link_signs_in_once() -> None:
+    from api.people.actions.console_links import make_owner_link
+
+    link = make_owner_link("team")
+    first, second = Browser(), Browser()
+    answer = first.get(f"/console/link?token={link.token}&account={link.account_id}")
+    assert answer["Location"] == f"/console/a/{link.account_id}/"
+    assert first.get(answer["Location"]).status_code == 200
+    assert second.get(f"/console/link?token={link.token}").status_code == 400
+    assert COOKIE not in second.client.cookies
+
+
+def test_one_time_link_leads_to_no_other_site() -> None:
+    from api.people.actions.console_links import make_owner_link
+
+    answer = Browser().get(f"/console/link?token={make_owner_link('team').token}&account=//evil.example")
+    assert answer["Location"] == "/console/"
+
+
+def test_one_time_link_signs_in_as_the_owner_that_is_there(ann: Browser) -> None:
+    from api.accounts.models import Account
+    from api.people.actions.console_links import make_owner_link
+
+    link = make_owner_link(Account.objects.get(pk=ann.account_id).name)
+    browser = Browser()
+    browser.get(f"/console/link?token={link.token}")
+    assert ann.email.encode() in browser.get("/console/me").content
+
+
+def test_scheme_is_believed_from_a_front_end_alone(ann: Browser) -> None:
+    from api.people.origin import SOURCE_HEADER, SOURCE_MAC_HEADER, source_mac
+    from api.secrets import internal_key
+
+    forged = Browser().get("/console/sign-in", **{"X-Forwarded-Proto": "https"})
+    assert forged.cookies["penstock_csrf"]["secure"] == ""
+    source = f"203.0.113.9 {time.time_ns() // 1_000_000}"
+    mac = source_mac(internal_key(), "GET", "/console/sign-in", source)
+    vouched = {SOURCE_HEADER: source, SOURCE_MAC_HEADER: mac, "X-Forwarded-Proto": "https"}
+    assert Browser().get("/console/sign-in", **vouched).cookies["penstock_csrf"]["secure"] is True
+    assert Browser().get("/console/sign-up", **vouched).status_code == 403, "vouched for another path"
+    assert Browser().get("/console/sign-in", **{"X-Penstock-Scheme": "https"}).cookies["penstock_csrf"]["secure"] == ""
+
+
+def test_foreign_host_is_refused() -> None:
+    assert Client().get("/console/sign-in", headers={"host": "evil.example"}).status_code == 400

@@ -1,0 +1,184 @@
+"""What each role sees, and that the server refuses what a page does not offer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.console.browsing import Browser, person, queue_row
+
+pytestmark = pytest.mark.django_db
+Joins = Callable[[Browser, str], Browser]
+
+READS = {
+    "": "owner admin developer reader",
+    "queues": "owner admin developer reader",
+    "queues/orders": "owner admin developer reader",
+    "queues/orders/tags": "owner admin developer reader",
+    "queues/orders/access": "owner admin developer reader",
+    "queues/orders/moves": "owner admin developer reader",
+    "queues/orders/schedules": "owner admin developer reader",
+    "queues/orders/messages": "owner admin developer",
+    "queues/orders/messages/list": "owner admin developer",
+    "queues/orders/messages/body?id=a&message=b": "owner admin developer",
+    "queues/orders/scheduled": "owner admin developer",
+    "queues/orders/send": "owner admin developer",
+    "queues/orders/purge": "owner admin developer",
+    "queues/orders/edit": "owner admin developer",
+    "queues/orders/delete": "owner admin developer",
+    "new-queue": "owner admin developer",
+    "people": "owner admin developer reader",
+    "keys": "owner admin developer reader",
+    "audit": "owner admin developer reader",
+    "settings": "owner admin developer reader billing",
+}
+CHANGES = {
+    "queues/orders/pause": "owner admin developer",
+    "queues/orders/delete": "owner admin developer",
+    "queues/orders/tags": "owner admin developer",
+    "queues/orders/access": "owner admin developer",
+    "queues/orders/moves": "owner admin developer",
+    "queues/orders/schedules": "owner admin developer",
+    "queues/orders/send": "owner admin developer",
+    "queues/orders/purge": "owner admin developer",
+    "queues/orders/messages/delete": "owner admin developer",
+    "queues/orders/messages/dead-letter": "owner admin developer",
+    "queues/orders/scheduled/cancel": "owner admin developer",
+    "keys/new": "owner admin",
+    "keys/AKPS/revoke": "owner admin",
+    "people/invite": "owner admin",
+    "settings": "owner admin",
+    "close": "owner",
+}
+
+
+@pytest.mark.parametrize("role", ["admin", "developer", "reader", "billing"])
+def test_role_opens_its_pages_and_no_others(ann: Browser, join: Joins, data_plane: Any, role: str) -> None:
+    queue_row(ann.account_id, "orders")
+    seen = {"message": "b", "id": "a", "body": "x", "state": "waiting", "receive_count": 0, "sent_ms": 1}
+    data_plane.answers["messages/find"] = {"messages": [seen], "scanned": 1, "cursor": None}
+    data_plane.answers["orders/scheduled"] = {"messages": [], "next_cursor": None}
+    guest = join(ann, role)
+    for path, roles in READS.items():
+        asked = len(data_plane.asked)
+        status = guest.get(guest.at(path)).status_code
+        if role in roles.split():
+            assert status == 200, path
+        else:
+            assert status in (403, 302) and len(data_plane.asked) == asked, path
+
+
+@pytest.mark.parametrize("role", ["developer", "reader", "billing"])
+def test_role_is_refused_what_it_may_not_change(ann: Browser, join: Joins, data_plane: Any, role: str) -> None:
+    queue = queue_row(ann.account_id, "orders")
+    guest = join(ann, role)
+    form = {"typed": "orders", "key": "a", "value": "b", "label": "x", "accounts": "123456789012", "name": "n"}
+    for path, roles in CHANGES.items():
+        if role not in roles.split():
+            answer = guest.post(guest.at(path), {**form, "actions": ["SendMessage"]})
+            assert answer.status_code == 403, path
+            assert b"Ask an owner or admin" in answer.content, path
+    queue.refresh_from_db()
+    assert queue.state == "active" and not queue.tags and not data_plane.asked
+
+
+def test_reader_sees_no_button_that_it_may_not_press(ann: Browser, join: Joins) -> None:
+    queue_row(ann.account_id, "orders")
+    guest = join(ann, "reader")
+    for path in ("", "queues", "queues/orders", "queues/orders/tags", "queues/orders/schedules", "keys", "people"):
+        text = guest.get(guest.at(path)).content.decode()
+        for offered in ("New queue", "Pause delivery", "/edit", "/purge", "/send", "/messages", "Make a key", "Invite"):
+            assert offered not in text.replace("invitation", ""), f"{path}: {offered}"
+
+
+def test_secret_of_a_key_is_shown_in_one_answer_alone(ann: Browser) -> None:
+    from api.accounts.models import AccessKey
+
+    page = ann.at("keys")
+    text = ann.post(ann.at("keys/new"), {"name": "worker", "days": "7"}, page).content.decode()
+    key = AccessKey.objects.get(account_id=ann.account_id)
+    assert key.access_key_id in text and "pstk_" in text and key.expires_at is not None
+    token = "pstk_" + text.partition("pstk_")[2].partition("<")[0]
+    after = ann.get(page).content.decode()
+    assert key.access_key_id in after and "pstk_" not in after and token not in after
+    assert ann.post(ann.at(f"keys/{key.access_key_id}/revoke"), {}, page).status_code == 302
+    assert not AccessKey.objects.filter(pk=key.pk).exists()
+    assert ann.post(ann.at(f"keys/{key.access_key_id}/revoke"), {}, page).status_code == 404
+
+
+def test_key_of_another_account_cannot_be_revoked(ann: Browser) -> None:
+    from api.accounts.actions import create_key
+    from api.accounts.models import AccessKey
+    from api.audit.actions import OPERATOR
+
+    bob = person("bob@example.com")
+    key = create_key(OPERATOR, bob.account_id, "bobs").key
+    assert ann.post(ann.at(f"keys/{key.access_key_id}/revoke")).status_code == 404
+    assert AccessKey.objects.filter(pk=key.pk).exists()
+
+
+def test_account_of_others_is_not_here(ann: Browser, data_plane: Any) -> None:
+    bob = person("bob@example.com")
+    queue_row(bob.account_id, "secret-orders")
+    for path in (*READS, "counts?names=secret-orders", "jump?q=secret", "queues/secret-orders/messages/list"):
+        answer = ann.get(f"/console/a/{bob.account_id}/{path}")
+        assert answer.status_code == 404 and b"secret-orders" not in answer.content, path
+    assert ann.post(f"/console/a/{bob.account_id}/queues/secret-orders/pause").status_code == 404
+    assert not data_plane.asked
+
+
+def test_removed_member_is_out_with_the_next_click(ann: Browser, join: Joins) -> None:
+    guest = join(ann, "admin")
+    from api.people.models import Person
+
+    person_id = Person.objects.get(email=guest.email).pk
+    assert ann.post(ann.at(f"people/{person_id}/remove"), {}, ann.at("people")).status_code == 302
+    assert guest.get(guest.at("queues")).status_code == 404
+
+
+def test_role_is_changed_by_an_owner_shortly_after_the_password(ann: Browser, join: Joins) -> None:
+    from datetime import timedelta
+
+    from api import clock
+    from api.people.models import Membership, Person, PersonSession
+
+    guest = join(ann, "reader")
+    member = Person.objects.get(email=guest.email)
+    path = ann.at(f"people/{member.pk}/role")
+    PersonSession.objects.update(authenticated_at=clock.now() - timedelta(hours=1))
+    assert ann.post(path, {"role": "admin"}, ann.at("people"))["Location"].startswith("/console/again")
+    assert Membership.objects.get(person=member, account_id=ann.account_id).role == "reader"
+    again = {"password": "correct horse battery", "next": ann.at("people")}
+    assert ann.post("/console/again", again, "/console/again")["Location"] == ann.at("people")
+    assert ann.post(path, {"role": "admin"}, ann.at("people")).status_code == 302
+    assert Membership.objects.get(person=member, account_id=ann.account_id).role == "admin"
+
+
+def test_audit_log_tells_who_and_what(ann: Browser) -> None:
+    from api.audit.actions import Actor
+    from api.people.models import Person
+    from api.queues.actions import delete_queue
+
+    queue_row(ann.account_id, "orders")
+    delete_queue(Actor(f"person:{Person.objects.get(email=ann.email).pk}"), ann.account_id, "orders")
+    text = ann.get(ann.at("audit?action=queue.d")).content.decode()
+    assert "queue.delete" in text and "queue.create" not in text and ann.email in text
+    assert "Nothing found" in ann.get(ann.at("audit?subject=queue:none")).content.decode()
+    assert ann.get(ann.at("audit?before=x&action=%00")).status_code == 200
+
+
+def test_suspended_account_is_read_and_not_changed(ann: Browser, data_plane: Any) -> None:
+    from api.audit.actions import OPERATOR
+    from api.people.actions.account_life import suspend_account
+
+    queue = queue_row(ann.account_id, "orders")
+    suspend_account(OPERATOR, ann.account_id, "unpaid")
+    text = ann.get(ann.at("queues/orders")).content.decode()
+    assert "This account is suspended" in text and "Pause delivery" not in text
+    for path in ("queues/orders/pause", "queues/orders/send", "keys/new", "queues/orders/messages/delete"):
+        assert ann.post(ann.at(path), {"name": "x", "body": "x"}).status_code == 409, path
+    assert ann.get(ann.at("queues/orders/counts")).status_code == 204 and not data_plane.asked
+    queue.refresh_from_db()
+    assert queue.attributes.get("Penstock.Paused") is None

@@ -1,0 +1,55 @@
+"""Reports for people: the figures on stdout, what they do not hold on stderr."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from deploy.__main__ import main
+from deploy.commands import report
+from deploy.errors import EXIT_USAGE
+
+
+def test_usage_is_a_table_and_what_is_missing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    quantities = defaultdict(int, messages_sent=1234)
+    queue = {"queue": "orders", "queue_uuid": "u", "quantities": quantities}
+    now = {"complete": False, "missing_from": "2026-11-01T05:00:00Z", "reason": "windows are open"}
+    found: dict[str, Any] = {
+        "queues": [queue], "totals": quantities, "settled_up_to": "2026-11-01T05:00:00Z", "now": now,
+        "quarantined": [{"reason": "negative_counter", "records": 2}],
+    }  # fmt: skip
+    report.show_usage(found)
+    report.show_settled(found)
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[1].split() == ["orders", "1,234", "0", "0", "0", "0"]
+    for said in ("settled up to 2026-11-01T05", "2 records, negative_counter", "missing from 2026-11-01T05"):
+        assert said in printed.err
+
+
+def test_invoice_that_is_priced_otherwise_now_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    line = {"text": "Storage", "quantity_text": "1.500", "unit": "GiB-hours", "amount": "0.10"}
+    note = {"number": "PN-1", "kind": "credit", "total": "0.05", "reason": "counted twice"}
+    invoice = {"number": "PS-1", "currency": "USD", "lines": [line], "total": "0.10", "notes": [note]}
+    found = {"account": "a", "period": "2026-11", "invoice": invoice, "recomputed": {"equal": False}}
+    report.show_invoice(found)
+    printed = capsys.readouterr()
+    assert "Storage  1.500 GiB-hours  0.10" in printed.out and "PN-1: credit note, USD 0.05" in printed.out
+    assert "correct it" in printed.err
+    report.show_invoice({**found, "recomputed": {"equal": True}})
+    assert "correct it" not in capsys.readouterr().err
+    report.show_invoice({**found, "invoice": None})
+    assert "was not open" in capsys.readouterr().out
+
+
+def test_record_that_is_not_billed_is_shown_by_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    record = {"account_id": "1", "hour": "h", "messages_sent": -1, "requests": 0}
+    one = {"reason": "negative_counter", "account_id": "", "hour": None, "detail": "", "record": record}
+    report.show_quarantine({"records": [one]})
+    assert capsys.readouterr().out.splitlines()[1].split() == ["negative_counter", "-", "-", "messages_sent", "-1"]
+
+
+def test_report_of_an_account_needs_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "usage", "--period", "2026-11"]) == EXIT_USAGE
+    assert "--account NAME" in capsys.readouterr().err

@@ -1,0 +1,83 @@
+"""Billing in a whole installation: usage is settled by the application's own role, drafted by the schedule, billed, and
+read through the front end with a key."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from deploy.installation import Installation
+from tests.support.installation import ROOT, RunningInstallation, wait_until
+
+pytestmark = pytest.mark.slow
+
+# The account was made in this hour; the hour before is the last one that can be settled whole.
+HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+PERIOD = f"{HOUR:%Y-%m}"
+HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent,sent_units"
+DRAFT_S_MAX = 120.0
+
+
+def manage(installation: RunningInstallation, *arguments: str, text: str = "") -> Any:
+    """A command of manage.py with the settings that the launcher gives one. Its JSON."""
+    known = Installation(installation.data)
+    environment = known.environment(known.load_state(), "manage")
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    answer = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, cwd=ROOT, timeout=60)
+    assert answer.returncode == 0, answer.stderr.decode()[-3000:]
+    return json.loads(answer.stdout)
+
+
+def settle(installation: RunningInstallation, *rows: str) -> Any:
+    times = ("--from", (HOUR - timedelta(hours=1)).isoformat(), "--to", HOUR.isoformat())
+    return manage(installation, "settle_usage", *times, text="\n".join([HEADER, *rows, ""]))
+
+
+def report(installation: RunningInstallation, *arguments: str) -> Any:
+    return json.loads(installation.command("report", *arguments, "--period", PERIOD, "--json").stdout)
+
+
+def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallation) -> None:
+    account, rest, queue = installation.key["account_id"], installation.rest(), uuid.uuid4()
+    budget = {"limit_minor": 100, "alert_percents": [50], "stops_sending": True, "mail_to": ["ann@example.com"]}
+    assert rest.put("/v1/billing/budgets/cap", json=budget).status_code == 201
+    good = f"{account},{HOUR.isoformat()},{queue},3,client,7,6000000"
+    done = settle(installation, good, f"{account},{HOUR.isoformat()},{queue},4,client,-1,0")
+    assert (done["merged"], done["quarantined"]) == (1, 1), done
+    assert settle(installation, good)["merged"] == 0
+
+    usage = report(installation, "usage", "--account", "tests", "--now")
+    assert usage["totals"]["messages_sent"] == 7 and usage["now"]["complete"] is False
+    assert datetime.fromisoformat(usage["settled_up_to"]) == HOUR
+    assert usage["quarantined"] == [{"reason": "negative_counter", "records": 1}]
+    assert report(installation, "quarantine")["records"][0]["account_id"] == account
+
+    # The schedule's rounds draft the month and see that the budget is used up.
+    def stopped() -> bool:
+        return bool(rest.get("/v1/billing/budgets").json()["sending_stopped"])
+
+    wait_until(stopped, DRAFT_S_MAX, 1.0)
+    (invoice,) = rest.get("/v1/billing/invoices").json()["invoices"]
+    assert (invoice["state"], invoice["total_minor"]) == ("draft", 200)
+    pdf = rest.get(f"/v1/billing/invoices/{invoice['id']}.pdf")
+    assert (pdf.status_code, pdf.content[:5]) == (200, b"%PDF-")
+    assert rest.get(f"/v1/billing/invoices/{invoice['id']}.csv").text.startswith("row,invoice,")
+    assert report(installation, "invoice", "--account", "tests")["invoice"]["total"] == "2.00"
+    kinds = [event["kind"] for event in rest.get("/v1/billing/budget-events").json()["events"]]
+    assert kinds == ["stop", "alert"]
+
+    mails = installation.data / "mail"
+    wait_until(lambda: mails.is_dir() and "ann@example.com" in _texts(mails), DRAFT_S_MAX, 1.0)
+    assert rest.delete("/v1/billing/budgets/cap").status_code == 204
+    assert rest.get("/v1/billing/budgets").json() == {"sending_stopped": False, "budgets": []}
+
+
+def _texts(folder: Any) -> str:
+    return "".join((folder / name).read_text() for name in os.listdir(folder))

@@ -1,0 +1,124 @@
+"""One quota over several front ends: shares by demand, with the clock, the reports and the front ends simulated."""
+
+from __future__ import annotations
+
+import pytest
+
+from api.metadata.demands import DemandTable
+from frontend.limits.quota_tree import QuotaTree
+from frontend.limits.quotas import AccountLimits, Rates
+from frontend.limits.sharing import KEPT, divide
+from frontend.metadata.interface import MetadataUnavailable
+from frontend.metadata.messages import AccountUse, UseReport, UseShares
+from frontend.metadata.quota_reports import QuotaReporter
+
+QUOTA = 200
+
+
+@pytest.mark.parametrize(
+    ("demands", "shares"),
+    [
+        ([5.0], [1.0]),
+        ([5.0, 5.0], [0.5, 0.5]),
+        ([0.0, 0.0], [0.5, 0.5]),
+        ([5.0, 0.0], [1 - KEPT / 2, KEPT / 2]),
+        ([5.0, 0.25], [0.7, 0.3]),
+        ([0.25, 0.25, 9.0], [0.3, 0.3, 0.4]),
+        ([0.5, 0.25], [0.65, 0.35]),
+    ],
+)
+def test_quota_is_divided_by_what_is_asked_for(demands: list[float], shares: list[float]) -> None:
+    assert divide(demands) == pytest.approx(shares)
+
+
+def test_shares_add_up_to_the_quota_whatever_is_asked_for() -> None:
+    for demands in ([0.1 * n for n in range(1, 30)], [0.0, 9.0, 0.01], [1e9, 1e-9], [0.3] * 7):
+        assert sum(divide(demands)) == pytest.approx(1.0) and min(divide(demands)) > 0
+
+
+class Fleet:
+    """Front ends with one metadata service."""
+
+    def __init__(self, count: int) -> None:
+        self.now_s = 0.0
+        self.table = DemandTable()
+        self.is_away = False
+        self.noted: list[tuple[str, str, str, int]] = []
+        self.limits = AccountLimits(Rates(QUOTA, QUOTA))
+        self.trees = [QuotaTree(lambda _: self.limits) for _ in range(count)]
+        self.reporters = [self._reporter(number, tree) for number, tree in enumerate(self.trees)]
+
+    def _reporter(self, number: int, tree: QuotaTree) -> QuotaReporter:
+        async def report(use: UseReport) -> UseShares:
+            if self.is_away:
+                raise MetadataUnavailable("away")
+            return self.table.report(number, use, self.now_s)
+
+        async def note(*told: object) -> None:
+            self.noted.append(told)  # type: ignore[arg-type]
+
+        return QuotaReporter(tree, lambda _: self.limits, report, note, lambda: self.now_s)
+
+    async def run(self, seconds: int, per_s: dict[str, list[int]]) -> dict[str, int]:
+        """How many requests of each account passed, by what it asks each front end for in a second."""
+        passed = dict.fromkeys(per_s, 0)
+        for tick in range(seconds * 100):
+            self.now_s += 0.01
+            for account, rates in per_s.items():
+                for tree, rate in zip(self.trees, rates, strict=True):
+                    for _ in range((tick + 1) * rate // 100 - tick * rate // 100):
+                        passed[account] += tree.pay(account, account, "", self.now_s, 1) is None
+            if tick % 100 == 99:
+                for reporter in self.reporters[: len(self.trees)]:
+                    await reporter.step()
+        return passed
+
+
+@pytest.mark.parametrize("rates", [[1_000, 1_000], [2_000, 0], [1_900, 100], [1_980, 20]])
+async def test_customer_at_ten_times_its_quota_gets_its_quota(rates: list[int]) -> None:
+    fleet = Fleet(2)
+    await fleet.run(10, {"greedy": rates, "neighbour": [50, 50]})
+    passed = await fleet.run(60, {"greedy": rates, "neighbour": [50, 50]})
+    assert passed["greedy"] == pytest.approx(60 * QUOTA, rel=0.1)
+    assert passed["neighbour"] == pytest.approx(60 * 100, rel=0.01), "its neighbour loses nothing"
+
+
+async def test_customer_within_its_quota_is_not_refused_wherever_it_asks() -> None:
+    fleet = Fleet(3)
+    await fleet.run(5, {"a": [150, 10, 10]})
+    assert (await fleet.run(30, {"a": [150, 10, 10]}))["a"] == 30 * 170
+    await fleet.run(5, {"a": [10, 150, 10]})
+    assert (await fleet.run(30, {"a": [10, 150, 10]}))["a"] == 30 * 170, "the unused share has moved"
+
+
+async def test_front_end_that_goes_leaves_its_share_to_the_others() -> None:
+    fleet = Fleet(2)
+    await fleet.run(10, {"a": [1_000, 1_000]})
+    fleet.trees.pop()
+    await fleet.run(10, {"a": [2_000]})
+    assert (await fleet.run(30, {"a": [2_000]}))["a"] == pytest.approx(30 * QUOTA, rel=0.1)
+
+
+async def test_shares_stay_while_the_metadata_service_is_away() -> None:
+    fleet = Fleet(2)
+    await fleet.run(10, {"a": [1_000, 1_000]})
+    fleet.is_away = True
+    assert (await fleet.run(30, {"a": [1_000, 1_000]}))["a"] == pytest.approx(30 * QUOTA, rel=0.1)
+
+
+async def test_use_near_and_over_a_quota_is_told_once() -> None:
+    fleet = Fleet(2)
+    await fleet.run(5, {"near": [90, 90], "over": [300, 300], "far": [50, 50]})
+    assert {(account, level) for account, _, level, _ in fleet.noted} == {("near", "warning"), ("over", "exceeded")}
+    assert len(fleet.noted) <= 2 * 2, "once by each front end"
+    percents = {account: percent for account, _, _, percent in fleet.noted}
+    assert percents["near"] == pytest.approx(90, abs=6) and percents["over"] == pytest.approx(300, abs=20)
+
+
+def test_report_of_a_front_end_that_went_is_forgotten() -> None:
+    table = DemandTable()
+    table.report("a", UseReport([]), 0.0)
+    assert table.report("b", UseReport([AccountUse("x", 5, 5, 5)]), 1.0).front_ends == 2
+    assert table.report("b", UseReport([]), 4.0).front_ends == 1
+    table.forget("b")
+    assert len(table) == 0

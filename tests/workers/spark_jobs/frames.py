@@ -1,0 +1,82 @@
+"""Records and frames for the tests of the usage pipeline."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from workers.spark_jobs.java import missing_parts
+from workers.spark_jobs.limits import HOUR_MS
+from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS
+from workers.spark_jobs.schemas.usage_record import Origin, OriginCounters, UsageWindow
+from workers.spark_jobs.transforms.decoding import rows_of
+
+# 2026-11-01 00:00 UTC.
+MONTH_MS = 1_793_491_200_000
+ACCOUNT = "100000000001"
+OTHER_ACCOUNT = "100000000002"
+QUEUE = uuid.UUID(int=1).bytes
+OTHER_QUEUE = uuid.UUID(int=2).bytes
+
+
+@functools.cache
+def _missing() -> list[str]:
+    return missing_parts()
+
+
+def java_or_skip() -> None:
+    if _missing():
+        pytest.skip("; ".join(_missing()))
+
+
+def hour(number: int) -> int:
+    return MONTH_MS + number * HOUR_MS
+
+
+def counters(origin: Origin = Origin.CLIENT, **figures: int) -> OriginCounters:
+    return OriginCounters(int(origin), *[figures.get(name, 0) for name in COUNTERS])
+
+
+def window(at: int = 0, partition: int = 7, **fields: Any) -> UsageWindow:
+    """The window of hour `at`: one message of 10 bytes sent, nothing stored."""
+    base = UsageWindow(
+        cluster="one",
+        partition=partition,
+        account_id=ACCOUNT,
+        queue_uuid=QUEUE,
+        hour_ms=hour(at),
+        until_ms=fields.pop("until_ms", hour(at) + HOUR_MS),
+        final=False,
+        stored_byte_ms=0,
+        stored_bytes=0,
+        origins=[counters(sent=1, sent_bytes=10, sent_units=1)],
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def window_rows(windows: list[UsageWindow]) -> list[list[Any]]:
+    """Rows of WINDOWS, as the decoder makes them."""
+    from workers.spark_jobs.schemas.usage_record import encode_record
+
+    width = len(WINDOWS.fields)
+    return [row[1 : width + 1] for one in windows for row in rows_of(0, 0, encode_record(one))]
+
+
+def windows_frame(spark: SparkSession, windows: list[UsageWindow]) -> DataFrame:
+    return spark.createDataFrame(window_rows(windows), WINDOWS)
+
+
+def figures(frame: DataFrame, *names: str) -> list[tuple[Any, ...]]:
+    """Rows of some columns, sorted."""
+    return sorted(tuple(row) for row in frame.select(*names).collect())
+
+
+def one_row(frame: DataFrame) -> Row:
+    rows = frame.collect()
+    assert len(rows) == 1, rows
+    return rows[0]

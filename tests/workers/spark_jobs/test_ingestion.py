@@ -1,0 +1,165 @@
+"""Into the lake (docs/usage.md): what is bad is quarantined with its reason, the rest goes on; again after a crash."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from pathlib import Path
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.workers.spark_jobs.frames import (
+    ACCOUNT,
+    OTHER_ACCOUNT,
+    counters,
+    figures,
+    hour,
+    window,
+    windows_frame,
+)
+from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
+from workers.spark_jobs.lake.manifest import Lake, LakeError
+from workers.spark_jobs.lake.tables import read_files, read_windows
+from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
+from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
+from workers.spark_jobs.schemas.usage_record import Origin, RequestReport, RequestRow, encode_record
+from workers.spark_jobs.transforms.checks import of_known_accounts
+from workers.spark_jobs.transforms.periods import HourSpan
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+NOW_MS = hour(48)
+SPAN = HourSpan(hour(0), hour(48))
+GOOD = window()
+ROW = RequestRow(ACCOUNT, b"q" * 16, "AKPSX", 5, 2, 0)
+
+
+def changed(**fields: object) -> bytes:
+    return encode_record(msgspec.structs.replace(window(1), **fields))
+
+
+BAD: dict[bytes, str] = {
+    b"\x07\x01rubbish": "unknown_version",
+    b"\x01\x05rubbish": "unknown_kind",
+    b"\x01\x01rubbish": "malformed",
+    changed(account_id="12"): "malformed",
+    changed(queue_uuid=b"short"): "malformed",
+    changed(stored_bytes=-1): "negative_counter",
+    changed(origins=[counters(sent=-1)]): "negative_counter",
+    changed(origins=[counters(sent=1 << 50)]): "implausible",
+    changed(stored_bytes=1 << 42): "implausible",
+    changed(hour_ms=hour(1) + 5): "bad_hour",
+    changed(until_ms=hour(2) + 1): "bad_hour",
+    changed(until_ms=hour(1) - 1): "bad_hour",
+    changed(hour_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS, until_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS):
+        "clock_ahead",
+    encode_record(RequestReport(b"f" * 16, 1, hour(0), [msgspec.structs.replace(ROW, requests=-5)])):
+        "negative_counter",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """With one entry: a good window, a good report, all that is bad."""
+    lake = Lake(tmp_path_factory.mktemp("lake"))
+    good = [encode_record(GOOD), encode_record(RequestReport(b"f" * 16, 1, hour(0), [ROW]))]
+    rows = [(3, at, 0, None, value) for at, value in enumerate([*good, *BAD])]
+    rows.append((3, 99, 0, None, changed(origins=[msgspec.structs.replace(counters(sent=1), origin=77)])))
+    ingest_records(lake, spark.createDataFrame(rows, STREAM_RECORDS), "stream-1", NOW_MS)
+    return lake
+
+
+def test_good_records_are_taken_among_bad_ones(spark: SparkSession, lake: Lake) -> None:
+    windows, refused = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    # The row that every window has for CLIENT is sound in the window of an unknown origin, too.
+    assert figures(windows, "hour_ms", "origin", "sent") == [(hour(0), 1, 1), (hour(1), 1, 0)] and not refused
+    assert lake.entries()[0].rows("requests") == 1
+
+
+def test_every_bad_record_is_quarantined_with_its_reason_and_place(spark: SparkSession, lake: Lake) -> None:
+    paths = [lake.root / file.path for file in lake.entries()[0].tables["quarantine"]]
+    rows = read_files(spark, paths, QUARANTINE).collect()
+    reasons = [*BAD.values(), "unknown_origin"]
+    assert sorted(row.reason for row in rows) == sorted(reasons)
+    assert sorted(row.stream_offset for row in rows) == [*range(2, 2 + len(BAD)), 99]
+    by_offset = {row.stream_offset: row for row in rows}
+    assert by_offset[2].value == bytearray(b"\x07\x01rubbish")
+    assert json.loads(by_offset[7].detail)["stored_bytes"] == -1
+
+
+def test_ingestion_that_was_done_is_not_done_again(spark: SparkSession, lake: Lake) -> None:
+    empty = spark.createDataFrame([], STREAM_RECORDS)
+    assert ingest_records(lake, empty, "stream-1", NOW_MS) == lake.entries()[0]
+
+
+def test_ingestion_that_was_cut_off_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    """Files without an entry do not count, and a second try leaves nothing of the first."""
+    lake = Lake(tmp_path)
+    rest = lake.table("windows", "stream-1")
+    windows_frame(spark, [window(5), window(6)]).write.parquet(str(rest))
+    assert read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)[0].count() == 0
+    records = spark.createDataFrame([(3, 0, 0, None, encode_record(GOOD))], STREAM_RECORDS)
+    ingest_records(lake, records, "stream-1", NOW_MS)
+    windows, _ = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    assert figures(windows, "hour_ms") == [(hour(0),)]
+
+
+def files_of(spark: SparkSession, folder: Path, numbers: range) -> list[Path]:
+    """A Parquet file of each hour."""
+    for number in numbers:
+        windows_frame(spark, [window(number)]).coalesce(1).write.parquet(str(folder / str(number)))
+    return sorted(folder.rglob("*.parquet"))
+
+
+def test_bad_files_are_refused_with_a_reason_and_the_others_taken(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    good, other = files_of(spark, tmp_path / "in", range(2))
+    twin, torn, rubbish, foreign = (tmp_path / f"{name}.parquet" for name in ("twin", "torn", "rubbish", "foreign"))
+    shutil.copy(good, twin)
+    torn.write_bytes(other.read_bytes()[:-20])
+    rubbish.write_bytes(b"PAR1 or not")
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "ids"))
+    shutil.copy(next((tmp_path / "ids").glob("*.parquet")), foreign)
+    entry = ingest_files(spark, lake, [good, twin, torn, rubbish, foreign, tmp_path / "gone.parquet"], "a", NOW_MS)
+    assert entry.rows("windows") == 1
+    again = ingest_files(spark, lake, [other, good], "b", NOW_MS)
+    assert again.rows("windows") == 1, "a file that came before is not taken again"
+    found = sorted((Path(file.path).name, file.reason) for file in lake.refused())
+    expected = [("foreign", "unknown_schema"), ("gone", "corrupt_file"), ("rubbish", "corrupt_file")]
+    expected += [("torn", "corrupt_file"), ("twin", "duplicate_file")]
+    assert found == sorted([*((f"{name}.parquet", why) for name, why in expected), (good.name, "duplicate_file")])
+
+
+def test_file_that_was_damaged_in_the_lake_is_left_out_and_shown(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    for name, file in zip("ab", files_of(spark, tmp_path / "in", range(2)), strict=True):
+        ingest_files(spark, lake, [file], name, NOW_MS)
+    damaged = lake.root / lake.entries()[0].tables["windows"][0].path
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    windows, refused = read_windows(spark, lake, lake.entries(), SPAN, NOW_MS)
+    assert windows.count() == 1
+    assert [(one.path, one.reason) for one in refused] == [(str(damaged.relative_to(lake.root)), "corrupt_file")]
+    assert lake.refused() == refused
+
+
+def test_manifest_that_cannot_be_read_ends_the_job(tmp_path: Path) -> None:
+    """A recount that misses an entry would bill less without a word."""
+    (tmp_path / "manifest").mkdir()
+    (tmp_path / "manifest" / "x.json").write_text("{")
+    with pytest.raises(LakeError, match=r"x\.json"):
+        Lake(tmp_path).entries()
+
+
+def test_records_of_unknown_accounts_are_quarantined(spark: SparkSession) -> None:
+    frame = windows_frame(spark, [window(0), window(1, account_id=OTHER_ACCOUNT)])
+    kept, unknown = of_known_accounts(frame, spark.createDataFrame([(ACCOUNT,)], ACCOUNTS))
+    assert figures(kept, "account_id") == [(ACCOUNT,)]
+    row = unknown.collect()[0]
+    assert (row.reason, json.loads(row.detail)["account_id"]) == ("unknown_account", OTHER_ACCOUNT)
+    assert json.loads(row.detail)["queue_uuid"] == uuid.UUID(int=1).hex
+    assert json.loads(row.detail)["origin"] == Origin.CLIENT

@@ -1,0 +1,274 @@
+"""Rounds of usage (docs/usage.md): a crash at any step recounts hours and doubles nothing; late records; the claim."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from api.billing.models import FillLedger, HourlyUsage
+from api.billing.selectors import settled_up_to
+from tests.support.control_plane import Caller
+from workers import limits
+from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, Lake, LakeEntry, LakeFile
+from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
+from workers.spark_jobs.transforms.periods import HourSpan
+from workers.usage import jobs, rounds
+from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
+from workers.usage.rounds import UsageRound, ingest_and_settle, pieces, span_to_settle
+from workers.usage.settling import SettlementError, merge_settlement, rows_of
+
+QUEUE = UUID(int=1)
+FIRST_MS = 1_767_225_600_000  # 2026-01-01 00:00 UTC
+
+
+def hour(number: int) -> int:
+    return FIRST_MS + number * HOUR_MS
+
+
+def entry(name: str, first: int, last: int) -> LakeEntry:
+    file = LakeFile(f"windows/{name}/x.parquet", 1, 1, "", hour(first), hour(last))
+    return LakeEntry(MANIFEST_VERSION, name, 0, {"windows": [file]})
+
+
+class Crash(Exception):
+    """The worker dies here."""
+
+
+class Spark:
+    """In the place of the jobs: `figures` are what the lake holds, {hour: messages sent}."""
+
+    def __init__(self, lake: Lake, account_id: str) -> None:
+        self.lake, self.account_id = lake, account_id
+        self.figures: dict[int, int] = {}
+        self.crash_at = ""
+        self.settled: list[tuple[int, int]] = []
+
+    def arrive(self, name: str, figures: dict[int, int]) -> None:
+        self.figures.update(figures)
+        self.lake.add(entry(name, min(figures), max(figures)))
+
+    def run_job(
+        self, name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float
+    ) -> dict[str, Any]:
+        self.crash(f"before {name}")
+        answer: dict[str, Any] = {}
+        if name == "settle":
+            given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+            span = HourSpan(int(given["--from"]), int(given["--to"]))
+            self.settled.append(((span.from_ms - FIRST_MS) // HOUR_MS, (span.to_ms - FIRST_MS) // HOUR_MS))
+            answer = {"directory": str(self.write(span, given["--run"]))}
+        self.crash(f"after {name}")
+        return answer
+
+    def write(self, span: HourSpan, run: str) -> Path:
+        directory = self.lake.root / "settlements" / run
+        directory.mkdir(parents=True)
+        with gzip.open(directory / "part-0.csv.gz", "wt") as lines:
+            for number, sent in self.figures.items():
+                if span.from_ms <= hour(number) < span.to_ms:
+                    lines.write(f"{self.account_id},{hour(number)},{QUEUE},0,client,{sent}{',0' * 12}\n")
+        (directory / "_SUCCESS").touch()
+        return directory
+
+    def merge(self, directory: Path, run: UUID, span: HourSpan) -> object:
+        self.crash("before merge")
+        merged = merge_settlement(directory, run, span)
+        self.crash("after merge")
+        return merged
+
+    def crash(self, place: str) -> None:
+        if place == self.crash_at:
+            self.crash_at = ""
+            raise Crash
+
+
+@pytest.fixture
+def spark(caller: Caller, tmp_path: Path) -> Spark:
+    return Spark(Lake(tmp_path), caller.account_id)
+
+
+def run_round(spark: Spark, now_ms: int) -> list[HourSpan]:
+    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, spark.run_job, spark.merge, settled_up_to)
+    return ingest_and_settle(work, now_ms)
+
+
+def settled_figures() -> dict[int, int]:
+    rows = HourlyUsage.objects.values_list("hour", "messages_sent")
+    return {(int(at.timestamp()) * 1000 - FIRST_MS) // HOUR_MS: sent for at, sent in rows}
+
+
+@pytest.mark.parametrize(
+    "place", ["before ingest", "after ingest", "before settle", "after settle", "before merge", "after merge"]
+)
+def test_crash_at_any_step_recounts_and_doubles_nothing(spark: Spark, place: str) -> None:
+    spark.arrive("a", {0: 5, 1: 6, 2: 7})
+    spark.crash_at = place
+    with pytest.raises(Crash):
+        run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    run_round(spark, hour(3) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6, 2: 7}
+    assert not FillLedger.objects.exclude(state="done").exists()
+
+
+def test_merge_that_is_cut_off_leaves_nothing_of_itself(spark: Spark) -> None:
+    spark.figures = {0: 5}
+    span = HourSpan(hour(0), hour(2))
+    directory = spark.write(span, str(UUID(int=7)))
+    with gzip.open(directory / "part-1.csv.gz", "wt") as lines:
+        lines.write("half a line")
+    with pytest.raises(SettlementError, match="half a line"):
+        merge_settlement(directory, UUID(int=7), span)
+    assert settled_figures() == {} and settled_up_to() is None
+
+
+def test_settlement_whose_job_did_not_end_is_not_merged(tmp_path: Path) -> None:
+    with pytest.raises(SettlementError, match="did not end"):
+        list(rows_of(tmp_path))
+
+
+def test_late_record_settles_its_hours_again(spark: Spark) -> None:
+    spark.arrive("a", {0: 5, 1: 6, 4: 9})
+    run_round(spark, hour(5) + CLOSE_GRACE_MS)
+    spark.arrive("late", {1: 8})
+    run_round(spark, hour(6) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 8, 4: 9}
+    assert spark.settled == [(0, 5), (1, 6)]
+    assert settled_up_to() == datetime.fromtimestamp(hour(6) / 1000, UTC)
+
+
+def test_hour_that_is_open_is_left_for_later(spark: Spark) -> None:
+    spark.arrive("a", {0: 5, 1: 6})
+    run_round(spark, hour(2) + CLOSE_GRACE_MS - 1)
+    assert settled_figures() == {0: 5}
+    run_round(spark, hour(2) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5, 1: 6}
+
+
+def test_hours_without_records_are_settled_too(spark: Spark) -> None:
+    """What is stored goes on, and the settled hours have no gap."""
+    spark.arrive("a", {0: 5})
+    run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    assert run_round(spark, hour(1) + CLOSE_GRACE_MS) == []
+    assert run_round(spark, hour(3) + CLOSE_GRACE_MS) == [HourSpan(hour(1), hour(3))]
+
+
+def test_nothing_is_settled_where_nothing_ever_came(spark: Spark) -> None:
+    assert run_round(spark, hour(3)) == [] and spark.settled == []
+    assert span_to_settle([], set(), None, hour(3)) is None
+
+
+def test_long_backfill_is_cut_into_pieces() -> None:
+    span = HourSpan(hour(0), hour(2 * rounds.SPAN_HOURS_MAX + 1))
+    cuts = [((one.from_ms - FIRST_MS) // HOUR_MS, (one.to_ms - FIRST_MS) // HOUR_MS) for one in pieces(span)]
+    assert cuts == [(0, 744), (744, 1488), (1488, 1489)]
+
+
+# --- the process of a job -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(limits, "USAGE_CLAIM_RENEW_S", 0.05)
+    yield
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Python code in the place of a job."""
+    monkeypatch.setattr(jobs, "find_java", lambda: None)  # it would start processes, too
+    real = subprocess.Popen
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        return real([sys.executable, "-c", program, *command[5:]], **options)
+
+    monkeypatch.setattr(jobs.subprocess, "Popen", start)
+
+
+def test_job_answers_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "import sys, json; print('noise'); print(json.dumps({'given': sys.argv[1:]}))")
+    assert run_job("settle", ["--lake", "x"], lambda: True, 60) == {"given": ["--lake", "x"]}
+
+
+def test_job_that_fails_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(monkeypatch, "import sys; sys.exit('no space left')")
+    with pytest.raises(JobFailed, match="no space left"):
+        run_job("settle", [], lambda: True, 60)
+
+
+def test_job_is_stopped_when_its_claim_is_lost(monkeypatch: pytest.MonkeyPatch, quick: None, tmp_path: Path) -> None:
+    """With all that it started: a JVM would otherwise go on."""
+    child = "import time; time.sleep(60)"
+    stand_in(
+        monkeypatch,
+        f"""
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}])
+open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+time.sleep(60)
+""",
+    )
+    place = tmp_path / "pid"
+    with pytest.raises(ClaimLost):
+        run_job("settle", [], lambda: not (place.exists() and place.read_text()), 60)
+    pid = int(place.read_text())
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and _lives(pid):
+        time.sleep(0.05)
+    assert not _lives(pid)
+
+
+def test_job_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    stand_in(monkeypatch, "import time; time.sleep(60)")
+    with pytest.raises(JobFailed, match="not done after"):
+        run_job("settle", [], lambda: True, 0.1)
+
+
+def test_job_is_told_no_password_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"DATABASE_URL": "x", "CELERY_BROKER_URL": "x", "PENSTOCK_SECRETS_DIR": "x", "SPARK_MASTER": "spark://x"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    assert set(told) & set(job_environment()) == {"SPARK_MASTER"}
+
+
+def test_job_ends_with_the_worker_that_started_it() -> None:
+    """However that ends: the pipe to the job's standard input is closed with it."""
+    program = "from workers.spark_jobs.jobs.owned import end_with_owner; import time; end_with_owner(); time.sleep(60)"
+    environment = {**os.environ, "PENSTOCK_JOB_OWNED": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, env=environment, start_new_session=True
+    ) as job:
+        time.sleep(0.5)
+        assert job.poll() is None
+        assert job.stdin is not None
+        job.stdin.close()
+        job.wait(20)
+
+
+def test_usage_tasks_go_to_a_queue_that_other_workers_do_not_take() -> None:
+    code = (
+        "import json; from workers.application import app; import workers.usage.tasks as t; "
+        "route = app.amqp.router.route({}, t.settle_usage.name)['queue'].name; "
+        "print(json.dumps([route, sorted(q.name for q in app.conf.task_queues), t.settle_usage.acks_late]))"
+    )
+    environment = {**os.environ, "CELERY_BROKER_URL": "redis://x/0"}
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    route, taken, acks_late = json.loads(answer.stdout)
+    assert route == "usage" and route not in taken and not acks_late
+
+
+def _lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

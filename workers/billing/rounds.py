@@ -1,0 +1,72 @@
+"""One round of work each: what is due, until it is done or the slice is over. Safe to run twice, and beside itself.
+
+A slice is shorter than the broker's patience, so no round is given to a second worker while it runs; the next tick goes
+on where one ended. An account that fails is logged, and the others are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import TypeVar
+
+import structlog
+
+from api import clock
+from api.billing import due
+from api.billing.actions import budgets, invoices
+from api.billing.errors import BillingError
+from api.billing.limits import BILLING_SLICE_S
+from api.billing.mails import send_budget_mail
+from api.billing.models import BudgetEvent
+from api.billing.pricing.periods import BillingPeriod
+from api.billing.selectors import settled_up_to
+
+_log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Month = tuple[str, BillingPeriod]
+
+
+def refresh_drafts() -> int:
+    """Drafts that settled usage made old, and the budgets of their accounts. How many drafts were made."""
+    return _each("draft", due.stale_drafts(clock.now()), _draft)
+
+
+def issue_months() -> int:
+    """Months that are settled. How many invoices were issued."""
+    return _each("issue", due.months_to_issue(clock.now(), settled_up_to()), _issue)
+
+
+def watch_budgets() -> int:
+    """Stops of months that are over, and mails that wait. How many of both."""
+    ended = _each("resume", due.stops_of_past_months(clock.now()), budgets.judge_budgets)
+    return ended + _each("mail", due.unmailed_events(), _mail)
+
+
+def _draft(month: Month) -> None:
+    invoices.draft_invoice(*month)
+
+
+def _issue(month: Month) -> None:
+    invoices.issue_invoice(invoices.BILLING, *month)
+
+
+def _mail(event: BudgetEvent) -> None:
+    send_budget_mail(event)
+    budgets.note_mailed(event.pk)
+
+
+def _each(work: str, found: Iterable[T], do: Callable[[T], object]) -> int:
+    ends_s = monotonic() + BILLING_SLICE_S
+    done = 0
+    for one in found:
+        if monotonic() > ends_s:
+            break
+        try:
+            do(one)
+            done += 1
+        except (BillingError, OSError) as error:
+            _log.warning("billing_failed", work=work, error=type(error).__name__, detail=str(error))
+        except Exception:
+            _log.exception("billing_failed", work=work)
+    return done

@@ -1,0 +1,40 @@
+"""The tasks, by the names that the schedule of `workers/application.py` has. What they do is in `rounds.py`.
+
+Imports of Django's models stay inside the functions: the schedule's process loads this module too, without Django.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from workers.application import app
+
+
+@app.task(name="workers.billing.refresh_drafts")
+def refresh_drafts() -> None:
+    from workers.billing import rounds
+
+    _run(rounds.refresh_drafts)
+
+
+@app.task(name="workers.billing.issue_months")
+def issue_months() -> None:
+    from workers.billing import rounds
+
+    _run(rounds.issue_months)
+
+
+@app.task(name="workers.billing.watch_budgets")
+def watch_budgets() -> None:
+    from workers.billing import rounds
+
+    _run(rounds.watch_budgets)
+
+
+def _run(work: Callable[[], int]) -> None:
+    from django.db import close_old_connections
+
+    try:
+        work()
+    finally:
+        close_old_connections()

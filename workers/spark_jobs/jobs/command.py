@@ -1,0 +1,63 @@
+"""What every job's command line has: the lake, a span of hours, one JSON line as its answer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from workers.spark_jobs.jobs.owned import end_with_owner
+from workers.spark_jobs.lake.manifest import Lake
+from workers.spark_jobs.transforms.periods import HourSpan, month_interval
+
+Answer = dict[str, Any]
+
+
+def job_parser(name: str, text: str, spanned: bool = True) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m workers.spark_jobs {name}", description=text)
+    parser.add_argument("--lake", required=True, metavar="DIR", help="the lake's folder; made where it is not there")
+    if spanned:
+        parser.add_argument("--month", metavar="YYYY-MM", help="a whole month; or else:")
+        parser.add_argument("--from", dest="begin", metavar="HOUR", help="2026-11-22T13, UTC, or ms since the epoch")
+        parser.add_argument("--to", dest="end", metavar="HOUR", help="up to before this hour")
+    return parser
+
+
+def run_job(
+    parser: argparse.ArgumentParser, work: Callable[[argparse.Namespace, Lake], Answer], arguments: list[str]
+) -> int:
+    """Reads the arguments, does the work, writes its answer."""
+    options = parser.parse_args(arguments)
+    end_with_owner()
+    began = time.monotonic()
+    answer = work(options, Lake(options.lake))
+    answer["seconds"] = round(time.monotonic() - began, 3)
+    sys.stdout.write(json.dumps(answer, default=str) + "\n")
+    return 0
+
+
+def span_of(options: argparse.Namespace) -> HourSpan:
+    """Raises SystemExit for what is no span."""
+    try:
+        if options.month:
+            return month_interval(options.month)
+        if not options.begin or not options.end:
+            raise ValueError("either --month, or --from and --to")
+        return HourSpan(hour_ms_of(options.begin), hour_ms_of(options.end)).checked()
+    except ValueError as error:
+        raise SystemExit(f"{error}") from None
+
+
+def hour_ms_of(text: str) -> int:
+    """Raises ValueError."""
+    if text.isdigit():
+        return int(text)
+    return int(datetime.strptime(text, "%Y-%m-%dT%H").replace(tzinfo=UTC).timestamp()) * 1000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,40 @@
+"""Parquet files of usage windows, from elsewhere, into the lake. A file that comes again is refused, and says so.
+
+python -m workers.spark_jobs ingest_files --lake DIR FILE-OR-FOLDER ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from pathlib import Path
+
+from workers.spark_jobs.jobs.command import Answer, job_parser, now_ms, run_job
+from workers.spark_jobs.lake.ingestion import ingest_files
+from workers.spark_jobs.lake.manifest import TABLES, Lake
+from workers.spark_jobs.session import spark_session
+
+
+def files_in(places: list[str]) -> list[Path]:
+    found: list[Path] = []
+    for place in map(Path, places):
+        found += sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
+    return found
+
+
+def work(options: argparse.Namespace, lake: Lake) -> Answer:
+    seen = now_ms()
+    with spark_session("ingest_files") as spark:
+        entry = ingest_files(spark, lake, files_in(options.places), f"files-{uuid.uuid4()}", seen)
+    refused = [file for file in lake.refused() if file.seen_ms == seen]
+    return {
+        "entries": [entry.name],
+        **{table: entry.rows(table) for table in TABLES},
+        "refused_files": [{"path": file.path, "reason": file.reason, "detail": file.detail} for file in refused],
+    }
+
+
+def main(arguments: list[str]) -> int:
+    parser = job_parser("ingest_files", "Parquet files of usage windows into the lake.", spanned=False)
+    parser.add_argument("places", nargs="+", metavar="FILE-OR-FOLDER")
+    return run_job(parser, work, arguments)

@@ -1,0 +1,120 @@
+"""Records into the lake: read, judged, written, and then entered in the manifest. Again after a crash: the same entry.
+
+Nothing is dropped: what is not taken is in `quarantine`, or, where it is a whole file, in `refused`, with its reason.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType
+
+from workers.spark_jobs.lake.manifest import (
+    CORRUPT_FILE,
+    DUPLICATE_FILE,
+    MANIFEST_VERSION,
+    QUARANTINE_TABLE,
+    REQUESTS_TABLE,
+    UNKNOWN_SCHEMA,
+    WINDOWS_TABLE,
+    Lake,
+    LakeEntry,
+    LakeFile,
+    RefusedFile,
+    sha256_of,
+)
+from workers.spark_jobs.lake.tables import read_files, write_table
+from workers.spark_jobs.schemas.contract import conform
+from workers.spark_jobs.schemas.frames import REQUESTS, WINDOWS
+from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS, KIND_WINDOW
+from workers.spark_jobs.transforms.checks import accepted, judged_requests, judged_windows, refused
+from workers.spark_jobs.transforms.decoding import KIND_QUARANTINE, decoded, unreadable_of
+
+_ARROW_WINDOWS = to_arrow_schema(WINDOWS)
+
+
+def ingest_records(lake: Lake, records: DataFrame, entry: str, now_ms: int) -> LakeEntry:
+    """Records of the usage stream (STREAM_RECORDS) as one entry. Does nothing where the entry is there already."""
+    if lake.has(entry):
+        return next(one for one in lake.entries() if one.name == entry)
+    rows = decoded(records).persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        windows = judged_windows(rows.where(F.col("kind") == KIND_WINDOW), now_ms)
+        requests = judged_requests(rows.where(F.col("kind") == KIND_REQUESTS), now_ms)
+        bad = unreadable_of(rows.where(F.col("kind") == KIND_QUARANTINE))
+        bad = bad.unionByName(refused(windows)).unionByName(refused(requests))
+        tables = {
+            WINDOWS_TABLE: write_table(lake, WINDOWS_TABLE, entry, conform(accepted(windows), WINDOWS, "windows")),
+            REQUESTS_TABLE: write_table(lake, REQUESTS_TABLE, entry, conform(accepted(requests), REQUESTS, "requests")),
+            QUARANTINE_TABLE: write_table(lake, QUARANTINE_TABLE, entry, bad),
+        }
+    finally:
+        rows.unpersist()
+    return _entered(lake, entry, now_ms, tables, [])
+
+
+def ingest_files(spark: SparkSession, lake: Lake, files: list[Path], entry: str, now_ms: int) -> LakeEntry:
+    """Parquet files of WINDOWS, from elsewhere, as one entry: each once, however often and in which order they come."""
+    known = {digest for one in lake.entries() for digest in one.source_sha256}
+    taken: dict[str, Path] = {}
+    for path in files:
+        digest = _examine(lake, path, known | set(taken), now_ms)
+        if digest:
+            taken[digest] = path
+    judged = judged_windows(read_files(spark, list(taken.values()), WINDOWS), now_ms)
+    place = F.lit(None).cast(LongType())
+    bad = refused(judged.withColumns({"stream_partition": place, "stream_offset": place}))
+    tables = {
+        WINDOWS_TABLE: write_table(lake, WINDOWS_TABLE, entry, conform(accepted(judged), WINDOWS, "windows")),
+        QUARANTINE_TABLE: write_table(lake, QUARANTINE_TABLE, entry, bad),
+    }
+    return _entered(lake, entry, now_ms, tables, sorted(taken))
+
+
+def _entered(
+    lake: Lake, name: str, now_ms: int, tables: dict[str, list[LakeFile]], source_sha256: list[str]
+) -> LakeEntry:
+    entry = LakeEntry(MANIFEST_VERSION, name, now_ms, tables, source_sha256)
+    lake.add(entry)
+    return entry
+
+
+def _examine(lake: Lake, path: Path, known: set[str], now_ms: int) -> str | None:
+    """The digest of a file that is to be taken; None for one that is noted as refused."""
+    try:
+        digest = sha256_of(path)
+        wrong = _wrong_columns(pq.read_schema(path)) if digest not in known else ""
+        if digest in known:
+            reason, detail = DUPLICATE_FILE, f"ingested before, as {digest}"
+        elif wrong:
+            reason, detail = UNKNOWN_SCHEMA, wrong
+        else:
+            _read_through(path)
+            return digest
+    except (OSError, pa.ArrowException) as error:
+        reason, detail = CORRUPT_FILE, str(error).splitlines()[0]
+    lake.refuse(RefusedFile(str(path), reason, detail, now_ms))
+    return None
+
+
+def _read_through(path: Path) -> None:
+    """Every page of it, so that a damaged one ends no job of Spark."""
+    with pq.ParquetFile(path) as file:
+        for _ in file.iter_batches():
+            pass
+
+
+def _wrong_columns(schema: pa.Schema) -> str:
+    found = {field.name: field.type for field in schema}
+    wrong = [
+        f"{field.name}: {found.get(field.name, 'missing')} and not {field.type}"
+        for field in _ARROW_WINDOWS
+        if found.get(field.name) != field.type
+    ]
+    return "; ".join(wrong)

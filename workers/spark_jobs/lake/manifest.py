@@ -1,0 +1,155 @@
+"""What the lake holds: an entry per ingestion, each a JSON file that appears whole or not at all.
+
+    windows/ENTRY/*.parquet  requests/ENTRY/*.parquet  quarantine/ENTRY/*.parquet    files of an entry
+    manifest/ENTRY.json                                                              the entry: they count from now on
+    refused/SHA256-or-NAME.json                                                      a whole file that was not taken
+    checkpoints/  rollups/  settlements/
+
+A file that no entry lists is a rest of an ingestion that was cut off: the ingestion is repeated and replaces it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from workers.spark_jobs.transforms.periods import HourSpan
+
+WINDOWS_TABLE, REQUESTS_TABLE, QUARANTINE_TABLE = "windows", "requests", "quarantine"
+TABLES = (WINDOWS_TABLE, REQUESTS_TABLE, QUARANTINE_TABLE)
+MANIFEST_VERSION = 1
+CORRUPT_FILE, DUPLICATE_FILE, UNKNOWN_SCHEMA = "corrupt_file", "duplicate_file", "unknown_schema"
+_HASHED_BYTES = 1024 * 1024
+
+
+class LakeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`hour_ms_min` and `hour_ms_max` are of its records, -1 where it has no hours."""
+
+    path: str  # below the lake's root
+    bytes: int
+    rows: int
+    sha256: str
+    hour_ms_min: int
+    hour_ms_max: int
+
+
+class LakeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`source_sha256`: of files that were ingested, by which they are known when they come again."""
+
+    version: int
+    name: str
+    ingested_ms: int
+    tables: dict[str, list[LakeFile]]
+    source_sha256: list[str] = []
+
+    def rows(self, table: str) -> int:
+        return sum(file.rows for file in self.tables.get(table, ()))
+
+    def hours(self) -> tuple[int, int] | None:
+        """The first and the last hour that records of this entry speak of."""
+        files = [file for table in (WINDOWS_TABLE, REQUESTS_TABLE) for file in self.tables.get(table, ())]
+        if not files:
+            return None
+        return min(file.hour_ms_min for file in files), max(file.hour_ms_max for file in files)
+
+
+class RefusedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole file that was not taken, or whose content is no longer what the manifest says."""
+
+    path: str
+    reason: str
+    detail: str
+    seen_ms: int
+
+
+class LakeError(Exception):
+    """The lake itself is not in order; the text says what and where."""
+
+
+class Lake:
+    """The files of one lake. On a cluster its root is a folder that all machines share."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root).resolve()
+
+    def table(self, table: str, entry: str) -> Path:
+        return self.root / table / entry
+
+    def checkpoint(self, name: str) -> Path:
+        return self.root / "checkpoints" / name
+
+    def entries(self) -> list[LakeEntry]:
+        """In the order of their names. Raises LakeError for one that cannot be read: a recount must not miss it."""
+        found = []
+        for path in sorted((self.root / "manifest").glob("*.json")):
+            try:
+                entry = msgspec.json.decode(path.read_bytes(), type=LakeEntry)
+            except (msgspec.DecodeError, OSError) as error:
+                raise LakeError(f"{path}: {error}") from None
+            if entry.version != MANIFEST_VERSION:
+                raise LakeError(f"{path}: version {entry.version}; this program reads version {MANIFEST_VERSION}")
+            found.append(entry)
+        return found
+
+    def has(self, entry: str) -> bool:
+        return (self.root / "manifest" / f"{entry}.json").exists()
+
+    def add(self, entry: LakeEntry) -> None:
+        """From now on its files count."""
+        _write_whole(self.root / "manifest" / f"{entry.name}.json", msgspec.json.encode(entry))
+
+    def refuse(self, file: RefusedFile) -> None:
+        name = hashlib.sha256(file.path.encode()).hexdigest()[:16]
+        _write_whole(self.root / "refused" / f"{name}-{file.reason}.json", msgspec.json.encode(file))
+
+    def refused(self) -> list[RefusedFile]:
+        paths = sorted((self.root / "refused").glob("*.json"))
+        return [msgspec.json.decode(path.read_bytes(), type=RefusedFile) for path in paths]
+
+    def note(self, path: Path, data: bytes) -> None:
+        """Write a small file of the lake, whole or not at all."""
+        _write_whole(path, data)
+
+    def publish(self, period: str, name: str, directory: Path) -> None:
+        """Make a rollup directory the one of its period; the one before it may still be read by others."""
+        _write_whole(self.root / "rollups" / period / f"{name}.json", msgspec.json.encode(directory.name))
+
+    def published(self, period: str, name: str) -> Path | None:
+        pointer = self.root / "rollups" / period / f"{name}.json"
+        if not pointer.exists():
+            return None
+        return pointer.parent / name / msgspec.json.decode(pointer.read_bytes(), type=str)
+
+
+def files_of_hours(entries: Iterable[LakeEntry], table: str, span: HourSpan) -> Iterator[LakeFile]:
+    for entry in entries:
+        for file in entry.tables.get(table, ()):
+            if file.hour_ms_min < span.to_ms and file.hour_ms_max >= span.from_ms:
+                yield file
+
+
+def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_HASHED_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

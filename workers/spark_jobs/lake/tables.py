@@ -1,0 +1,96 @@
+"""Frames into files of the lake, and files that are as the manifest says back into frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from workers.spark_jobs.lake.manifest import (
+    CORRUPT_FILE,
+    WINDOWS_TABLE,
+    Lake,
+    LakeEntry,
+    LakeFile,
+    RefusedFile,
+    files_of_hours,
+    sha256_of,
+)
+from workers.spark_jobs.schemas.contract import conform
+from workers.spark_jobs.schemas.frames import WINDOWS
+from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.transforms.windows import last_windows
+
+_HOUR = "hour_ms"
+NO_HOUR_MS = -1
+
+
+def write_table(lake: Lake, table: str, entry: str, frame: DataFrame) -> list[LakeFile]:
+    """Replace what an ingestion that was cut off may have left there. Files without rows are taken away."""
+    directory = lake.table(table, entry)
+    frame.write.mode("overwrite").parquet(str(directory))
+    found = []
+    for path in sorted(directory.glob("*.parquet")):
+        described = describe_file(lake.root, path)
+        if described.rows:
+            found.append(described)
+        else:
+            path.unlink()
+    return found
+
+
+def describe_file(root: Path, path: Path) -> LakeFile:
+    """Raises what pyarrow raises where it is no Parquet file."""
+    metadata = pq.read_metadata(path)
+    first, last = NO_HOUR_MS, NO_HOUR_MS
+    names = list(metadata.schema.names)
+    if _HOUR in names and metadata.num_rows:
+        at = names.index(_HOUR)
+        groups = [metadata.row_group(number).column(at).statistics for number in range(metadata.num_row_groups)]
+        first, last = min(group.min for group in groups), max(group.max for group in groups)
+    return LakeFile(str(path.relative_to(root)), path.stat().st_size, metadata.num_rows, sha256_of(path), first, last)
+
+
+def read_windows(
+    spark: SparkSession, lake: Lake, entries: Sequence[LakeEntry], span: HourSpan, now_ms: int
+) -> tuple[DataFrame, list[RefusedFile]]:
+    """WINDOWS of the span, with the level that each partition had before it; and the files that had to be left out."""
+    within, refused = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, span), now_ms)
+    history, damaged = sound_files(lake, files_of_hours(entries, WINDOWS_TABLE, HourSpan(0, span.from_ms)), now_ms)
+    rows = read_files(spark, within, WINDOWS).where((F.col(_HOUR) >= span.from_ms) & (F.col(_HOUR) < span.to_ms))
+    before = last_windows(read_files(spark, history, WINDOWS), span.from_ms)
+    bad = {file.path: file for file in [*refused, *damaged]}
+    return rows.unionByName(before), list(bad.values())
+
+
+def read_files(spark: SparkSession, paths: Sequence[Path], schema: StructType) -> DataFrame:
+    if not paths:
+        return spark.createDataFrame([], schema)
+    return conform(spark.read.schema(schema).parquet(*map(str, paths)), schema, "files of the lake")
+
+
+def sound_files(lake: Lake, files: Iterable[LakeFile], now_ms: int) -> tuple[list[Path], list[RefusedFile]]:
+    """(files that are as they were written, the others, which are noted as refused)."""
+    sound, refused = [], []
+    for file in files:
+        path = lake.root / file.path
+        wrong = _what_is_wrong(path, file)
+        if wrong:
+            refused.append(RefusedFile(file.path, CORRUPT_FILE, wrong, now_ms))
+            lake.refuse(refused[-1])
+        else:
+            sound.append(path)
+    return sound, refused
+
+
+def _what_is_wrong(path: Path, file: LakeFile) -> str:
+    try:
+        if path.stat().st_size != file.bytes:
+            return f"{path.stat().st_size} bytes, and {file.bytes} were written"
+        return "" if sha256_of(path) == file.sha256 else "its content is not what was written"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"

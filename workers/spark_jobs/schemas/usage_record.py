@@ -1,0 +1,124 @@
+"""Codec of one record of the `__usage` stream. The format: docs/usage_records.md, where its golden bytes stand too.
+
+    key      12 bytes: partition id (unsigned, 8, big endian), hours since the epoch (unsigned, 4, big endian)
+    value    byte 0: version (1); byte 1: kind; then one msgpack array, whose members are those of the class below
+
+A window is cumulative: one that was closed early (`until_ms` before the end of its hour) is followed by another with
+the same key and greater figures, and the later one counts. Reading is strict; what a number may be is judged by
+`transforms/checks.py`, so that the same rule holds for records that come in files.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+import msgspec
+
+from workers.spark_jobs.limits import HOUR_MS
+
+VERSION = 1
+KIND_WINDOW = 1
+KIND_REQUESTS = 2
+ACCOUNT_ID_DIGITS = 12
+UUID_BYTES = 16
+
+_KEY = struct.Struct(">QI")
+_PREFIX_BYTES = 2
+
+
+class Origin(enum.IntEnum):
+    """Who caused an operation. Numbers are in the stream and in files: never reuse one."""
+
+    CLIENT = 1
+    PUSH = 2
+    DESK = 3
+    REDRIVE = 4
+    CRON = 5
+
+
+class UsageRecordError(ValueError):
+    """Bytes that are no usage record; `reason` is the word that the quarantine shows."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class OriginCounters(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """Since the beginning of the hour. Bytes are of the customer's plaintext; a unit is 64 KiB begun of one message."""
+
+    origin: int
+    sent: int
+    delivered: int
+    deleted: int
+    moved: int
+    dead_lettered: int
+    scheduled: int
+    sent_bytes: int
+    delivered_bytes: int
+    sent_units: int
+    delivered_units: int
+
+
+class UsageWindow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """What one partition of a queue did in one hour."""
+
+    cluster: str
+    partition: int
+    account_id: str
+    queue_uuid: bytes
+    hour_ms: int  # beginning of the hour, ms since the epoch
+    until_ms: int  # up to where in this hour the figures go; the end of the hour unless it was closed early
+    final: bool  # the partition is deleted: nothing is stored after `until_ms`
+    stored_byte_ms: int  # the integral of stored bytes from the beginning of the hour to `until_ms`
+    stored_bytes: int  # what is stored at `until_ms`, and from then on until the next record
+    origins: list[OriginCounters]
+
+
+class RequestRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    account_id: str
+    queue_uuid: bytes
+    access_key_id: str
+    requests: int
+    empty_receives: int
+    throttled: int
+
+
+class RequestReport(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
+    """What one front end counted since its report before. (front_end, sequence) is written once."""
+
+    front_end: bytes
+    sequence: int
+    hour_ms: int
+    rows: list[RequestRow]
+
+
+_window = msgspec.msgpack.Decoder(UsageWindow)
+_requests = msgspec.msgpack.Decoder(RequestReport)
+
+
+def window_key(partition: int, hour_ms: int) -> bytes:
+    return _KEY.pack(partition, hour_ms // HOUR_MS)
+
+
+def encode_record(record: UsageWindow | RequestReport) -> bytes:
+    """The value of the stream record."""
+    kind = KIND_WINDOW if isinstance(record, UsageWindow) else KIND_REQUESTS
+    return bytes((VERSION, kind)) + msgspec.msgpack.encode(record)
+
+
+def decode_record(value: bytes) -> UsageWindow | RequestReport:
+    """The inverse of `encode_record`. Raises UsageRecordError on anything else."""
+    if len(value) < _PREFIX_BYTES:
+        raise UsageRecordError("malformed", f"{len(value)} bytes are no record")
+    if value[0] != VERSION:
+        raise UsageRecordError("unknown_version", f"version {value[0]}; this program reads version {VERSION}")
+    try:
+        if value[1] == KIND_WINDOW:
+            return _window.decode(value[_PREFIX_BYTES:])
+        if value[1] == KIND_REQUESTS:
+            return _requests.decode(value[_PREFIX_BYTES:])
+    except msgspec.DecodeError as error:
+        raise UsageRecordError("malformed", str(error)) from None
+    raise UsageRecordError("unknown_kind", f"kind {value[1]}")

@@ -1,0 +1,1 @@
+"""Streams of storage clusters as a source of Spark, batch and streaming."""

@@ -1,0 +1,106 @@
+"""One window per partition and hour, in whatever order and however often records came; and what lies between them.
+
+    records of one (partition, hour)   ->  the latest: figures are cumulative, so each is the greatest that was said
+    latest windows of one partition    ->  gaps: from the end of one (`until_ms`) to the hour of the next, the partition
+                                           had no traffic and kept the same bytes
+
+Nothing here depends on the order of rows: that is what makes a recount equal to the count.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from workers.spark_jobs.limits import STORED_BYTES_BITS
+from workers.spark_jobs.schemas.contract import conform
+from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, WINDOWS
+from workers.spark_jobs.schemas.usage_record import Origin
+from workers.spark_jobs.transforms.periods import HourSpan
+
+_PARTITION = ("account_id", "queue_uuid", "cluster", "partition")
+_LEVEL_RADIX = 1 << STORED_BYTES_BITS
+# (time within the hour, bytes stored then) as one number: the greatest is of the latest record, and of two records of
+# one time always the same one.
+_LEVEL_AT = "level_at"
+
+
+def latest_windows(windows: DataFrame) -> DataFrame:
+    """WINDOWS with one row per (partition, hour, origin)."""
+    rows = conform(windows, WINDOWS, "windows")
+    level_at = (F.col("until_ms") - F.col("hour_ms")) * F.lit(_LEVEL_RADIX).cast("long") + F.col("stored_bytes")
+    found = rows.groupBy(*_PARTITION, "hour_ms", "origin").agg(
+        F.max(level_at).alias(_LEVEL_AT),
+        F.max("final").alias("final"),
+        *[F.max(name).alias(name) for name in ("stored_byte_ms", *COUNTERS)],
+    )
+    until_ms = F.col("hour_ms") + F.shiftright(_LEVEL_AT, STORED_BYTES_BITS)
+    stored = F.col(_LEVEL_AT).bitwiseAND(F.lit(_LEVEL_RADIX - 1).cast("long"))
+    latest = found.withColumns({"until_ms": until_ms, "stored_bytes": stored})
+    return conform(latest, WINDOWS, "latest windows")
+
+
+def conflicting_windows(windows: DataFrame) -> DataFrame:
+    """WINDOWS, those that contradict another record of their (partition, hour, origin): the same time and other
+    figures, or a later time and lower ones. Of each contradiction the greater figures count."""
+    rows = conform(windows, WINDOWS, "windows").distinct()
+    key = ["cluster", "partition", "hour_ms", "origin"]
+    cumulative = ("stored_byte_ms", *COUNTERS)
+    order = Window.partitionBy(*key).orderBy("until_ms", *cumulative, "stored_bytes")
+    before = {name: F.lag(name).over(order) for name in ("until_ms", *cumulative)}
+    same_time = before["until_ms"] == F.col("until_ms")
+    fell = _any_of([before[name] > F.col(name) for name in cumulative])
+    owners = F.size(F.collect_set(F.struct("account_id", "queue_uuid")).over(Window.partitionBy(*key)))
+    judged = rows.withColumn("conflict", F.coalesce(same_time | fell, F.lit(False)) | (owners > 1))
+    return conform(judged.where("conflict"), WINDOWS, "conflicting windows")
+
+
+def last_windows(windows: DataFrame, before_ms: int) -> DataFrame:
+    """WINDOWS, of each partition the stored bytes of its last hour before `before_ms`; its counters are left at 0.
+
+    What a span needs of the time before it: what was stored when it began.
+    """
+    rows = conform(windows, WINDOWS, "windows")
+    client = rows.where((F.col("hour_ms") < before_ms) & (F.col("origin") == int(Origin.CLIENT)))
+    latest = client.groupBy(*_PARTITION).agg(
+        F.max(
+            F.struct(
+                "hour_ms",
+                (F.col("until_ms") - F.col("hour_ms")).alias("within_ms"),
+                "final",
+                "stored_bytes",
+            )
+        ).alias("last")
+    )
+    zero = F.lit(0).cast("long")
+    last = latest.select(
+        *_PARTITION,
+        F.col("last.hour_ms").alias("hour_ms"),
+        (F.col("last.hour_ms") + F.col("last.within_ms")).alias("until_ms"),
+        F.col("last.final").alias("final"),
+        zero.alias("stored_byte_ms"),
+        F.col("last.stored_bytes").alias("stored_bytes"),
+        F.lit(int(Origin.CLIENT)).alias("origin"),
+        *[zero.alias(name) for name in COUNTERS],
+    )
+    return conform(last, WINDOWS, "last windows")
+
+
+def stored_gaps(latest: DataFrame, span: HourSpan) -> DataFrame:
+    """GAPS within the span, of windows that hold one row per (partition, hour, origin), those before the span
+    included."""
+    rows = conform(latest, WINDOWS, "latest windows").where(F.col("origin") == int(Origin.CLIENT))
+    by_time = Window.partitionBy(*_PARTITION).orderBy("hour_ms")
+    next_ms = F.coalesce(F.lead("hour_ms").over(by_time), F.lit(span.to_ms))
+    gaps = rows.withColumn("gap_to_ms", F.least(next_ms, F.lit(span.to_ms))).withColumn(
+        "gap_from_ms", F.greatest("until_ms", F.lit(span.from_ms))
+    )
+    kept = gaps.where((F.col("gap_to_ms") > F.col("gap_from_ms")) & (F.col("stored_bytes") > 0) & ~F.col("final"))
+    return conform(kept, GAPS, "gaps")
+
+
+def _any_of(conditions: list[Column]) -> Column:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = found | condition
+    return found

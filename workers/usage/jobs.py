@@ -1,0 +1,98 @@
+"""Starts a job of `workers/spark_jobs` as a process of its own, and stays with it: no settings, and no claim, no job.
+
+The process gets no address or password of the database or the broker and none of the installation's keys. It ends with
+the worker: its standard input is a pipe from here, and it ends itself when that is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from workers import limits
+from workers.spark_jobs.java import find_java
+from workers.spark_jobs.jobs.owned import OWNED
+
+_log = structlog.get_logger(__name__)
+# Of the environment: what a Python and a Java need, Spark's own settings, and how much a job logs.
+_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
+_PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_")
+
+
+class JobFailed(Exception):
+    """The job ended without an answer; the text has its last words."""
+
+
+class ClaimLost(Exception):
+    """Another worker may be at it: the job was stopped."""
+
+
+def run_job(name: str, arguments: Sequence[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+    """The job's answer. `holds_claim` renews the claim, and is asked every few seconds. Raises JobFailed, ClaimLost."""
+    command = [sys.executable, "-P", "-m", "workers.spark_jobs", name, *arguments]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=job_environment(), start_new_session=True
+        )
+        try:
+            _stay_with(process, holds_claim, time_s_max)
+        finally:
+            _stop(process)
+        out.seek(0)
+        lines = out.read().decode(errors="replace").splitlines()
+        if process.returncode != 0 or not lines:
+            raise JobFailed(f"{name} ended with {process.returncode}: {_last_words(err)}")
+    answer = json.loads(lines[-1])
+    _log.info("usage_job_done", job=name, seconds=answer.get("seconds"))
+    return dict(answer)
+
+
+def job_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in _PASSED or name.startswith(_PASSED_PREFIXES)}
+    java = find_java()
+    if java is not None:
+        kept["JAVA_HOME"] = java.home
+    return {**kept, OWNED: "1"}
+
+
+def _stay_with(process: subprocess.Popen[bytes], holds_claim: Callable[[], bool], time_s_max: float) -> None:
+    deadline = monotonic() + time_s_max
+    while True:
+        try:
+            process.wait(limits.USAGE_CLAIM_RENEW_S)
+            return
+        except subprocess.TimeoutExpired:
+            if not holds_claim():
+                raise ClaimLost("the claim of the usage run is lost") from None
+            if monotonic() > deadline:
+                raise JobFailed(f"not done after {time_s_max:.0f} s") from None
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """The whole session: Python, the JVM, and the JVM's Python workers."""
+    assert process.stdin is not None
+    process.stdin.close()
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(limits.USAGE_JOB_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _last_words(err: Any) -> str:
+    size = err.seek(0, os.SEEK_END)
+    err.seek(max(0, size - limits.USAGE_LAST_WORDS_BYTES))
+    return str(err.read().decode(errors="replace")).strip()

@@ -1,0 +1,115 @@
+"""One round: what the stream has since the last one goes into the lake, and the hours that it touches are settled.
+
+    ingest   the stream -> the lake                   a process of Spark; after a crash it makes the same entry
+    settle   hours of the lake -> a settlement        a process of Spark; only reads the lake
+    merge    the settlement -> PostgreSQL             one transaction, with the fill ledger
+    note     the lake's entries that are settled      a file; without it the hours are counted again, to the same rows
+
+Hours to settle: from the first one that is not settled, or that an entry speaks of which was not settled yet (records
+that came late), up to the last one that has been over for CLOSE_GRACE_MS.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID, uuid4
+
+import msgspec
+import structlog
+
+from workers import limits
+from workers.spark_jobs.lake.manifest import Lake, LakeEntry
+from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
+from workers.spark_jobs.transforms.periods import HourSpan
+
+_log = structlog.get_logger(__name__)
+# Hours of one settlement: the control plane takes a year in one run, a month keeps a run short.
+SPAN_HOURS_MAX = 31 * 24
+
+
+class JobRunner(Protocol):
+    """`workers.usage.jobs.run_job`."""
+
+    def __call__(
+        self, name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float
+    ) -> dict[str, Any]: ...
+
+
+class UsageRound(NamedTuple):
+    """What a round works with."""
+
+    lake: Lake
+    cluster_id: str
+    nodes: str
+    holds_claim: Callable[[], bool]
+    run_job: JobRunner
+    merge: Callable[[Path, UUID, HourSpan], object]
+    settled_up_to: Callable[[], datetime | None]
+
+
+def ingest_and_settle(work: UsageRound, now_ms: int) -> list[HourSpan]:
+    """The spans that were settled."""
+    place = ["--lake", str(work.lake.root)]
+    stream = ["--cluster-id", work.cluster_id, "--nodes", work.nodes]
+    work.run_job("ingest", [*place, *stream], work.holds_claim, limits.USAGE_JOB_S_MAX)
+    return settle_due(work, now_ms)
+
+
+def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
+    entries = work.lake.entries()
+    span = span_to_settle(entries, noted_entries(work.lake), work.settled_up_to(), now_ms)
+    spans = pieces(span) if span else []
+    # Of rounds that were cut off: this one holds the claim, so nothing reads them.
+    shutil.rmtree(work.lake.root / "settlements", ignore_errors=True)
+    for piece in spans:
+        settle_span(work, piece)
+    note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])
+    return spans
+
+
+def settle_span(work: UsageRound, span: HourSpan) -> None:
+    """Count and merge. What counts is the lake as it is when the job reads it: at least the entries known before."""
+    run = uuid4()
+    arguments = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms), "--run", str(run)]
+    answer = work.run_job("settle", arguments, work.holds_claim, limits.USAGE_JOB_S_MAX)
+    directory = Path(answer["directory"])
+    merged = work.merge(directory, run, span)
+    shutil.rmtree(directory, ignore_errors=True)
+    _log.info("usage_settled", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, merged=str(merged))
+
+
+def span_to_settle(
+    entries: list[LakeEntry], noted: set[str], settled_up_to: datetime | None, now_ms: int
+) -> HourSpan | None:
+    """None: nothing is to be settled."""
+    end = (now_ms - CLOSE_GRACE_MS) // HOUR_MS * HOUR_MS
+    begins = [hours[0] for entry in entries if entry.name not in noted and (hours := entry.hours())]
+    if settled_up_to is not None:
+        begins.append(int(settled_up_to.timestamp()) * 1000)
+    begin = min(begins, default=end)
+    return HourSpan(begin, end).checked() if begin < end else None
+
+
+def pieces(span: HourSpan) -> list[HourSpan]:
+    step = SPAN_HOURS_MAX * HOUR_MS
+    return [HourSpan(at, min(at + step, span.to_ms)) for at in range(span.from_ms, span.to_ms, step)]
+
+
+def noted_entries(lake: Lake) -> set[str]:
+    path = lake.root / "settled.json"
+    return set(msgspec.json.decode(path.read_bytes(), type=list[str])) if path.exists() else set()
+
+
+def note_entries(lake: Lake, names: list[str]) -> None:
+    if names:
+        lake.note(lake.root / "settled.json", msgspec.json.encode(names))
+
+
+def _is_over(entry: LakeEntry, now_ms: int) -> bool:
+    """All its hours were within the span; one that reaches beyond is settled again with its last hours."""
+    hours = entry.hours()
+    return hours is None or hours[1] + HOUR_MS <= (now_ms - CLOSE_GRACE_MS)
