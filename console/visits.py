@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import cached_property
 
 from api.audit.actions import Actor
-from api.iam.selectors import attached_policies, member_caller
+from api.iam.selectors import acts_of
 from api.people.models import AccountState, Membership, Person, PersonSession
 from api.people.origin import Origin
-from api.people.roles import Act, may_with
+from api.people.roles import Act, act_to_give
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
-from frontend.authz import Caller, CompiledPolicy
 
 
 class Visit:
@@ -50,17 +49,17 @@ class AccountVisit(Visit):
     def is_active(self) -> bool:
         return self.state == AccountState.ACTIVE
 
+    @cached_property
+    def _acts(self) -> frozenset[Act]:
+        return acts_of(self.membership)
+
     def may(self, act: Act) -> bool:
         """By the role, and by the policies of the member and of its groups."""
-        return may_with(self.membership.role, act, self._policies, self._caller)
+        return act in self._acts
 
-    @cached_property
-    def _policies(self) -> list[CompiledPolicy]:
-        return attached_policies(self.membership)
-
-    @cached_property
-    def _caller(self) -> Caller:
-        return member_caller(self.membership)
+    def may_give(self, role: str) -> bool:
+        """May this member give, change or take away the role?"""
+        return self.may(act_to_give(role))
 
     def may_change(self, act: Act) -> bool:
         """In an account that is not active nothing changes."""

@@ -11,7 +11,7 @@ from deploy.installation import Installation, State, endpoint, write_private_onc
 
 DEMO_ACCOUNT = "demo"
 
-BOTO3_LINES = '''\
+BOTO3_LINES = """\
 import boto3
 sqs = boto3.client("sqs", endpoint_url="{endpoint}", region_name="{region}",
                    aws_access_key_id="{access_key_id}", aws_secret_access_key="{secret_access_key}")
@@ -20,7 +20,7 @@ sqs.send_message(QueueUrl=url, MessageBody="first message")
 for message in sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5).get("Messages", []):
     print(message["Body"])
     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-'''
+"""
 
 
 def ensure_demo_key(installation: Installation, state: State) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def boto3_lines(key: dict[str, Any]) -> str:
 def curl_line(key: dict[str, Any]) -> str:
     return (
         f"curl -sS -H 'Authorization: Bearer {key['bearer_token']}' -H 'Content-Type: application/json' "
-        f"-d '{{\"messages\": [{{\"body\": \"first message\"}}]}}' {key['endpoint']}/v1/queues/hello/messages"
+        f'-d \'{{"messages": [{{"body": "first message"}}]}}\' {key["endpoint"]}/v1/queues/hello/messages'
     )
 
 

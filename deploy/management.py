@@ -84,14 +84,8 @@ def run_manage_json(installation: Installation, state: State, arguments: list[st
     return json.loads(run_manage(installation, state, arguments, deadline_s))
 
 
-def quotas(installation: Installation, state: State, arguments: list[str]) -> dict[str, Any]:
-    """What `manage.py quotas` says."""
-    said: dict[str, Any] = run_manage_json(installation, state, ["quotas", *arguments], limits.DEMO_KEY_DEADLINE_S)
-    return said
-
-
 def operate(installation: Installation, state: State, *arguments: str) -> Any:
-    """What a command of operators says."""
+    """What a command of operators says, which is JSON."""
     return run_manage_json(installation, state, list(arguments), limits.DEMO_KEY_DEADLINE_S)
 
 

@@ -77,20 +77,20 @@ async def run(config: FrontendConfig) -> int:
     _stop_on_signals(servers)
     await storage.start()
     await metadata.start()
-    telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
     reporter = QuotaReporter(
         services.quotas, services.account_limits, metadata.report_use, services.note_quota, services.steady_s
     )
     reports = asyncio.create_task(reporter.run(), name="quota-reports")
     pace_collector()
+    telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
+        reports.cancel()
         telling.cancel()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
-        reports.cancel()
         await services.control.close()
         await metadata.close()
         await storage.close()

@@ -124,15 +124,14 @@ class ControlPlane:
         """Writes an action of the message browser to the audit trail. Raises RequestError where that cannot be done."""
         await self._ask("/internal/audit", principal, request_id, msgspec.json.encode(entry))
 
-    async def note_key_uses(self, uses: dict[str, int]) -> None:
-        """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
-        told = msgspec.json.encode({"uses": uses})
-        await self._ask("/internal/keys/used", Principal("", FRONT_END), new_request_id(), told)
-
     async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
         """Tells that an account came near a quota, or over it. Raises RequestError."""
         told = msgspec.json.encode({"name": name, "level": level, "percent": percent})
         await self._ask("/internal/quotas", Principal(account_id, FRONT_END), new_request_id(), told)
+
+    async def note_key_uses(self, request_id: str, uses: dict[str, int]) -> None:
+        """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
+        await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
 
     async def _ask(self, path: str, principal: Principal, request_id: str, body: bytes) -> dict[str, Any]:
         headers = self._vouch("POST", path.encode(), principal, request_id, body)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from frontend.errors import RequestError
+from frontend.http import new_request_id
 from frontend.limits import KEY_USES_TOLD_EVERY_S, KEY_USES_TOLD_MAX
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def tell_key_uses_forever(services: FrontendServices) -> None:
 async def tell_key_uses(services: FrontendServices) -> None:
     while uses := services.authenticator.uses.take(KEY_USES_TOLD_MAX):
         try:
-            await services.control.note_key_uses(uses)
+            await services.control.note_key_uses(new_request_id(), uses)
         except RequestError as error:
             _log.warning("key_uses_not_told", keys=len(uses), reason=error.code)
             return

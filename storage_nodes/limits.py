@@ -324,6 +324,15 @@ CONSUMER_FENCE_PAUSE_MS = 300
 # Records of commands at the end of a stream that holds no messages; beyond, they are trimmed.
 STREAM_COMMANDS_LEFT_MAX = 1_000
 
+# --- metering -------------------------------------------------------------------------------------------------
+# Closed windows of one queue partition that wait for their export; beyond, the open one goes on.
+USAGE_WINDOWS_HELD_MAX = 48
+# Windows in one append to the usage stream, and the pause after one that failed.
+USAGE_WINDOWS_PER_EXPORT_MAX = 8
+USAGE_EXPORT_PAUSE_MS = 5_000
+# The hour of a quiet queue is closed so long after its end, at the latest.
+USAGE_CLOSE_SPREAD_MS = 60_000
+
 # --- cluster ------------------------------------------------------------------------------------------------
 REPLICATION_FACTOR = 3
 CLUSTER_VOTERS_MAX = 7

@@ -27,9 +27,7 @@ class KeySerializer(serializers.Serializer):
     active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(allow_null=True)
-    last_used_at = serializers.DateTimeField(
-        allow_null=True, help_text="Last use of this key, to the minute."
-    )
+    last_used_at = serializers.DateTimeField(allow_null=True, help_text="Last use of this key, to the minute.")
     restricted = serializers.SerializerMethodField(help_text="It may do what its policies allow, and nothing else.")
     tags = serializers.SerializerMethodField(help_text="Of a restricted key: aws:PrincipalTag of conditions.")
 

@@ -10,9 +10,9 @@ from django.db.models import QuerySet
 from api.accounts.models import AccessKey
 from api.iam.models import KeyAccess, PeopleGroup, Policy, PolicyAttachment
 from api.people.models import Membership
-from api.people.roles import Role, role_policy
+from api.people.roles import Act, Role, may_with, role_policy
 from frontend.authn.rights import Rights, compiled, rights_of
-from frontend.authz import Caller, CompiledPolicy, join_policies
+from frontend.authz import CompiledPolicy, join_policies
 from frontend.authz.request_context import person_caller
 from frontend.metadata.records import OWN_POLICY, PolicyRecord
 
@@ -92,17 +92,20 @@ def attached_policies(member: Membership) -> list[CompiledPolicy]:
     return [compiled(policy) for policy in member_policies(member)]
 
 
+def acts_of(member: Membership) -> frozenset[Act]:
+    """What the member may do, by its role and the attached policies."""
+    attached = attached_policies(member)
+    caller = person_caller(member.account_id, str(member.person_id))
+    return frozenset(act for act in Act if may_with(member.role, act, attached, caller))
+
+
 def member_rights(account_id: str, person_id: uuid.UUID) -> Rights | None:
     """With those of the role; None where the person is no member."""
     member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         return None
     policies = [role_policy(Role(member.role)), *attached_policies(member)]
-    return Rights(member_caller(member), join_policies(policies), {})
-
-
-def member_caller(member: Membership) -> Caller:
-    return person_caller(member.account_id, str(member.person_id))
+    return Rights(person_caller(account_id, str(person_id)), join_policies(policies), {})
 
 
 def attached_to_member(account_id: str, person_id: uuid.UUID) -> list[str] | None:
@@ -110,4 +113,5 @@ def attached_to_member(account_id: str, person_id: uuid.UUID) -> list[str] | Non
     member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         return None
-    return list(member.attachments.order_by("policy__name").values_list("policy__name", flat=True))
+    attached = PolicyAttachment.objects.filter(member=member)
+    return list(attached.order_by("policy__name").values_list("policy__name", flat=True))

@@ -34,14 +34,14 @@ class Act(enum.StrEnum):
     MANAGE_MEMBERS = "penstock:ManageMembers"
     # To make an owner, and to change or remove one.
     MANAGE_OWNERS = "penstock:ManageOwners"
-    READ_QUEUES = "sqs:ListQueues"
+    READ_QUEUES = "sqs:GetQueueAttributes"
     MANAGE_QUEUES = "sqs:SetQueueAttributes"
     # Bodies and attributes of messages.
     READ_MESSAGES = "penstock:PeekMessages"
     CHANGE_MESSAGES = "penstock:RemoveMessage"
     READ_KEYS = "penstock:ListKeys"
     MANAGE_KEYS = "penstock:CreateKey"
-    READ_AUDIT = "penstock:ReadAuditTrail"
+    READ_AUDIT = "penstock:ListAuditEntries"
     CONFIGURE_ACCOUNT = "penstock:UpdateAccount"
 
 
@@ -54,7 +54,6 @@ _READING: list[str] = [
     "penstock:Get*",
     "penstock:List*",
     "penstock:SimulatePolicy",
-    Act.READ_AUDIT,
 ]
 _OF_OWNERS: list[str] = [Act.CLOSE_ACCOUNT, Act.MANAGE_OWNERS]
 # Keys and policies: who may make them can give every right to anybody.
@@ -64,9 +63,7 @@ _OF_ADMINS: list[str] = [
     "penstock:*KeyPolicy",
     "penstock:*Policy",
     "penstock:*Group",
-    Act.CONFIGURE_ACCOUNT,
-    "penstock:RequestQuota",
-    "billing:*",
+    "penstock:UpdateAccount",
 ]
 
 
@@ -82,7 +79,7 @@ STATEMENTS: dict[Role, list[dict[str, object]]] = {
         {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
     ],
     Role.READER: [_statement("Allow", _READING)],
-    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
+    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT])],
 }
 
 
@@ -97,15 +94,15 @@ def may(role: str, act: Act) -> bool:
     return _is_allowed(act, role_policy(Role(role)))
 
 
+def roles_that_may(act: Act) -> list[Role]:
+    return [role for role in Role if may(role, act)]
+
+
 def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Caller) -> bool:
     """By the role and the policies that are attached. What is the owners' alone no attached policy gives."""
     if attached and not _is_allowed(act, join_policies([role_policy(Role(role)), *attached]), caller):
         return False
     return may(role, act) if act in _OF_OWNERS or not attached else True
-
-
-def roles_that_may(act: Act) -> list[Role]:
-    return [role for role in Role if may(role, act)]
 
 
 def act_to_give(role: str) -> Act:
@@ -114,6 +111,6 @@ def act_to_give(role: str) -> Act:
 
 
 def _is_allowed(act: Act, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:
-    target = Target.ALL_QUEUES if act.value.startswith("sqs:") else Target.ACCOUNT
-    arn = resource_arn(target, "", caller.account_id or "")
+    account_id = caller.account_id or ""
+    arn = resource_arn(Target.ACCOUNT, "", account_id)
     return evaluate(RequestContext(caller, act.value, arn, time.time_ns() // 1_000_000, ""), policy).allowed

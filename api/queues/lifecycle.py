@@ -114,6 +114,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
         dedup_window_ms=dedup_window_ms(attributes),
         paused=is_paused(attributes),
         park_groups=parks_groups(attributes),
+        account_id=queue.account_id,
     )
     retry = retry_of(attributes)
     if retry is not None:
@@ -121,9 +122,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
     redrive = redrive_of(attributes)
     if redrive is None or not targets:
         return config
-    return msgspec.structs.replace(
-        config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0]
-    )
+    return msgspec.structs.replace(config, max_receives=redrive.receives_max, dead_letter_partition=targets[0][0])
 
 
 @transaction.atomic

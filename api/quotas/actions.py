@@ -137,9 +137,7 @@ def _locked(holder: str) -> QuotaHolder:
     """Raises QuotaProblem."""
     if holder != INSTALLATION:
         _lock_account(holder)
-    row, _ = QuotaHolder.objects.select_for_update().get_or_create(
-        holder=holder, defaults={"changed_at": clock.now()}
-    )
+    row, _ = QuotaHolder.objects.select_for_update().get_or_create(holder=holder, defaults={"changed_at": clock.now()})
     return row
 
 

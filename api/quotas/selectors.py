@@ -35,9 +35,7 @@ def quotas_in_use(holder: str) -> list[Quota]:
     row = holder_of(holder)
     given = {} if row is None else row.given
     used = {} if holder == INSTALLATION else _counts(holder)
-    return [
-        Quota(kind, given.get(name, kind.default), used.get(name)) for name, kind in quotas_of(holder).items()
-    ]
+    return [Quota(kind, given.get(name, kind.default), used.get(name)) for name, kind in quotas_of(holder).items()]
 
 
 def requests_of(account_id: str, before: int | None, limit: int) -> list[QuotaRequest]:

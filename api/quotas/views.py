@@ -45,9 +45,7 @@ class QuotaRequestsView(APIView):
         token = make_page_token(str(shown[-1].pk)) if len(found) > page.size else None
         return Response({"requests": QuotaRequestSerializer(shown, many=True).data, "next_page_token": token})
 
-    @extend_schema(
-        operation_id="quotas.ask", request=AskQuotaSerializer, responses={201: QuotaRequestSerializer}
-    )
+    @extend_schema(operation_id="quotas.ask", request=AskQuotaSerializer, responses={201: QuotaRequestSerializer})
     def post(self, request: Request) -> Response:
         """Asks the operator for another value of a quota."""
         asked = AskQuotaSerializer(data=request.data)

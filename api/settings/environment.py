@@ -93,4 +93,3 @@ def split_listen(text: str) -> tuple[str, int]:
     if not (colon and host and port.isdigit()):
         raise SettingsError(f"{text!r} is not of the form HOST:PORT")
     return host.strip("[]"), int(port)
-

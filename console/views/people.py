@@ -10,7 +10,6 @@ from django.shortcuts import render
 from api import clock
 from api.people import selectors
 from api.people.actions import invitations, members
-from api.people.actions.members import may_give
 from api.people.errors import PeopleError
 from api.people.limits import MEMBERS_PER_ACCOUNT_MAX
 from api.people.roles import Act, Role
@@ -82,13 +81,12 @@ def _url(visit: AccountVisit) -> str:
 
 
 def _page(request: HttpRequest, visit: AccountVisit, error: PeopleError | None = None, email: str = "") -> HttpResponse:
-    mine = visit.membership
     found = selectors.members_of(visit.account_id, None, MEMBERS_PER_ACCOUNT_MAX)
     shown = {
-        "members": [(one, visit.manages_members and may_give(mine, one.role)) for one in found],
+        "members": [(one, visit.manages_members and visit.may_give(one.role)) for one in found],
         "invitations": selectors.invitations_of(visit.account_id, clock.now()) if visit.manages_members else [],
         "roles": [(role.value, text) for role, text in ROLES_IN_WORDS.items()],
-        "givable": [role.value for role in Role if may_give(mine, role)],
+        "givable": [role.value for role in Role if visit.may_give(role)],
         "refusal": refusal_of(error) if error else None,
         "email": email,
     }

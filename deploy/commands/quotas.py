@@ -14,7 +14,7 @@ REQUEST_COLUMNS = ["ID", "ACCOUNT", "QUOTA", "VALUE", "REASON"]
 
 def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
-    said = management.quotas(installation, installation.load_state(), arguments_of(options))
+    said = management.operate(installation, installation.load_state(), "quotas", *arguments_of(options))
     if options.json:
         output.data_json(said)
     elif options.verb == "requests":

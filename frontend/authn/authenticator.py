@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from frontend.authn.key_uses import KeyUses
-from frontend.authn.page_pass import PERSON_PREFIX, SCHEME, open_page_pass
+from frontend.authn.page_pass import SCHEME, open_page_pass
 from frontend.authn.principal import Principal
 from frontend.authn.rights import KeyRights
 from frontend.authn.sigv4 import Signed, read_signature, signature_does_not_match, signature_matches, signing_key
@@ -58,11 +58,11 @@ class Authenticator:
         self._regions = frozenset(regions)
         self._now_s = now_s
         self._signing_keys: dict[tuple[str, str, int, str, str], bytes] = {}
-        self._rights = KeyRights()
-        self.uses = KeyUses()
         self._steady_s = steady_s
         self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
         self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
+        self._rights = KeyRights()
+        self.uses = KeyUses()
         self._nobody_secret = os.urandom(30).hex()[:40]
 
     async def authenticate(self, request: Request) -> Principal:
@@ -122,8 +122,6 @@ class Authenticator:
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
         valid any more. Known without waiting unless the key has changed. Raises RequestError where nobody can tell."""
-        if principal.access_key_id.startswith(PERSON_PREFIX):
-            return principal  # its pass is of a moment ago
         record = self._metadata.cached_key(principal.access_key_id)
         if record is MISS:
             record = await self._find(principal.access_key_id)

@@ -92,8 +92,9 @@ _PENSTOCK = (
     "GetKey",
     "GetKeyPolicy",
     "GetPolicy",
-    "ListGroups",
     "GetQuotas",
+    "ListAuditEntries",
+    "ListGroups",
     "ListKeys",
     "ListMembers",
     "ListParkedGroups",
@@ -107,7 +108,6 @@ _PENSTOCK = (
     "PauseSchedule",
     "PeekMessages",
     "PutKeyPolicy",
-    "ReadAuditTrail",
     "ReleaseParkedGroups",
     "RemoveMessage",
     "RequestQuota",
@@ -197,8 +197,8 @@ ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "find": _own("PeekMessages", _RECEIVE),
     "desk_delete": _own("RemoveMessage", _DELETE),
     "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
-    "desk_purge": (_sqs("PurgeQueue"),),
     "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
+    "desk_purge": (_sqs("PurgeQueue"),),
     "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
     "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
     "list_scheduled": _own("ListScheduledMessages", _RECEIVE),
@@ -242,6 +242,17 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "keys.create": _own("CreateKey", target=Target.ACCOUNT),
     "keys.get": _own("GetKey", target=Target.KEY),
     "keys.delete": _own("DeleteKey", target=Target.KEY),
+    "usage.get": _billing("GetUsage"),
+    "invoices.list": _billing("ListInvoices"),
+    "invoices.get": _billing("GetInvoice"),
+    "invoices.csv": _billing("GetInvoice"),
+    "invoices.pdf": _billing("GetInvoice"),
+    "budgets.list": _billing("ListBudgets"),
+    "budgets.events": _billing("ListBudgets"),
+    "budgets.put": _billing("PutBudget"),
+    "budgets.delete": _billing("DeleteBudget"),
+    "plans.list": _billing("ListPlans"),
+    "credits.list": _billing("ListCredits"),
     "keys.update": _own("UpdateKey", target=Target.KEY),
     "keys.rotate": _own("RotateKey", target=Target.KEY),
     "keys.get_policy": _own("GetKeyPolicy", target=Target.KEY),
@@ -266,17 +277,6 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "member_policies.list": _own("ListPolicies", target=Target.ACCOUNT),
     "member_policies.attach": _own("AttachPolicy", target=Target.ACCOUNT),
     "member_policies.detach": _own("DetachPolicy", target=Target.ACCOUNT),
-    "usage.get": _billing("GetUsage"),
-    "invoices.list": _billing("ListInvoices"),
-    "invoices.get": _billing("GetInvoice"),
-    "invoices.csv": _billing("GetInvoice"),
-    "invoices.pdf": _billing("GetInvoice"),
-    "budgets.list": _billing("ListBudgets"),
-    "budgets.events": _billing("ListBudgets"),
-    "budgets.put": _billing("PutBudget"),
-    "budgets.delete": _billing("DeleteBudget"),
-    "plans.list": _billing("ListPlans"),
-    "credits.list": _billing("ListCredits"),
 }
 
 
@@ -292,24 +292,23 @@ PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "accounts.get": _own("GetAccount", target=Target.ACCOUNT),
     "accounts.close": _own("CloseAccount", target=Target.ACCOUNT),
     "accounts.reopen": _own("CloseAccount", target=Target.ACCOUNT),
+    "audit.list": _own("ListAuditEntries", target=Target.ACCOUNT),
     "members.list": _own("ListMembers", target=Target.ACCOUNT),
-    "audit.read": _own("ReadAuditTrail", target=Target.ACCOUNT),
     "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
     "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
 }
-_QUEUES = (Target.QUEUE, Target.DESTINATION, Target.DEAD_LETTER_QUEUE)
 _KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
 
 
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:
     """`name` is that of the queue, policy or group, or the id of the key; of all queues and of the account it is not
     looked at."""
-    if target in _QUEUES:
-        assert name
-        return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"
     if target is Target.ALL_QUEUES:
         return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:"
     if target is Target.ACCOUNT:
         return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:account"
     assert name
-    return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{_KINDS[target]}/{name}"
+    kind = _KINDS.get(target)
+    if kind is not None:
+        return f"arn:{AWS_PARTITION}:{OWN}:{region}:{account_id}:{kind}/{name}"
+    return f"arn:{AWS_PARTITION}:{SQS}:{region}:{account_id}:{name}"

@@ -10,8 +10,9 @@
     34+n        AES-256-GCM ciphertext and 16-byte tag of the content
 
 The content is msgpack: [body, attributes, trace header, deduplication id, history]. Associated data: account id, queue
-uuid, and the envelope's first 22+n bytes, that is message id, key version and sender. So nothing can be moved to
-another message, queue or account, nor claim another sender.
+uuid, the envelope's first 22+n bytes, that is message id, key version and sender, and the billed size as the record
+key has it (storage_nodes/protocol/usage.py), where it has one. So nothing can be moved to another message, queue or
+account, nor claim another sender or size.
 
 Surface: other planes may import this module.
 """
@@ -73,6 +74,14 @@ class Content(msgspec.Struct, array_like=True, frozen=True, gc=False):
     history: History | None = None
 
 
+def billed_bytes(content: Content) -> int:
+    """What limits and bills count of a message: its body, and names, types and values of its attributes."""
+    attributes = content.attributes.items()
+    return len(content.body.encode()) + sum(
+        len(name.encode()) + len(kind.encode()) + len(value) for name, (kind, value) in attributes
+    )
+
+
 class DataKey(NamedTuple):
     """One version of a queue's data key, ready for use. `owner` is the constant part of the associated data."""
 
@@ -99,28 +108,29 @@ def data_key(version: int, key: bytes, account_id: str, queue_uuid: bytes) -> Da
     return DataKey(version, AESGCM(key), account_id.encode() + b"/" + queue_uuid)
 
 
-def seal(key: DataKey, sender: bytes, content: Content) -> tuple[str, bytes]:
-    """(message id, envelope) of a new message."""
-    return seal_all(key, sender, (content,))[0]
+def seal(key: DataKey, sender: bytes, content: Content, size: bytes = b"") -> tuple[str, bytes]:
+    """(message id, envelope) of a new message. `size` is what its record key says of its billed size."""
+    return seal_all(key, sender, ((content, size),))[0]
 
 
-def seal_all(key: DataKey, sender: bytes, contents: Sequence[Content]) -> list[tuple[str, bytes]]:
-    """The same of several. What is random of all of them is asked for at once."""
-    random = os.urandom(_RANDOM_BYTES * len(contents))
+def seal_all(key: DataKey, sender: bytes, messages: Sequence[tuple[Content, bytes]]) -> list[tuple[str, bytes]]:
+    """The same of several, each with its size. What is random of all of them is asked for at once."""
+    random = os.urandom(_RANDOM_BYTES * len(messages))
     sealed = []
     at = 0
-    for content in contents:
+    for content, size in messages:
         nonce_at = at + MESSAGE_ID_BYTES
         message_id = as_uuid(random[at:nonce_at])
         at = nonce_at + NONCE_BYTES
-        sealed.append((format_message_id(message_id), _seal(key, message_id, sender, content, random[nonce_at:at])))
+        envelope = _seal(key, message_id, sender, content, size, random[nonce_at:at])
+        sealed.append((format_message_id(message_id), envelope))
     return sealed
 
 
-def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content) -> bytes:
+def seal_as(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes = b"") -> bytes:
     """The envelope of a message whose id is decided by who calls. The nonce is random all the same."""
     assert len(message_id) == MESSAGE_ID_BYTES
-    return _seal(key, message_id, sender, content, os.urandom(NONCE_BYTES))
+    return _seal(key, message_id, sender, content, size, os.urandom(NONCE_BYTES))
 
 
 def as_uuid(raw: bytes) -> bytes:
@@ -136,8 +146,8 @@ def key_version(envelope: bytes) -> int:
     return int.from_bytes(envelope[17:21], "big")
 
 
-def open_envelope(key: DataKey, envelope: bytes) -> Opened:
-    """Raises EnvelopeError. `key` is the one `key_version` names."""
+def open_envelope(key: DataKey, envelope: bytes, size: bytes = b"") -> Opened:
+    """Raises EnvelopeError. `key` is the one `key_version` names, `size` as in `seal`."""
     if len(envelope) < _HEAD_BYTES:
         raise EnvelopeError("not an envelope of a known layout")
     layout, message_id, version, sender_chars = _HEAD.unpack_from(envelope)
@@ -147,16 +157,16 @@ def open_envelope(key: DataKey, envelope: bytes) -> Opened:
     nonce_end = head_end + NONCE_BYTES
     head = envelope[:head_end]
     try:
-        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], key.owner + head)
+        plain = key.cipher.decrypt(envelope[head_end:nonce_end], envelope[nonce_end:], key.owner + head + size)
         content = _decode_content(plain)
     except (InvalidTag, ValueError):
         raise EnvelopeError("an envelope does not open") from None
     return Opened(format_message_id(message_id), head[_HEAD_BYTES:].decode("ascii"), content)
 
 
-def _seal(key: DataKey, message_id: bytes, sender: bytes, content: Content, nonce: bytes) -> bytes:
+def _seal(key: DataKey, message_id: bytes, sender: bytes, content: Content, size: bytes, nonce: bytes) -> bytes:
     head = _HEAD.pack(LAYOUT, message_id, key.version, len(sender)) + sender
-    return b"%b%b%b" % (head, nonce, key.cipher.encrypt(nonce, _encode_content(content), key.owner + head))
+    return b"%b%b%b" % (head, nonce, key.cipher.encrypt(nonce, _encode_content(content), key.owner + head + size))
 
 
 def format_message_id(raw: bytes) -> str:

@@ -169,6 +169,6 @@ def lower_only(rates: Rates, above: Rates) -> Rates:
 
 DEFAULT_LIMITS = account_limits({})
 
-assert all(
-    kind.default is None or kind.least <= kind.default <= kind.most for kind in ACCOUNT_QUOTAS.values()
-), "a default is a value that could be set"
+assert all(kind.default is None or kind.least <= kind.default <= kind.most for kind in ACCOUNT_QUOTAS.values()), (
+    "a default is a value that could be set"
+)

@@ -38,6 +38,7 @@ from storage_nodes.protocol.dead_letters import copy_of_dead
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, DeathReason, SendReply
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, decode_body, encode_body
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
@@ -111,7 +112,9 @@ async def resend_one(
     # The id is made of the change: who asks for the same again hears of the same message.
     message_id = as_uuid(change)
     sender = request.caller.access_key_id.encode()
-    body = encode_body(seal_as(target.sealing_key, message_id, sender, draft.content), None, draft.headers)
+    record_key = usage_key(Origin.DESK, draft.size_bytes)
+    envelope = seal_as(target.sealing_key, message_id, sender, draft.content, size_field(record_key))
+    body = encode_body(envelope, record_key, draft.headers)
     partition, reply = await _store(request, "message.resend", held, target, body, held.seen.offset)
     sent = Sent(draft, format_message_id(message_id))
     if target.numbers_messages:

@@ -15,7 +15,7 @@ from storage_nodes.protocol.errors import StorageError
 async def purge(request: BrowserRequest) -> None:
     """Every message that the queue holds now is gone. Raises RequestError."""
     services, caller = request.services, request.caller
-    queue = await admit(services, caller, "desk_purge", request.address)
+    queue = await admit(services, caller, "PurgeQueue", request.address)
     entry: dict[str, object] = {"action": PURGE, "queue": queue.record.name}
     await note(services, caller, request.request_id, entry)
     with services.storage_calls:

@@ -66,9 +66,7 @@ async def admit(
     """
     pay(services, caller, address, messages)
     queue = authorise(services, caller, operation, address, sent_tags)
-    if queue is None:
-        queue = await find_authorised(services, caller, operation, address, sent_tags)
-    return queue
+    return await find_authorised(services, caller, operation, address, sent_tags) if queue is None else queue
 
 
 def authorise(
@@ -168,9 +166,7 @@ def pay(
         raise _refused(services, refusal)
 
 
-def pay_later(
-    services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int
-) -> None:
+def pay_later(services: FrontendServices, caller: Principal, address: Address, messages: int, size_bytes: int) -> None:
     """What a request that was paid for gave out; negative: what it could not take. Never refused: the next one is."""
     account_id, name = caller.account_id, address.name if address.account_id == caller.account_id else ""
     services.quotas.pay_later(account_id, caller.access_key_id, name, services.steady_s(), messages, size_bytes)

@@ -26,6 +26,7 @@ from storage_nodes.protocol.records import (
     decode_body,
     origin_offset,
 )
+from storage_nodes.protocol.usage import size_field
 
 _NOWHERE = -1
 
@@ -51,7 +52,7 @@ def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
     """Raises EnvelopeError, RecordError."""
     decoded = decode_body(body)
     if not decoded.headers:
-        return OpenedRecord(_open_own(queue, decoded.value), None, None, None)
+        return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), None, None, None)
     # Of a header that is there twice the first counts: where a letter died first.
     headers = dict(reversed(decoded.headers))
     raw_group = headers.get(HEADER_GROUP)
@@ -62,8 +63,8 @@ def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
     raw_source = headers.get(HEADER_DEAD_SOURCE)
     if raw_source is None:
         origin = origin_offset(decoded.headers, _NOWHERE) if HEADER_RELEASED in headers else None
-        return OpenedRecord(_open_own(queue, decoded.value), group, None, None, origin)
-    opened, lender = _open_dead(queue, decoded.value)
+        return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), group, None, None, origin)
+    opened, lender = _open_dead(queue, decoded.value, size_field(decoded.key))
     try:
         return OpenedRecord(opened, group, _decode_source(raw_source), lender)
     except msgspec.DecodeError:
@@ -104,21 +105,21 @@ def message_id_of(ids: MessageIds, queue: ResolvedQueue, partition: int, offset:
     return ids.of(partition, offset if record.origin is None else record.origin)
 
 
-def _open_own(queue: ResolvedQueue, envelope: bytes) -> Opened:
+def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
     key = queue.opening_key(key_version(envelope))
     if key is None:
         raise EnvelopeError("the queue has no such data key")
-    return open_envelope(key, envelope)
+    return open_envelope(key, envelope, size)
 
 
-def _open_dead(queue: ResolvedQueue, envelope: bytes) -> tuple[Opened, str | None]:
+def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Opened, str | None]:
     version = key_version(envelope)
     for borrowed in queue.borrowed_keys(version):
         with contextlib.suppress(EnvelopeError):
-            return open_envelope(borrowed.key, envelope), borrowed.owner_name
+            return open_envelope(borrowed.key, envelope, size), borrowed.owner_name
     # Back where it was sent: two queues may be each other's dead-letter queue.
     own = queue.opening_key(version)
     if own is not None:
         with contextlib.suppress(EnvelopeError):
-            return open_envelope(own, envelope), None
+            return open_envelope(own, envelope, size), None
     raise KeyNotLent("no known key opens this dead letter")

@@ -45,12 +45,14 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import NOT_TAKEN, SendReply
 from storage_nodes.protocol.records import encode_body
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 # A message in the form of its wire.
 T = TypeVar("T")
+_CLIENT = int(Origin.CLIENT)
 ReadMessage = Callable[[T], OutgoingMessage]
 
 
@@ -217,11 +219,13 @@ async def _ask_former_partitions(services: FrontendServices, queue: ResolvedQueu
 
 
 def _seal(caller: Principal, queue: ResolvedQueue, part: PartitionBatch) -> None:
-    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), [one.draft.content for one in part.messages])
-    for one, (message_id, envelope) in zip(part.messages, sealed, strict=True):
+    keys = [usage_key(_CLIENT, one.draft.size_bytes) for one in part.messages]
+    contents = [(one.draft.content, size_field(key)) for one, key in zip(part.messages, keys, strict=True)]
+    sealed = seal_all(queue.sealing_key, caller.access_key_id.encode(), contents)
+    for one, key, (message_id, envelope) in zip(part.messages, keys, sealed, strict=True):
         draft = one.draft
         one.message_id = message_id
-        part.bodies.append(encode_body(envelope, None, draft.headers))
+        part.bodies.append(encode_body(envelope, key, draft.headers))
         if draft.headers:
             part.is_plain = False
         if draft.is_scheduled:

@@ -37,6 +37,7 @@ from frontend.routing.bulkhead import Place
 if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
+
 class SubscribeConsumer(AsyncWebsocketConsumer):
     """One websocket at /v1/queues/<name>/subscribe."""
 

@@ -1,6 +1,6 @@
 """Counts of many queues in one call.
 
-    POST /v1/message-counts   {"queues": [...]}   ->   {"queues": {name: {"waiting", "in_flight", ...} or {"error"}}}
+POST /v1/message-counts   {"queues": [...]}   ->   {"queues": {name: {"waiting", "in_flight", ...} or {"error"}}}
 """
 
 from __future__ import annotations

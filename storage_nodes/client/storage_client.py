@@ -80,6 +80,7 @@ from storage_nodes.protocol.messages import (
     VisibilityMode,
     encode_message,
 )
+from storage_nodes.protocol.usage_messages import CloseUsageReply, CloseUsageRequest
 
 CALL_TIMEOUT_S = 15.0
 ALL_STATES = sum(MessageState)
@@ -89,6 +90,7 @@ assert CALL_TIMEOUT_S * 1000 < PRODUCER_MEMORY_MS // 2, "a partition remembers a
 _acquire_reply = msgspec.msgpack.Decoder(AcquireReply)
 _browse_reply = msgspec.msgpack.Decoder(QueueBrowseReply)
 _scheduled_reply = msgspec.msgpack.Decoder(ScheduledReply)
+_close_usage_reply = msgspec.msgpack.Decoder(CloseUsageReply)
 _scrub_reply = msgspec.msgpack.Decoder(ScrubReply)
 _codes_reply = msgspec.msgpack.Decoder(CodesReply)
 _parked_reply = msgspec.msgpack.Decoder(ParkedGroupsReply)
@@ -371,6 +373,12 @@ class StorageClient:
         """How the scrub of one node goes; with `start`, begin a pass. Raises StorageError when it does not answer."""
         reply = await self._links.ask(node_id, Opcode.SCRUB, encode_message(ScrubRequest(start)))
         return _scrub_reply.decode(reply)
+
+    async def close_usage(self, node_id: int, begin: bool = False) -> int:
+        """How many queue partitions led by one node did not export their usage yet; with `begin`, of all that was
+        metered up to now. Raises StorageError when the node does not answer."""
+        reply = await self._links.ask(node_id, Opcode.CLOSE_USAGE, encode_message(CloseUsageRequest(begin)))
+        return _close_usage_reply.decode(reply).partitions
 
     # --- how calls find their leader ------------------------------------------------------------------------
 

@@ -10,9 +10,11 @@
                                            bit 5 control batch: machine commands, not messages
                                            bit 8 plain: no record carries a header that a machine must look at
                                            bit 9 control batch that holds one configuration of the Raft group
+                                           bit 10 metered: the base timestamp holds what its messages sum up to
         23     4  last offset delta        records - 1
-        27     8  base timestamp           ms since the Unix epoch
-        35     8  max timestamp            ms; equals base timestamp here
+        27     8  base timestamp           as max timestamp; of a metered batch the sums of `protocol/usage.py`: with
+                                           append times, all records have the max timestamp, and nobody reads this
+        35     8  max timestamp            ms since the Unix epoch
         43     8  producer id              -1 = none; see `storage_nodes/machines/producers.py`
         51     2  producer epoch           -1 = none
         53     4  base sequence            -1 = none; of the first record, the others count on from it
@@ -51,6 +53,7 @@ from storage_nodes.protocol.records import (
     encode_varint,
     header_section,
 )
+from storage_nodes.protocol.usage import Usage, usage_of
 
 HEADER_BYTES = 61
 MAGIC = 2
@@ -58,6 +61,7 @@ ATTRIBUTE_APPEND_TIME = 0x08
 ATTRIBUTE_CONTROL = 0x20
 ATTRIBUTE_PLAIN = 0x100
 ATTRIBUTE_CONFIGURATION = 0x200
+ATTRIBUTE_METERED = 0x400
 
 # Control record keys are (int16 version, int16 type), as in Kafka. Types are on disk: never reuse one.
 CONTROL_EPOCH_START = 16
@@ -108,6 +112,8 @@ class BatchHeader(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    # Packed sums of what is billed (protocol/usage.py); -1 = the batch says none.
+    usage: int = -1
 
     @property
     def end_offset(self) -> int:
@@ -136,11 +142,13 @@ def build_batch(
     plain: bool = False,
     configuration: bool = False,
     producer: Producer = NO_PRODUCER,
+    usage: int = -1,
 ) -> bytes:
     """One batch holding `bodies` at offsets base_offset, base_offset + 1, ...
 
     `timestamp_ms` is the leader's append time. `plain` promises that no body has a header, `configuration` that the
-    only one is `configuration_body`. `producer` is (id, epoch, sequence number of the first record).
+    only one is `configuration_body`. `producer` is (id, epoch, sequence number of the first record), `usage` what is
+    billed of the records, -1 where nothing is.
     """
     assert bodies, "a batch holds at least one record"
     attributes = ATTRIBUTE_APPEND_TIME
@@ -150,8 +158,12 @@ def build_batch(
         attributes |= ATTRIBUTE_PLAIN
     if configuration:
         attributes |= ATTRIBUTE_CONFIGURATION
+    base_ms = timestamp_ms
+    if usage >= 0:
+        attributes |= ATTRIBUTE_METERED
+        base_ms = usage
     count = len(bodies)
-    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, timestamp_ms, timestamp_ms, *producer, count)]
+    parts: list[bytes] = [b"", _CHECKED.pack(attributes, count - 1, base_ms, timestamp_ms, *producer, count)]
     add = parts.append
     for delta, body in enumerate(bodies):
         lead = _LEADS[delta]
@@ -168,14 +180,15 @@ def read_header(batch: bytes | memoryview, at: int = 0) -> BatchHeader:
     """The header of the batch that starts at `at`. Raises BatchError if it cannot be one; no checksum is verified."""
     if len(batch) - at < HEADER_BYTES:
         raise BatchError("shorter than a batch header")
-    base, length, epoch, magic, _crc, attributes, last_delta, _base_ms, max_ms, pid, pep, seq, count = (
+    base, length, epoch, magic, _crc, attributes, last_delta, base_ms, max_ms, pid, pep, seq, count = (
         _HEADER.unpack_from(batch, at)
     )
     if magic != MAGIC or length < HEADER_BYTES - LENGTH_FIELD_END or count != last_delta + 1 or count < 1 or base < 0:
         raise BatchError("not a version 2 record batch")
+    usage = base_ms if attributes & ATTRIBUTE_METERED else -1
     return _new(
         BatchHeader,
-        (base, length + LENGTH_FIELD_END, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq),
+        (base, length + LENGTH_FIELD_END, epoch, attributes, base + last_delta, max_ms, count, pid, pep, seq, usage),
     )
 
 
@@ -260,6 +273,11 @@ def records_to_fold(batch: bytes) -> list[tuple[int, bytes]]:
         return list(iterate_bodies(batch))
     sections = map(header_section, repeat(batch), *body_spans(batch))
     return list(enumerate(sections, header.base_offset))
+
+
+def usages_of(batch: bytes) -> list[Usage]:
+    """What each message of a batch of ours is billed for. Raises BatchError on a malformed batch."""
+    return [usage_of(batch[start:end]) for start, end in zip(*body_spans(batch), strict=True)]
 
 
 def configuration_body(configuration: Configuration) -> bytes:

@@ -30,6 +30,7 @@ class Host(Protocol):
     """Satisfied by `StorageNode`."""
 
     node_id: int
+    cluster_id: str
     loop: asyncio.AbstractEventLoop
     clock: NodeClock
     clocks: ClockWatch

@@ -20,12 +20,13 @@ from storage_nodes.protocol.records import (
     encode_body,
     origin_offset,
 )
+from storage_nodes.protocol.usage import moved_key
 
 _REPLACED_HEADERS = (HEADER_DELAY_MS, HEADER_DUE, HEADER_RELEASED, HEADER_DEDUP, HEADER_DEAD_SOURCE)
 
 
 def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
-    """The message as it is sent to the dead-letter queue: key, value and group as they are, and where it comes from."""
+    """The message as it is sent to the dead-letter queue: size, value and group as they are, and its source."""
     try:
         record = decode_body(body)
     except RecordError:
@@ -35,7 +36,7 @@ def copy_of_dead(source: DeadSource, body: bytes) -> bytes:
     source = msgspec.structs.replace(source, offset=origin_offset(record.headers, source.offset))
     headers.append((HEADER_DEAD_SOURCE, encode_message(source)))
     headers.append((HEADER_DEDUP, dead_letter_id(source.partition, source.offset)))
-    return encode_body(record.value, record.key, headers)
+    return encode_body(record.value, moved_key(record.key), headers)
 
 
 def dead_letter_id(partition: int, offset: int) -> bytes:

@@ -45,6 +45,7 @@ class Opcode(enum.IntEnum):
     HEARTBEAT = 42
     MANAGE = 43
     SCRUB = 50
+    CLOSE_USAGE = 51
     # 60..79 belong to the metadata service (frontend/metadata), which speaks the same frames.
     PARKED_GROUPS = 80
     UNPARK = 81
@@ -218,6 +219,7 @@ class QueueConfig(Message, frozen=True):
     closed                 FIFO: takes no message any more, and only says which it took already (by deduplication id);
                            for good, whatever a later configuration says
     dead_letter_groups     FIFO: partitions over which the groups of the dead-letter queue are spread; () = it has one
+    account_id             who is billed for it; "" = nobody, and nothing is metered
     """
 
     retention_ms: int = 345_600_000
@@ -234,6 +236,7 @@ class QueueConfig(Message, frozen=True):
     park_groups: bool = False
     closed: bool = False
     dead_letter_groups: tuple[int, ...] = ()
+    account_id: str = ""
 
 
 class ConfigureRequest(Message, frozen=True):

@@ -91,7 +91,11 @@ _ID_NEXT = encode_varint(1) + HEADER_DEDUP
 
 def encode_body(value: bytes, key: bytes | None = None, headers: Sequence[tuple[bytes, bytes]] = NO_HEADERS) -> bytes:
     """Encode one message for `StorageClient.send`."""
-    key_part = _KEYLESS if key is None else encode_varint(len(key)) + key
+    if key is None:
+        key_part = _KEYLESS
+    else:
+        length = len(key)
+        key_part = (LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)) + key
     length = len(value)
     value_length = LENGTHS[length] if length < LENGTHS_MAX else encode_varint(length)
     if not headers:
@@ -138,8 +142,12 @@ def header_section(data: bytes, start: int, end: int) -> bytes:
     at = start + 1
     try:
         if data[start] != _NO_KEY:
-            key_length, at = decode_varint(data, start)
-            at += max(key_length, 0)
+            key_length = data[start]
+            if key_length & 0x81:  # longer than a byte, or negative
+                key_length, at = decode_varint(data, start)
+                at += max(key_length, 0)
+            else:
+                at += key_length >> 1
         length = data[at]
         if length < 0x80:
             at += 1

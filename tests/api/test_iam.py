@@ -499,7 +499,6 @@ def tell_uses(uses: Any, account_id: str = "") -> Any:
 
 def test_uses_that_front_ends_saw_are_shown_and_never_go_back(caller: Caller) -> None:
     """Two front ends tell of the same key in any order; a clock that is ahead shows no use of tomorrow."""
-    AccessKey.objects.update(last_used_at=None)
     for at_ms, shown in ((1_700_000_000_000, 1_700_000_000), (1_600_000_000_000, 1_700_000_000)):
         assert tell_uses({caller.access_key_id: at_ms, "AKPSUNKNOWN": at_ms}).status_code == 200
         used_at = AccessKey.objects.get(pk=caller.access_key_id).last_used_at

@@ -104,9 +104,9 @@ class Scene:
             "<name:group>": "people",
             "<name:schedule>": "s",
             "<uuid:move_id>": str(uuid.UUID(int=1)),
+            "<uuid:person_id>": str(uuid.UUID(int=1)),
             "<uuid:invoice_id>": str(uuid.UUID(int=1)),
             "<name:request_id>": "1",
-            "<uuid:person_id>": str(uuid.UUID(int=1)),
         }
         self._words = words
 

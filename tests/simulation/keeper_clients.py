@@ -23,6 +23,7 @@ def queue_config(faults: Faults, dead_partition: int) -> QueueConfig:
         retry_delay_ms=50 if faults.retry_kind else 0,
         retry_max_ms=400 if faults.retry_kind else 0,
         retry_jitter_permille=500 if faults.retry_kind else 0,
+        account_id="1" * 12,
     )
     if dead_partition < 0:
         return config

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from storage_nodes.log.record_batch import read_configuration, read_header
+from storage_nodes.machines.queue.metering import DELETED, DELIVERED, MOVED, SENT
 from storage_nodes.machines.raft.effects import Role
 from storage_nodes.machines.raft.timing import ELECTION_TIMEOUT_MS
 from storage_nodes.model import CLUSTER_PARTITION
@@ -396,9 +397,28 @@ class Oracle(LogOracle):
         total += state.dead_lettered + len(state.scheduled)
         if state.sent != total:
             self.fail("I10 conservation", f"node {node_id}: sent {state.sent}, found {total}")
+        self.check_metering(node_id, replica)
         committed = self.committed.get(replica.partition)
         if replica.applied > (committed.end if committed is not None else 0):
             self.fail("I7 folded beyond the commit", f"node {node_id}: {replica.applied}")
+
+    def check_metering(self, node_id: int, replica: QueueReplica) -> None:
+        """Windows bill no more than was sent, received and deleted, one an hour; an empty queue holds nothing."""
+        state = replica.machine.state
+        meter = state.metering
+        if meter is None:
+            return
+        windows = [window for window in meter.closed if window.hour_ms != meter.hour_ms]
+        rows = [row[1:] for window in (*windows, meter.window()) for row in window.origins]
+        sent = sum(row[SENT] + row[MOVED] for row in rows)
+        billed = [sent, *(sum(row[at] for row in rows) for at in (DELIVERED, DELETED))]
+        if any(more > total for more, total in zip(billed, (state.sent, state.received, state.deleted), strict=True)):
+            self.fail("METERING", f"node {node_id}: billed {billed}, sent {state.sent}")
+        if meter.held_bytes < 0 or (meter.held_bytes and not state.held_count):
+            self.fail("METERING", f"node {node_id}: {meter.held_bytes} bytes of {state.held_count} messages")
+        hours = [window.hour_ms for window in windows]
+        if sorted(set(hours)) != hours:
+            self.fail("METERING", f"node {node_id}: windows of {hours}")
 
     def check_same_fold(self, node_id: int, replica: Any) -> None:
         """Replicas that folded the same entries have the same state."""

@@ -218,7 +218,7 @@ class Installation:
             prefix = params.get("QueueNamePrefix", "")
             mine = [name for owner, name in self.metadata.queues if owner == account_id and name.startswith(prefix)]
             return httpx2.Response(200, json={"names": sorted(mine)})
-        name = params["QueueName"]
+        name = params.get("QueueName", "")
         if action == "CreateQueue":
             if name in ("orders",) and params["Attributes"]:
                 return httpx2.Response(400, json={"code": "QueueNameExists", "message": "It exists."})
@@ -226,6 +226,8 @@ class Installation:
             return httpx2.Response(200, json={"name": name})
         if action == "DeleteQueue":
             del self.metadata.queues[(account_id, name)]
+        elif action == "ListDeadLetterSourceQueues":
+            return httpx2.Response(200, json={"names": []})
         elif action == "SetQueueAttributes":
             self.add_queue(name, account_id=account_id, attributes=params["Attributes"])
         else:

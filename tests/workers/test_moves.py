@@ -87,25 +87,27 @@ def dead_letters(scene: Scene, suffix: str = "", count: int = 3) -> None:
 def test_redrive_policy_tells_storage_where_to_move(scene: Scene) -> None:
     dead = scene.create("dead")
     scene.create("orders", RedrivePolicy=scene.redrive("dead", 3))
-    expected = QueueConfig(retention_ms=345_600_000, max_receives=3, dead_letter_partition=dead.partitions[0])
+    account_id = dead.account_id
+    expected = QueueConfig(345_600_000, max_receives=3, dead_letter_partition=dead.partitions[0], account_id=account_id)
     assert scene.config("orders") == expected
     scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": scene.redrive("dead", 5)})
     assert scene.config("orders").max_receives == 5
     scene.caller.sqs("SetQueueAttributes", QueueName="orders", Attributes={"RedrivePolicy": ""})
-    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000)
+    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000, account_id=account_id)
 
 
 def test_fifo_queue_has_a_fifo_partition(scene: Scene) -> None:
-    scene.create("orders.fifo")
-    assert scene.config("orders.fifo") == QueueConfig(retention_ms=345_600_000, fifo=True)
+    queue = scene.create("orders.fifo")
+    expected = QueueConfig(retention_ms=345_600_000, fifo=True, account_id=queue.account_id)
+    assert scene.config("orders.fifo") == expected
     assert Queue.objects.get(name="orders.fifo").fifo
 
 
 def test_dead_letter_queue_deleted_and_made_again_is_told_to_its_sources(scene: Scene) -> None:
-    scene.create("dead")
+    account_id = scene.create("dead").account_id
     scene.create("orders", RedrivePolicy=scene.redrive("dead"))
     scene.caller.sqs("DeleteQueue", QueueName="dead")
-    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000)
+    assert scene.config("orders") == QueueConfig(retention_ms=345_600_000, account_id=account_id)
     Queue.objects.filter(name="dead").update(deleted_at=timezone.now() - timedelta(minutes=2))
     again = scene.create("dead")
     assert scene.config("orders").dead_letter_partition == again.partitions[0]

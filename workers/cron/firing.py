@@ -18,13 +18,14 @@ import structlog
 
 from api.schedules.firing import CronClaim, claim_due, note_failed, note_handed_over
 from api.secrets import keyring
-from frontend.crypto.envelope import Content, EnvelopeError, key_version, open_envelope, seal
+from frontend.crypto.envelope import Content, EnvelopeError, billed_bytes, key_version, open_envelope, seal
 from frontend.messages.storage_errors import check_taken
 from frontend.queues.fifo import dedup_key
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.limits import RECORDS_PER_SEND_MAX
 from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
 from workers.moves.work import Storage, StorageRunner
 
@@ -117,4 +118,6 @@ def _body_of(claim: CronClaim, view: ResolvedQueue, sender: str, content: Conten
     headers: tuple[tuple[bytes, bytes], ...] = ((HEADER_DEDUP, dedup), (HEADER_DUE, b"%d" % tick_ms))
     if group:
         headers += ((HEADER_GROUP, group),)
-    return encode_body(seal(view.sealing_key, sender.encode(), content)[1], None, headers)
+    record_key = usage_key(Origin.CRON, billed_bytes(content))
+    envelope = seal(view.sealing_key, sender.encode(), content, size_field(record_key))[1]
+    return encode_body(envelope, record_key, headers)

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from api.limits import MOVE_BATCH_MESSAGES_MAX
-from frontend.crypto.envelope import Content, seal, seal_as
+from frontend.crypto.envelope import Content, billed_bytes, seal, seal_as
 from frontend.crypto.message_ids import MessageIds
 from frontend.errors import RequestError
 from frontend.message_browser.view import BrowsedView, history_of
@@ -30,6 +30,7 @@ from frontend.messages.tags import tag_headers
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import AcquiredMessage
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_GROUP, encode_body
+from storage_nodes.protocol.usage import Origin, size_field, usage_key
 
 _PLACE = struct.Struct(">IQ")
 # No key of a sender begins so and has this length; nor does one of a storage node, which says where a letter died.
@@ -49,7 +50,9 @@ def copy_of(target: ResolvedQueue, source: ResolvedQueue, seen: BrowsedView, tas
     content = msgspec.structs.replace(content, dedup_id=dedup_id, history=history)
     sender = seen.record.opened.sender.encode()
     message_id = uuid.UUID(seen.message_id).bytes
-    return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
+    record_key = _key_of(content)
+    envelope = seal_as(target.sealing_key, message_id, sender, content, size_field(record_key))
+    return encode_body(envelope, record_key, headers)
 
 
 def partition_for(target: ResolvedQueue, seen: BrowsedView) -> int:
@@ -91,12 +94,20 @@ def body_for(target: ResolvedQueue, leased: Leased, ids: MessageIds) -> bytes:
         message_id = ids.moved_from(leased.partition, offset)
         # Without the deduplication id it was sent with, if any: that would have its id made from where it lies.
         content = msgspec.structs.replace(letter.opened.content, dedup_id="")
-        return encode_body(seal_as(target.sealing_key, message_id, sender, content), None, headers)
+        record_key = _key_of(content)
+        envelope = seal_as(target.sealing_key, message_id, sender, content, size_field(record_key))
+        return encode_body(envelope, record_key, headers)
     dead = letter.dead
     origin = offset if letter.origin is None else letter.origin
     old_id = ids.of(leased.partition, origin) if dead is None else ids.of(dead.partition, dead.offset)
     content = msgspec.structs.replace(letter.opened.content, dedup_id=old_id)
-    return encode_body(seal(target.sealing_key, sender, content)[1], None, headers)
+    record_key = _key_of(content)
+    return encode_body(seal(target.sealing_key, sender, content, size_field(record_key))[1], record_key, headers)
+
+
+def _key_of(content: Content) -> bytes:
+    """The record key of a copy."""
+    return usage_key(Origin.REDRIVE, billed_bytes(content))
 
 
 def _tag_of(target: ResolvedQueue, content: Content) -> tuple[tuple[bytes, bytes], ...]:

@@ -5,45 +5,48 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         # One sequence for the versions of all kinds of records (api/changes.py).
         migrations.RunSQL("CREATE SEQUENCE penstock_version", "DROP SEQUENCE penstock_version"),
         migrations.CreateModel(
-            name='Account',
+            name="Account",
             fields=[
-                ('id', models.CharField(max_length=12, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=64, unique=True)),
-                ('active', models.BooleanField(default=True)),
-                ('account_key_wrapped', models.BinaryField()),
-                ('created_at', models.DateTimeField()),
-                ('version', models.BigIntegerField()),
+                ("id", models.CharField(max_length=12, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=64, unique=True)),
+                ("active", models.BooleanField(default=True)),
+                ("account_key_wrapped", models.BinaryField()),
+                ("created_at", models.DateTimeField()),
+                ("version", models.BigIntegerField()),
             ],
             options={
-                'db_table': 'account',
+                "db_table": "account",
             },
         ),
         migrations.CreateModel(
-            name='AccessKey',
+            name="AccessKey",
             fields=[
-                ('access_key_id', models.CharField(max_length=20, primary_key=True, serialize=False)),
-                ('name', models.CharField(max_length=64)),
-                ('secret_sealed', models.BinaryField()),
-                ('bearer_hash', models.BinaryField()),
-                ('active', models.BooleanField(default=True)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField(null=True)),
-                ('last_used_at', models.DateTimeField(null=True)),
-                ('version', models.BigIntegerField()),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='keys', to='accounts.account')),
+                ("access_key_id", models.CharField(max_length=20, primary_key=True, serialize=False)),
+                ("name", models.CharField(max_length=64)),
+                ("secret_sealed", models.BinaryField()),
+                ("bearer_hash", models.BinaryField()),
+                ("active", models.BooleanField(default=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField(null=True)),
+                ("last_used_at", models.DateTimeField(null=True)),
+                ("version", models.BigIntegerField()),
+                (
+                    "account",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="keys", to="accounts.account"
+                    ),
+                ),
             ],
             options={
-                'db_table': 'access_key',
+                "db_table": "access_key",
             },
         ),
     ]

@@ -4,25 +4,24 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='account',
-            name='auto_create_queues',
+            model_name="account",
+            name="auto_create_queues",
             field=models.BooleanField(default=False),
         ),
         migrations.AddField(
-            model_name='account',
-            name='auto_created',
+            model_name="account",
+            name="auto_created",
             field=models.IntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='account',
-            name='auto_created_since',
+            model_name="account",
+            name="auto_created_since",
             field=models.DateTimeField(null=True),
         ),
     ]

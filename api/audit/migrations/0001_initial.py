@@ -4,28 +4,26 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='AuditEntry',
+            name="AuditEntry",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('at', models.DateTimeField()),
-                ('account_id', models.CharField(max_length=12)),
-                ('actor', models.CharField(max_length=64)),
-                ('request_id', models.CharField(max_length=64)),
-                ('action', models.CharField(max_length=64)),
-                ('subject', models.CharField(max_length=200)),
-                ('details', models.JSONField(default=dict)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("at", models.DateTimeField()),
+                ("account_id", models.CharField(max_length=12)),
+                ("actor", models.CharField(max_length=64)),
+                ("request_id", models.CharField(max_length=64)),
+                ("action", models.CharField(max_length=64)),
+                ("subject", models.CharField(max_length=200)),
+                ("details", models.JSONField(default=dict)),
             ],
             options={
-                'db_table': 'audit_entry',
-                'indexes': [models.Index(fields=['account_id', '-id'], name='audit_by_account')],
+                "db_table": "audit_entry",
+                "indexes": [models.Index(fields=["account_id", "-id"], name="audit_by_account")],
             },
         ),
     ]

@@ -52,8 +52,7 @@ LIFECYCLE_ACTOR = Actor("lifecycle")
 def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    _give_life(account_id)
-    life = _move(operator, _locked(account_id), Move.SUSPEND, reason)
+    life = _move(operator, _locked_by_operator(account_id), Move.SUSPEND, reason)
     record(operator, account_id, Move.SUSPEND, f"account:{account_id}", reason=reason)
     return life
 
@@ -61,8 +60,7 @@ def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLif
 @transaction.atomic
 def resume_account(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    _give_life(account_id)
-    life = _move(operator, _locked(account_id), Move.RESUME)
+    life = _move(operator, _locked_by_operator(account_id), Move.RESUME)
     record(operator, account_id, Move.RESUME, f"account:{account_id}")
     return life
 
@@ -71,8 +69,7 @@ def resume_account(operator: Actor, account_id: str) -> AccountLife:
 def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """As `close_account`, for accounts without people too. Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    _give_life(account_id)
-    life = _move(operator, _locked(account_id), Move.CLOSE, reason)
+    life = _move(operator, _locked_by_operator(account_id), Move.CLOSE, reason)
     record(operator, account_id, Move.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at))
     return life
 
@@ -80,8 +77,7 @@ def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountL
 @transaction.atomic
 def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    _give_life(account_id)
-    life = _move(operator, _locked(account_id), Move.REOPEN)
+    life = _move(operator, _locked_by_operator(account_id), Move.REOPEN)
     record(operator, account_id, Move.REOPEN, f"account:{account_id}")
     return life
 
@@ -134,6 +130,16 @@ def _locked(account_id: str) -> AccountLife:
     if life is None:
         raise not_found()
     return life
+
+
+def _locked_by_operator(account_id: str) -> AccountLife:
+    """Accounts that were made by the command line have no life yet: it begins now. Raises PeopleError."""
+    account = Account.objects.select_for_update().filter(pk=account_id).first()
+    if account is None:
+        raise not_found()
+    title = account.name[: limits.ACCOUNT_TITLE_CHARACTERS_MAX]
+    AccountLife.objects.get_or_create(account=account, defaults={"title": title, "state_since": clock.now()})
+    return _locked(account_id)
 
 
 def _move(actor: Actor, life: AccountLife, move: Move, reason: str = "") -> AccountLife:

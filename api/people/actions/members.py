@@ -8,11 +8,12 @@ import uuid
 from django.db import transaction
 
 from api.accounts.models import Account
-from api.iam.selectors import attached_policies, member_caller
+from api.iam.selectors import attached_policies
 from api.people.errors import PeopleError, denied, not_found
 from api.people.models import AccountLife, AccountState, Invitation, Membership, Person
 from api.people.origin import Origin
 from api.people.roles import Act, Role, act_to_give, may_with
+from frontend.authz.request_context import person_caller
 
 
 @transaction.atomic
@@ -75,7 +76,7 @@ def require(mine: Membership, act: Act) -> None:
 def is_allowed(mine: Membership, act: Act) -> bool:
     """By the member's role, and by the policies of the member and of its groups."""
     attached = attached_policies(mine)
-    return may_with(mine.role, act, attached, member_caller(mine))
+    return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)))
 
 
 def may_give(mine: Membership, role: str) -> bool:

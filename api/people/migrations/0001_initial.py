@@ -8,184 +8,258 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0002_auto_creation'),
+        ("accounts", "0002_auto_creation"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Person',
+            name="Person",
             fields=[
-                ('password', models.CharField(max_length=128, verbose_name='password')),
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('email', models.CharField(max_length=254)),
-                ('name', models.CharField(default='', max_length=100)),
-                ('created_at', models.DateTimeField()),
-                ('email_confirmed_at', models.DateTimeField(null=True)),
-                ('password_changed_at', models.DateTimeField(null=True)),
+                ("password", models.CharField(max_length=128, verbose_name="password")),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("email", models.CharField(max_length=254)),
+                ("name", models.CharField(default="", max_length=100)),
+                ("created_at", models.DateTimeField()),
+                ("email_confirmed_at", models.DateTimeField(null=True)),
+                ("password_changed_at", models.DateTimeField(null=True)),
             ],
             options={
-                'db_table': 'person',
+                "db_table": "person",
             },
         ),
         migrations.CreateModel(
-            name='AccountLife',
+            name="AccountLife",
             fields=[
-                ('account', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='life', serialize=False, to='accounts.account')),
-                ('title', models.CharField(max_length=100)),
-                ('state', models.CharField(choices=[('active', 'Active'), ('suspended', 'Suspended'), ('closing', 'Closing'), ('closed', 'Closed')], default='active', max_length=16)),
-                ('state_since', models.DateTimeField()),
-                ('reason', models.CharField(default='', max_length=200)),
-                ('closes_at', models.DateTimeField(null=True)),
+                (
+                    "account",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="life",
+                        serialize=False,
+                        to="accounts.account",
+                    ),
+                ),
+                ("title", models.CharField(max_length=100)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("active", "Active"),
+                            ("suspended", "Suspended"),
+                            ("closing", "Closing"),
+                            ("closed", "Closed"),
+                        ],
+                        default="active",
+                        max_length=16,
+                    ),
+                ),
+                ("state_since", models.DateTimeField()),
+                ("reason", models.CharField(default="", max_length=200)),
+                ("closes_at", models.DateTimeField(null=True)),
             ],
             options={
-                'db_table': 'account_life',
+                "db_table": "account_life",
             },
         ),
         migrations.CreateModel(
-            name='AttemptRate',
+            name="AttemptRate",
             fields=[
-                ('key', models.BinaryField(max_length=32, primary_key=True, serialize=False)),
-                ('empty_at', models.DateTimeField(db_index=True)),
+                ("key", models.BinaryField(max_length=32, primary_key=True, serialize=False)),
+                ("empty_at", models.DateTimeField(db_index=True)),
             ],
             options={
-                'db_table': 'attempt_rate',
+                "db_table": "attempt_rate",
             },
         ),
         migrations.CreateModel(
-            name='Invitation',
+            name="Invitation",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('email', models.CharField(max_length=254)),
-                ('role', models.CharField(choices=[('owner', 'owner'), ('admin', 'admin'), ('developer', 'developer'), ('reader', 'reader'), ('billing', 'billing')], max_length=16)),
-                ('token_hash', models.BinaryField(max_length=32, unique=True)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("email", models.CharField(max_length=254)),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("owner", "owner"),
+                            ("admin", "admin"),
+                            ("developer", "developer"),
+                            ("reader", "reader"),
+                            ("billing", "billing"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("token_hash", models.BinaryField(max_length=32, unique=True)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
             ],
             options={
-                'db_table': 'invitation',
+                "db_table": "invitation",
             },
         ),
         migrations.CreateModel(
-            name='Membership',
+            name="Membership",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('role', models.CharField(choices=[('owner', 'owner'), ('admin', 'admin'), ('developer', 'developer'), ('reader', 'reader'), ('billing', 'billing')], max_length=16)),
-                ('created_at', models.DateTimeField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "role",
+                    models.CharField(
+                        choices=[
+                            ("owner", "owner"),
+                            ("admin", "admin"),
+                            ("developer", "developer"),
+                            ("reader", "reader"),
+                            ("billing", "billing"),
+                        ],
+                        max_length=16,
+                    ),
+                ),
+                ("created_at", models.DateTimeField()),
             ],
             options={
-                'db_table': 'membership',
+                "db_table": "membership",
             },
         ),
         migrations.CreateModel(
-            name='PersonSession',
+            name="PersonSession",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('token_hash', models.BinaryField(max_length=32, unique=True)),
-                ('created_at', models.DateTimeField()),
-                ('last_seen_at', models.DateTimeField()),
-                ('authenticated_at', models.DateTimeField()),
-                ('source', models.CharField(max_length=45)),
-                ('user_agent', models.CharField(max_length=200)),
+                ("id", models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ("token_hash", models.BinaryField(max_length=32, unique=True)),
+                ("created_at", models.DateTimeField()),
+                ("last_seen_at", models.DateTimeField()),
+                ("authenticated_at", models.DateTimeField()),
+                ("source", models.CharField(max_length=45)),
+                ("user_agent", models.CharField(max_length=200)),
             ],
             options={
-                'db_table': 'person_session',
+                "db_table": "person_session",
             },
         ),
         migrations.CreateModel(
-            name='PersonToken',
+            name="PersonToken",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('kind', models.CharField(max_length=16)),
-                ('token_hash', models.BinaryField(max_length=32, unique=True)),
-                ('password', models.CharField(default='', max_length=128)),
-                ('attempts', models.IntegerField(default=0)),
-                ('created_at', models.DateTimeField()),
-                ('expires_at', models.DateTimeField()),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("kind", models.CharField(max_length=16)),
+                ("token_hash", models.BinaryField(max_length=32, unique=True)),
+                ("password", models.CharField(default="", max_length=128)),
+                ("attempts", models.IntegerField(default=0)),
+                ("created_at", models.DateTimeField()),
+                ("expires_at", models.DateTimeField()),
             ],
             options={
-                'db_table': 'person_token',
+                "db_table": "person_token",
             },
         ),
         migrations.CreateModel(
-            name='RecoveryCode',
+            name="RecoveryCode",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('code_hash', models.BinaryField(max_length=32)),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("code_hash", models.BinaryField(max_length=32)),
             ],
             options={
-                'db_table': 'person_recovery_code',
+                "db_table": "person_recovery_code",
             },
         ),
         migrations.CreateModel(
-            name='TotpFactor',
+            name="TotpFactor",
             fields=[
-                ('person', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='totp', serialize=False, to='people.person')),
-                ('secret_sealed', models.BinaryField()),
-                ('created_at', models.DateTimeField()),
-                ('confirmed_at', models.DateTimeField(null=True)),
-                ('last_step', models.BigIntegerField(default=0)),
+                (
+                    "person",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        primary_key=True,
+                        related_name="totp",
+                        serialize=False,
+                        to="people.person",
+                    ),
+                ),
+                ("secret_sealed", models.BinaryField()),
+                ("created_at", models.DateTimeField()),
+                ("confirmed_at", models.DateTimeField(null=True)),
+                ("last_step", models.BigIntegerField(default=0)),
             ],
             options={
-                'db_table': 'person_totp',
+                "db_table": "person_totp",
             },
         ),
         migrations.AddConstraint(
-            model_name='person',
-            constraint=models.UniqueConstraint(django.db.models.functions.text.Lower('email'), name='person_email'),
+            model_name="person",
+            constraint=models.UniqueConstraint(django.db.models.functions.text.Lower("email"), name="person_email"),
         ),
         migrations.AddConstraint(
-            model_name='person',
-            constraint=models.CheckConstraint(condition=models.Q(('password', ''), ('email_confirmed_at__isnull', False), _connector='OR'), name='person_confirmed'),
+            model_name="person",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("password", ""), ("email_confirmed_at__isnull", False), _connector="OR"),
+                name="person_confirmed",
+            ),
         ),
         migrations.AddIndex(
-            model_name='accountlife',
-            index=models.Index(condition=models.Q(('state', 'closing')), fields=['closes_at'], name='account_closing'),
+            model_name="accountlife",
+            index=models.Index(condition=models.Q(("state", "closing")), fields=["closes_at"], name="account_closing"),
         ),
         migrations.AddField(
-            model_name='invitation',
-            name='account',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='invitations', to='accounts.account'),
+            model_name="invitation",
+            name="account",
+            field=models.ForeignKey(
+                db_index=False,
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="invitations",
+                to="accounts.account",
+            ),
         ),
         migrations.AddField(
-            model_name='invitation',
-            name='invited_by',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='people.person'),
+            model_name="invitation",
+            name="invited_by",
+            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="people.person"),
         ),
         migrations.AddField(
-            model_name='membership',
-            name='account',
-            field=models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='members', to='accounts.account'),
+            model_name="membership",
+            name="account",
+            field=models.ForeignKey(
+                db_index=False,
+                on_delete=django.db.models.deletion.CASCADE,
+                related_name="members",
+                to="accounts.account",
+            ),
         ),
         migrations.AddField(
-            model_name='membership',
-            name='person',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='memberships', to='people.person'),
+            model_name="membership",
+            name="person",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.PROTECT, related_name="memberships", to="people.person"
+            ),
         ),
         migrations.AddField(
-            model_name='personsession',
-            name='person',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='sessions', to='people.person'),
+            model_name="personsession",
+            name="person",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="sessions", to="people.person"
+            ),
         ),
         migrations.AddField(
-            model_name='persontoken',
-            name='person',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tokens', to='people.person'),
+            model_name="persontoken",
+            name="person",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="tokens", to="people.person"
+            ),
         ),
         migrations.AddField(
-            model_name='recoverycode',
-            name='person',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='recovery_codes', to='people.person'),
+            model_name="recoverycode",
+            name="person",
+            field=models.ForeignKey(
+                on_delete=django.db.models.deletion.CASCADE, related_name="recovery_codes", to="people.person"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='invitation',
-            constraint=models.UniqueConstraint(fields=('account', 'email'), name='invitation_once'),
+            model_name="invitation",
+            constraint=models.UniqueConstraint(fields=("account", "email"), name="invitation_once"),
         ),
         migrations.AddConstraint(
-            model_name='membership',
-            constraint=models.UniqueConstraint(fields=('account', 'person'), name='membership_once'),
+            model_name="membership",
+            constraint=models.UniqueConstraint(fields=("account", "person"), name="membership_once"),
         ),
     ]

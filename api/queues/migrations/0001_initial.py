@@ -5,67 +5,101 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0001_initial'),
+        ("accounts", "0001_initial"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Queue',
+            name="Queue",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(db_collation='C', max_length=80)),
-                ('uuid', models.UUIDField(unique=True)),
-                ('attributes', models.JSONField()),
-                ('tags', models.JSONField(default=dict)),
-                ('fifo', models.BooleanField(default=False)),
-                ('state', models.CharField(choices=[('creating', 'Creating'), ('active', 'Active'), ('deleting', 'Deleting'), ('deleted', 'Deleted')], max_length=8)),
-                ('generation', models.BigIntegerField(default=1)),
-                ('settled_generation', models.BigIntegerField(default=0)),
-                ('partitions', models.JSONField(default=list)),
-                ('created_at', models.DateTimeField()),
-                ('modified_at', models.DateTimeField()),
-                ('deleted_at', models.DateTimeField(null=True)),
-                ('next_attempt_at', models.DateTimeField()),
-                ('claim', models.UUIDField(null=True)),
-                ('failures', models.IntegerField(default=0)),
-                ('last_error', models.CharField(default='', max_length=500)),
-                ('version', models.BigIntegerField()),
-                ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='queues', to='accounts.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(db_collation="C", max_length=80)),
+                ("uuid", models.UUIDField(unique=True)),
+                ("attributes", models.JSONField()),
+                ("tags", models.JSONField(default=dict)),
+                ("fifo", models.BooleanField(default=False)),
+                (
+                    "state",
+                    models.CharField(
+                        choices=[
+                            ("creating", "Creating"),
+                            ("active", "Active"),
+                            ("deleting", "Deleting"),
+                            ("deleted", "Deleted"),
+                        ],
+                        max_length=8,
+                    ),
+                ),
+                ("generation", models.BigIntegerField(default=1)),
+                ("settled_generation", models.BigIntegerField(default=0)),
+                ("partitions", models.JSONField(default=list)),
+                ("created_at", models.DateTimeField()),
+                ("modified_at", models.DateTimeField()),
+                ("deleted_at", models.DateTimeField(null=True)),
+                ("next_attempt_at", models.DateTimeField()),
+                ("claim", models.UUIDField(null=True)),
+                ("failures", models.IntegerField(default=0)),
+                ("last_error", models.CharField(default="", max_length=500)),
+                ("version", models.BigIntegerField()),
+                (
+                    "account",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="queues",
+                        to="accounts.account",
+                    ),
+                ),
             ],
             options={
-                'db_table': 'queue',
+                "db_table": "queue",
             },
         ),
         migrations.CreateModel(
-            name='QueueDataKey',
+            name="QueueDataKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('version', models.IntegerField()),
-                ('wrapped', models.BinaryField()),
-                ('queue', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='data_keys', to='queues.queue')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.IntegerField()),
+                ("wrapped", models.BinaryField()),
+                (
+                    "queue",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="data_keys",
+                        to="queues.queue",
+                    ),
+                ),
             ],
             options={
-                'db_table': 'queue_data_key',
+                "db_table": "queue_data_key",
             },
         ),
         migrations.AddIndex(
-            model_name='queue',
-            index=models.Index(fields=['account', 'name', '-deleted_at'], name='queue_by_name'),
+            model_name="queue",
+            index=models.Index(fields=["account", "name", "-deleted_at"], name="queue_by_name"),
         ),
         migrations.AddIndex(
-            model_name='queue',
-            index=models.Index(condition=models.Q(('generation', models.F('settled_generation')), _negated=True), fields=['next_attempt_at'], name='queue_unsettled'),
+            model_name="queue",
+            index=models.Index(
+                condition=models.Q(("generation", models.F("settled_generation")), _negated=True),
+                fields=["next_attempt_at"],
+                name="queue_unsettled",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='queue',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'deleted'), _negated=True), fields=('account', 'name'), name='queue_name_live'),
+            model_name="queue",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state", "deleted"), _negated=True),
+                fields=("account", "name"),
+                name="queue_name_live",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='queuedatakey',
-            constraint=models.UniqueConstraint(fields=('queue', 'version'), name='queue_data_key_version'),
+            model_name="queuedatakey",
+            constraint=models.UniqueConstraint(fields=("queue", "version"), name="queue_data_key_version"),
         ),
     ]

@@ -5,19 +5,18 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('accounts', '0001_initial'),
-        ('queues', '0001_initial'),
+        ("accounts", "0001_initial"),
+        ("queues", "0001_initial"),
     ]
 
     operations = [
         # Versions of data keys, from here on unique. Queues made before have version 1.
         migrations.RunSQL("CREATE SEQUENCE penstock_data_key START WITH 2", "DROP SEQUENCE penstock_data_key"),
         migrations.AddField(
-            model_name='queue',
-            name='dead_letter_target',
-            field=models.CharField(db_collation='C', default='', max_length=80),
+            model_name="queue",
+            name="dead_letter_target",
+            field=models.CharField(db_collation="C", default="", max_length=80),
         ),
         migrations.RunSQL(
             "UPDATE queue SET dead_letter_target ="
@@ -26,51 +25,115 @@ class Migration(migrations.Migration):
             migrations.RunSQL.noop,
         ),
         migrations.AddIndex(
-            model_name='queue',
-            index=models.Index(condition=models.Q(('dead_letter_target', ''), _negated=True), fields=['account', 'dead_letter_target', 'name'], name='queue_by_target'),
+            model_name="queue",
+            index=models.Index(
+                condition=models.Q(("dead_letter_target", ""), _negated=True),
+                fields=["account", "dead_letter_target", "name"],
+                name="queue_by_target",
+            ),
         ),
         migrations.CreateModel(
-            name='BorrowedKey',
+            name="BorrowedKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('version', models.BigIntegerField()),
-                ('wrapped', models.BinaryField()),
-                ('owner_uuid', models.UUIDField()),
-                ('owner_name', models.CharField(max_length=80)),
-                ('queue', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='borrowed_keys', to='queues.queue')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("version", models.BigIntegerField()),
+                ("wrapped", models.BinaryField()),
+                ("owner_uuid", models.UUIDField()),
+                ("owner_name", models.CharField(max_length=80)),
+                (
+                    "queue",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="borrowed_keys",
+                        to="queues.queue",
+                    ),
+                ),
             ],
             options={
-                'db_table': 'queue_borrowed_key',
-                'constraints': [models.UniqueConstraint(fields=('queue', 'owner_uuid', 'version'), name='queue_borrowed_key_version')],
+                "db_table": "queue_borrowed_key",
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("queue", "owner_uuid", "version"), name="queue_borrowed_key_version"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='MessageMoveTask',
+            name="MessageMoveTask",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('uuid', models.UUIDField(unique=True)),
-                ('source_arn', models.CharField(max_length=256)),
-                ('destination_arn', models.CharField(default='', max_length=256)),
-                ('messages_per_s', models.IntegerField(null=True)),
-                ('messages_max', models.BigIntegerField(null=True)),
-                ('status', models.CharField(choices=[('RUNNING', 'Running'), ('CANCELLING', 'Cancelling'), ('CANCELLED', 'Cancelled'), ('COMPLETED', 'Completed'), ('FAILED', 'Failed')], default='RUNNING', max_length=10)),
-                ('moved', models.BigIntegerField(default=0)),
-                ('to_move', models.BigIntegerField(null=True)),
-                ('failure_reason', models.CharField(default='', max_length=200)),
-                ('started_at', models.DateTimeField()),
-                ('ended_at', models.DateTimeField(null=True)),
-                ('next_attempt_at', models.DateTimeField()),
-                ('claim', models.UUIDField(null=True)),
-                ('steady_at', models.DateTimeField()),
-                ('failures', models.IntegerField(default=0)),
-                ('account', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='accounts.account')),
-                ('destination', models.ForeignKey(db_index=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='queues.queue')),
-                ('source', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='move_tasks', to='queues.queue')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("uuid", models.UUIDField(unique=True)),
+                ("source_arn", models.CharField(max_length=256)),
+                ("destination_arn", models.CharField(default="", max_length=256)),
+                ("messages_per_s", models.IntegerField(null=True)),
+                ("messages_max", models.BigIntegerField(null=True)),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("RUNNING", "Running"),
+                            ("CANCELLING", "Cancelling"),
+                            ("CANCELLED", "Cancelled"),
+                            ("COMPLETED", "Completed"),
+                            ("FAILED", "Failed"),
+                        ],
+                        default="RUNNING",
+                        max_length=10,
+                    ),
+                ),
+                ("moved", models.BigIntegerField(default=0)),
+                ("to_move", models.BigIntegerField(null=True)),
+                ("failure_reason", models.CharField(default="", max_length=200)),
+                ("started_at", models.DateTimeField()),
+                ("ended_at", models.DateTimeField(null=True)),
+                ("next_attempt_at", models.DateTimeField()),
+                ("claim", models.UUIDField(null=True)),
+                ("steady_at", models.DateTimeField()),
+                ("failures", models.IntegerField(default=0)),
+                (
+                    "account",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.PROTECT, to="accounts.account"
+                    ),
+                ),
+                (
+                    "destination",
+                    models.ForeignKey(
+                        db_index=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to="queues.queue",
+                    ),
+                ),
+                (
+                    "source",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="move_tasks",
+                        to="queues.queue",
+                    ),
+                ),
             ],
             options={
-                'db_table': 'message_move_task',
-                'indexes': [models.Index(fields=['account', 'source_arn', '-started_at'], name='move_task_by_source'), models.Index(condition=models.Q(('status__in', ('RUNNING', 'CANCELLING'))), fields=['next_attempt_at'], name='move_task_due')],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('status__in', ('RUNNING', 'CANCELLING'))), fields=('source',), name='move_task_active')],
+                "db_table": "message_move_task",
+                "indexes": [
+                    models.Index(fields=["account", "source_arn", "-started_at"], name="move_task_by_source"),
+                    models.Index(
+                        condition=models.Q(("status__in", ("RUNNING", "CANCELLING"))),
+                        fields=["next_attempt_at"],
+                        name="move_task_due",
+                    ),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("status__in", ("RUNNING", "CANCELLING"))),
+                        fields=("source",),
+                        name="move_task_active",
+                    )
+                ],
             },
         ),
     ]

@@ -4,70 +4,69 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('queues', '0002_fifo_and_dead_letters'),
+        ("queues", "0002_fifo_and_dead_letters"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='messagemovetask',
-            name='dry_run',
+            model_name="messagemovetask",
+            name="dry_run",
             field=models.BooleanField(default=False),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='filter',
+            model_name="messagemovetask",
+            name="filter",
             field=models.JSONField(null=True),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='matched',
+            model_name="messagemovetask",
+            name="matched",
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='paused_at',
+            model_name="messagemovetask",
+            name="paused_at",
             field=models.DateTimeField(null=True),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='position',
+            model_name="messagemovetask",
+            name="position",
             field=models.JSONField(default=dict),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='rested_ms',
+            model_name="messagemovetask",
+            name="rested_ms",
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='returned',
+            model_name="messagemovetask",
+            name="returned",
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='returned_max',
+            model_name="messagemovetask",
+            name="returned_max",
             field=models.BigIntegerField(null=True),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='returned_percent_max',
+            model_name="messagemovetask",
+            name="returned_percent_max",
             field=models.IntegerField(null=True),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='scanned',
+            model_name="messagemovetask",
+            name="scanned",
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='scans',
+            model_name="messagemovetask",
+            name="scans",
             field=models.BooleanField(default=False),
         ),
         migrations.AddField(
-            model_name='messagemovetask',
-            name='skipped',
+            model_name="messagemovetask",
+            name="skipped",
             field=models.BigIntegerField(default=0),
         ),
     ]

@@ -11,57 +11,72 @@ def make_installation(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('accounts', '0002_auto_creation'),
+        ("accounts", "0002_auto_creation"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='QuotaHolder',
+            name="QuotaHolder",
             fields=[
-                ('holder', models.CharField(max_length=12, primary_key=True, serialize=False)),
-                ('given', models.JSONField(default=dict)),
-                ('sending_stopped', models.CharField(default='', max_length=200)),
-                ('changed_at', models.DateTimeField()),
-                ('version', models.BigIntegerField(default=0)),
+                ("holder", models.CharField(max_length=12, primary_key=True, serialize=False)),
+                ("given", models.JSONField(default=dict)),
+                ("sending_stopped", models.CharField(default="", max_length=200)),
+                ("changed_at", models.DateTimeField()),
+                ("version", models.BigIntegerField(default=0)),
             ],
             options={
-                'db_table': 'quota_holder',
+                "db_table": "quota_holder",
             },
         ),
         migrations.CreateModel(
-            name='QuotaNotice',
+            name="QuotaNotice",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64)),
-                ('level', models.CharField(max_length=16)),
-                ('told_at', models.DateTimeField()),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='quota_notices', to='accounts.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64)),
+                ("level", models.CharField(max_length=16)),
+                ("told_at", models.DateTimeField()),
+                (
+                    "account",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="quota_notices", to="accounts.account"
+                    ),
+                ),
             ],
             options={
-                'db_table': 'quota_notice',
-                'constraints': [models.UniqueConstraint(fields=('account', 'name', 'level'), name='quota_notice_once')],
+                "db_table": "quota_notice",
+                "constraints": [models.UniqueConstraint(fields=("account", "name", "level"), name="quota_notice_once")],
             },
         ),
         migrations.CreateModel(
-            name='QuotaRequest',
+            name="QuotaRequest",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('name', models.CharField(max_length=64)),
-                ('value', models.BigIntegerField()),
-                ('reason', models.CharField(default='', max_length=500)),
-                ('state', models.CharField(default='open', max_length=16)),
-                ('answer', models.CharField(default='', max_length=500)),
-                ('created_at', models.DateTimeField()),
-                ('decided_at', models.DateTimeField(null=True)),
-                ('account', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='quota_requests', to='accounts.account')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("name", models.CharField(max_length=64)),
+                ("value", models.BigIntegerField()),
+                ("reason", models.CharField(default="", max_length=500)),
+                ("state", models.CharField(default="open", max_length=16)),
+                ("answer", models.CharField(default="", max_length=500)),
+                ("created_at", models.DateTimeField()),
+                ("decided_at", models.DateTimeField(null=True)),
+                (
+                    "account",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="quota_requests",
+                        to="accounts.account",
+                    ),
+                ),
             ],
             options={
-                'db_table': 'quota_request',
-                'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'open')), fields=('account', 'name'), name='quota_request_open')],
+                "db_table": "quota_request",
+                "constraints": [
+                    models.UniqueConstraint(
+                        condition=models.Q(("state", "open")), fields=("account", "name"), name="quota_request_open"
+                    )
+                ],
             },
         ),
         migrations.RunPython(make_installation, migrations.RunPython.noop),

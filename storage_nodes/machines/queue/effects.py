@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import NamedTuple, Protocol
 
+from storage_nodes.machines.queue.metering import Window
 from storage_nodes.protocol.errors import ErrorCode
 
 Token = Hashable
@@ -35,6 +36,8 @@ class BatchFacts(Protocol):
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int: ...
+    @property
+    def usage(self) -> int: ...
 
 
 class FreshRange(NamedTuple):
@@ -136,4 +139,11 @@ class Propose(NamedTuple):
     """Commands are staged: call `take_commands()` for the next group commit."""
 
 
-Effect = Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release
+class ExportUsage(NamedTuple):
+    """Append these closed windows to the usage stream, in this order, and call `usage_exported` or
+    `usage_not_exported`. One export is under way at a time."""
+
+    windows: tuple[Window, ...]
+
+
+Effect = ExportUsage | Deliver | Answer | Refuse | Fetch | Propose | Duplicated | DeadLetter | Release

@@ -32,6 +32,7 @@ from storage_nodes.machines.queue.commands import (
     PURGED,
     REMOVED,
     RESCHEDULED,
+    USAGE_COMMANDS,
     VISIBILITY_CHANGED,
     Command,
 )
@@ -51,6 +52,7 @@ from storage_nodes.machines.queue.effects import (
     Token,
 )
 from storage_nodes.machines.queue.letters import Letters
+from storage_nodes.machines.queue.meter_entries import fold_usage
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.pending_commands import InFlightCommand, PendingCommands
 from storage_nodes.machines.queue.probes import Probes
@@ -327,6 +329,8 @@ class Leader:
             codes = state.fold_removed(command)
             self._window_removed(command[FIRST_FIELD], groups)
             effects += [Answer(asker.token, codes) for asker in taken.askers]
+        elif kind in USAGE_COMMANDS:
+            fold_usage(state, command)
         else:
             assert kind == CONFIGURED, f"command kind {kind}"
             state.fold_configured(command)
@@ -522,6 +526,10 @@ class Leader:
         move = self._letters.next_move(self._state, self._leases, time_ms)
         if move is not None:
             effects.append(move)
+
+    def note(self, command: list[Any], now_ms: int) -> list[Effect]:
+        """A command that nobody waits for; not staged when there is too much already."""
+        return self._single(command, None, self._advance(now_ms))
 
     def _single(self, command: list[Any], token: Token, time_ms: int) -> list[Effect]:
         if self._is_overloaded:

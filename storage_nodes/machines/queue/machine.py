@@ -48,6 +48,8 @@ from storage_nodes.machines.queue.commands import (
     RESCHEDULED,
     TIME_MS,
     UNPARKED,
+    USAGE_COMMANDS,
+    USAGE_EXPORTED,
     VISIBILITY_CHANGED,
     Command,
     decode_command,
@@ -57,6 +59,7 @@ from storage_nodes.machines.queue.effects import (
     BatchFacts,
     Duplicated,
     Effect,
+    ExportUsage,
     FreshRange,
     Groups,
     Keys,
@@ -68,9 +71,18 @@ from storage_nodes.machines.queue.fifo_leader import FifoLeader
 from storage_nodes.machines.queue.fifo_state import FifoState
 from storage_nodes.machines.queue.keyed_leader import KeyedLeader
 from storage_nodes.machines.queue.leader import Leader
+from storage_nodes.machines.queue.meter_entries import (
+    Usages,
+    fold_usage,
+    meter_commands,
+    meter_messages,
+    no_usages,
+    totals_of,
+)
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.retry import policy_problem
 from storage_nodes.machines.queue.state import QueueState
+from storage_nodes.machines.queue.usage_export import UsageExport
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import MessageState, ParkedGroup, QueueConfig, QueueStats
 
@@ -80,19 +92,21 @@ _NOT_LEADING = -1
 
 
 class QueueMachine:
-    __slots__ = ("_leader", "_term", "ahead_ms", "state")
+    __slots__ = ("_export", "_leader", "_term", "ahead_ms", "state")
 
     def __init__(self, config: QueueConfig | None = None) -> None:
         self.state = _new_state(config or QueueConfig())
         self._term = _NOT_LEADING
         self._leader: Leader | None = None  # made when needed: an idle queue stays small
         self.ahead_ms = 0
+        self._export: UsageExport | None = None  # made when needed
 
     # --- fold, every replica ----------------------------------------------------------------------------------
 
-    def apply(self, header: BatchFacts, records: Records, now_ms: int) -> list[Effect]:
+    def apply(self, header: BatchFacts, records: Records, now_ms: int, usages: Usages = no_usages) -> list[Effect]:
         """Fold one committed entry. `records` gives (offset, body) of commands, (offset, header section) of messages;
-        it is called only for control batches and batches that are not plain."""
+        it is called only for control batches and batches that are not plain. `usages` says what each message is billed
+        for; it is called where the sums in the header do not."""
         base = header.base_offset
         before = self.state.log_end
         assert base >= before, f"entry at {base} was folded already, the log ends at {before} here"
@@ -107,6 +121,8 @@ class QueueMachine:
             self.state.end_entry(last + 1)
             if noted.keys and type(leader) is Leader:
                 leader = self._enable_key_tracking()
+        if header.usage >= 0 and self.state.config.account_id:
+            meter_messages(self.state, header, noted, usages)
         if header.producer_id >= 0:
             _fold_producer(self.state, header, noted)
         if leader is None:
@@ -170,6 +186,7 @@ class QueueMachine:
     def follow(self) -> list[Effect]:
         """Leadership is over: everyone who waits is refused. Harmless when not leading."""
         leader, self._leader, self._term = self._leader, None, _NOT_LEADING
+        self._export = None
         return leader.stop() if leader is not None else []
 
     # --- leader: requests -------------------------------------------------------------------------------------
@@ -309,11 +326,45 @@ class QueueMachine:
         return self._leader.tick(now_ms)
 
     def tick(self, now_ms: int) -> list[Effect]:
-        return self._leader.tick(now_ms) if self._leader is not None else []
+        effects = self._leader.tick(now_ms) if self._leader is not None else []
+        if self.state.metering is not None:
+            effects += self._meter_step(now_ms)
+        return effects
 
     def next_tick_ms(self) -> int:
         """When to call `tick`, on the clock of now_ms; 0 = never. May change with every call into the machine."""
-        return self._leader.next_tick_ms() if self._leader is not None else 0
+        due_ms = self._leader.next_tick_ms() if self._leader is not None else 0
+        meter = self.state.metering
+        if meter is None or self._term < 0:
+            return due_ms
+        export_ms = self._usage_export().next_ms(meter)
+        return min(due_ms, export_ms) if due_ms and export_ms else due_ms or export_ms
+
+    def close_usage(self, now_ms: int) -> list[Effect]:
+        """Name what was metered up to now, although its hour is not over."""
+        if self._term < 0 or self.state.metering is None:
+            return []
+        self._usage_export().ask()
+        return self._meter_step(now_ms)
+
+    @property
+    def is_usage_told(self) -> bool:
+        """Does the usage stream have all that was to be closed and exported?"""
+        meter = self.state.metering
+        asked = self._export is not None and self._export.is_asked and meter is not None and meter.is_changed
+        return not asked and (meter is None or not meter.closed)
+
+    def usage_exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
+        """Answer to ExportUsage: its windows, the last of which is this one, are committed in the usage stream."""
+        if self._export is None:
+            return []
+        self._export.ended(now_ms)
+        return self._leader_state().note([USAGE_EXPORTED, hour_ms, until_ms], now_ms)
+
+    def usage_not_exported(self, now_ms: int) -> None:
+        """Answer to ExportUsage: tried again after a pause."""
+        if self._export is not None:
+            self._export.ended(now_ms)
 
     def take_commands(self, now_ms: int) -> list[bytes]:
         """Record bodies for one control batch, in this order; what exceeds a batch is announced by Propose again."""
@@ -381,6 +432,20 @@ class QueueMachine:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
+    def _usage_export(self) -> UsageExport:
+        if self._export is None:
+            self._export = UsageExport()
+        return self._export
+
+    def _meter_step(self, now_ms: int) -> list[Effect]:
+        meter = self.state.metering
+        if meter is None or self._term < 0:
+            return []
+        step = self._usage_export().step(meter, now_ms)
+        if step is None:
+            return []
+        return [step] if isinstance(step, ExportUsage) else self._leader_state().note(step, now_ms)
+
     def _leader_state(self) -> Leader:
         if self._leader is None:
             state = self.state
@@ -404,6 +469,7 @@ class QueueMachine:
     def _apply_commands(self, header: BatchFacts, records: Records, before: int, now_ms: int) -> list[Effect]:
         state, leader = self.state, self._leader
         effects: list[Effect] = []
+        totals = totals_of(state) if state.metering is not None else None
         for offset, body in records():
             command = decode_command(body)
             if command is None:
@@ -413,9 +479,13 @@ class QueueMachine:
             else:
                 _fold(state, command, offset)
             state.last_ms = max(state.last_ms, command[TIME_MS])
+            if command[KIND] in USAGE_COMMANDS and self._export is not None:
+                self._export.folded(command[KIND])
         state.last_ms = max(state.last_ms, header.timestamp_ms)
         state.fold_control(header.base_offset, header.last_offset)
         state.end_entry(header.last_offset + 1)
+        if totals is not None:
+            meter_commands(state, totals)
         if leader is None:
             return effects
         leader.commands_arrived(before, effects, now_ms)
@@ -449,6 +519,8 @@ def _fold(state: QueueState, command: Command, offset: int) -> None:
     elif kind == UNPARKED:
         assert isinstance(state, FifoState), "groups of a standard queue"
         state.fold_unparked(command)
+    elif kind in USAGE_COMMANDS:
+        fold_usage(state, command)
     else:
         assert kind == CONFIGURED, f"command kind {kind}"
         state.fold_configured(command)

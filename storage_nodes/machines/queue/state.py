@@ -57,6 +57,7 @@ from storage_nodes.machines.queue.headers import (
     source_of_release,
 )
 from storage_nodes.machines.queue.keys import drop_keys, pack_keys, take_keys, unpack_keys
+from storage_nodes.machines.queue.metering import Metering
 from storage_nodes.machines.queue.noted import FoldedHeaders
 from storage_nodes.machines.queue.offset_ranges import OffsetRanges
 from storage_nodes.machines.queue.retry import RetryPolicy
@@ -90,6 +91,7 @@ class QueueState:
         "last_purge_ms",
         "live",
         "log_end",
+        "metering",
         "producers",
         "purged",
         "received",
@@ -118,6 +120,8 @@ class QueueState:
         self.last_purge: tuple[bytes, int] | None = None
         # Made with the first record that has a producer.
         self.producers: ProducerTable | None = None
+        # Made with the first message, dropped when there is nothing left to meter.
+        self.metering: Metering | None = None
         # Totals since the partition was made, in messages; `received` counts deliveries.
         self.sent = self.received = self.deleted = self.expired = self.purged = 0
         self.duplicates = self.dead_lettered = 0
@@ -159,6 +163,7 @@ class QueueState:
                     continue
             if due and self._fold_scheduled(offset, due, sent_ms):
                 noted.excluded.append(offset)
+                noted.scheduled.append(offset)
                 continue
             if delay_ms:
                 self._fold_delayed(offset, sent_ms + delay_ms, sent_ms, group)
@@ -488,6 +493,7 @@ class QueueState:
                 self.scheduled,
                 self.producers.pack() if self.producers is not None else [],
                 list(self.last_purge or ()),
+                self.metering.pack() if self.metering is not None else [],
             )
         )
 
@@ -505,6 +511,7 @@ class QueueState:
         self._unpack_groups(checkpoint.groups)
         self.producers = ProducerTable.unpack(checkpoint.producers) if checkpoint.producers else None
         self.last_purge = tuple(checkpoint.last_purge) or None
+        self.metering = Metering.unpack(checkpoint.metering) if checkpoint.metering else None
         if self.last_purge_ms == _NEVER_PURGED:
             self.last_purge_ms = _NEVER_PURGED  # the shared number, not the equal one just decoded
         self.rest()

@@ -56,6 +56,10 @@ def _check_nothing(_request: SendRequest) -> int:
     return BATCH_BYTES_MAX
 
 
+def _bill_nothing(_bodies: list[bytes]) -> int:
+    return -1
+
+
 class PendingAppend(NamedTuple):
     """Requests whose records stand in one batch."""
 
@@ -81,10 +85,17 @@ class Appends:
     """Of one partition, while it leads. The pending queues are in log order."""
 
     __slots__ = ("_all", "_duplicates", "_gathered", "_gathered_bytes", "_leader", "_quorum", "_repeats", "_room",
-                 "_unfolded", "gathered_records", "uncommitted_bytes")  # fmt: skip
+                 "_sum_of", "_unfolded", "gathered_records", "uncommitted_bytes")  # fmt: skip
 
-    def __init__(self, room: NodeRoom, used_since_ms: Callable[[], int] = never) -> None:
+    def __init__(
+        self,
+        room: NodeRoom,
+        used_since_ms: Callable[[], int] = never,
+        sum_of: Callable[[list[bytes]], int] = _bill_nothing,
+    ) -> None:
+        """`sum_of` says what is billed of the messages of a batch."""
         self._room = room
+        self._sum_of = sum_of
         self._gathered: list[Waiting] = []
         self._gathered_bytes = 0
         self.gathered_records = 0
@@ -341,7 +352,8 @@ class Appends:
     ) -> int:
         """One batch goes into the log; returns the end of it."""
         plain, _, _, producer_id, epoch = kind
-        end = replica.append_own(bodies, now_ms, plain=plain, producer=(producer_id, epoch, sequence))
+        usage = self._sum_of(bodies)
+        end = replica.append_own(bodies, now_ms, plain=plain, producer=(producer_id, epoch, sequence), usage=usage)
         if self._unfolded is _NOTHING_UNFOLDED:
             self._unfolded = deque()
         self._unfolded.append(Unfolded(end, size_bytes, requests))

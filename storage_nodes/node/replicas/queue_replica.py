@@ -32,7 +32,7 @@ from storage_nodes.limits import (
     VISIBILITY_MS_MAX,
 )
 from storage_nodes.log.node_log import FlushFacts, PartitionLog
-from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold
+from storage_nodes.log.record_batch import BatchHeader, read_header, records_to_fold, usages_of
 from storage_nodes.machines.queue import effects as queue_effects
 from storage_nodes.machines.queue.commands import NACKED, uncounted
 from storage_nodes.machines.queue.effects import FreshRange, Keys
@@ -48,6 +48,7 @@ from storage_nodes.node.replicas.partition_meta import PartitionMeta
 from storage_nodes.node.replicas.removing import remove
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.scheduled import check_changes, release, show
+from storage_nodes.node.replicas.usage import export_usage
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import (
@@ -79,6 +80,7 @@ from storage_nodes.protocol.records import (
     read_headers,
     section_of,
 )
+from storage_nodes.protocol.usage import sum_of
 
 MESSAGES_SENT = PlainCounter("penstock_node_messages_sent", "Messages appended to queue partitions led here")
 MESSAGES_DELIVERED = PlainCounter("penstock_node_messages_delivered", "Messages leased to consumers by leaders here")
@@ -127,7 +129,7 @@ class QueueReplica(Replica):
         self.require_leader()
         appends = self._appends
         if appends is None:
-            appends = self._appends = Appends(self.host.room, self.used_since_ms)
+            appends = self._appends = Appends(self.host.room, self.used_since_ms, sum_of)
         if appends.take(token, payload, self.machine.state.producers, self._check_send):
             self.progressed()
         self.propose_soon()
@@ -292,7 +294,8 @@ class QueueReplica(Replica):
             self.append_own(commands, now_ms, control=True)
 
     def fold(self, header: BatchHeader, batch: bytes) -> None:
-        self._do(self.machine.apply(header, lambda: records_to_fold(batch), self.now_ms()))
+        now_ms = self.now_ms()
+        self._do(self.machine.apply(header, lambda: records_to_fold(batch), now_ms, lambda: usages_of(batch)))
         if self.serving and not header.is_control:
             MESSAGES_SENT.count += header.record_count
 
@@ -381,6 +384,8 @@ class QueueReplica(Replica):
             elif kind is queue_effects.DeadLetter:
                 # A turn later: its answer is an input to the machine, which has not returned from this one.
                 self.host.loop.call_soon(DeadLetters(self).move, effect)  # type: ignore[arg-type]
+            elif kind is queue_effects.ExportUsage:
+                export_usage(self, effect)  # type: ignore[arg-type]
             elif kind is queue_effects.Release:
                 self.host.loop.call_soon(self._release, effect, self.raft.epoch)  # type: ignore[arg-type]
             elif kind is queue_effects.Answer:

@@ -310,6 +310,7 @@ class Replica:
         plain: bool = False,
         configuration: bool = False,
         producer: Producer = NO_PRODUCER,
+        usage: int = -1,
     ) -> int:
         """Stage one batch of our own at the log's end; returns its end offset."""
         end = self.log.log_end
@@ -323,6 +324,7 @@ class Replica:
             plain=plain,
             configuration=configuration,
             producer=producer,
+            usage=usage,
         )
         self.host.log.append(self.partition, batch)
         self.host.catch_up_reads.rate.appended_bytes += len(batch)

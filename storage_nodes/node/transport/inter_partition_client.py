@@ -8,12 +8,14 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 
 from storage_nodes.client import StorageClient
-from storage_nodes.model import NodeAddress
+from storage_nodes.limits import RETENTION_MS_MAX
+from storage_nodes.model import NodeAddress, PartitionKind
 from storage_nodes.protocol.errors import ErrorCode, StorageError
-from storage_nodes.protocol.messages import NOT_TAKEN, VisibilityMode
+from storage_nodes.protocol.messages import NOT_TAKEN, QueueConfig, VisibilityMode
 
 # How long the leader of the other partition is looked for before the sender hears that there is none.
 FORWARD_TIMEOUT_S = 3.0
+USAGE_TAG = "__usage:0"
 
 
 class InterPartitionClient:
@@ -26,6 +28,7 @@ class InterPartitionClient:
         self._make_client = lambda: StorageClient(cluster_id, nodes, name, FORWARD_TIMEOUT_S, random)
         self._client: StorageClient | None = None
         self._under_way: set[asyncio.Task[None]] = set()
+        self._usage_stream = 0  # its partition; 0 = not known yet
 
     def send(self, partition: int, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
         """Send messages to a queue partition and call `done` on the event loop once they are committed, or with what
@@ -44,6 +47,10 @@ class InterPartitionClient:
         """Let only this grant of a consumer group read and commit at a stream partition; `done` as above."""
         self._begin(lambda client: client.group_fence(partition, group, generation, epoch), done)
 
+    def append_usage(self, bodies: list[bytes], done: Callable[[StorageError | None], None]) -> None:
+        """Append records to the usage stream, which is made when the first are; `done` as above."""
+        self._begin(lambda client: self._append_usage(client, bodies), done)
+
     def give_back(self, partition: int, leases: Sequence[tuple[int, int]]) -> None:
         """Leases, as (offset, delivery), that reached nobody, of a leadership here that is over. They run out where
         nobody takes them back."""
@@ -51,6 +58,18 @@ class InterPartitionClient:
         self._begin(
             lambda client: client.change_visibility(partition, changes, VisibilityMode.UNCOUNTED), lambda error: None
         )
+
+    async def _append_usage(self, client: StorageClient, bodies: list[bytes]) -> None:
+        if not self._usage_stream:
+            # The same tag again answers with the one that exists: nodes need not agree on who makes it.
+            config = QueueConfig(retention_ms=RETENTION_MS_MAX)
+            self._usage_stream = (await client.create_partition(PartitionKind.STREAM, USAGE_TAG, config)).partition
+        try:
+            await client.stream_append(self._usage_stream, bodies)
+        except StorageError as error:
+            if error.code == ErrorCode.UNKNOWN_PARTITION:
+                self._usage_stream = 0
+            raise
 
     async def close(self) -> None:
         for task in list(self._under_way):

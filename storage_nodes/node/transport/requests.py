@@ -11,6 +11,7 @@ from storage_nodes.model import CLUSTER_PARTITION
 from storage_nodes.node.replicas.queue_replica import QueueReplica
 from storage_nodes.node.replicas.replica import Replica
 from storage_nodes.node.replicas.stream_replica import StreamReplica
+from storage_nodes.node.replicas.usage_closing import UsageClosing
 from storage_nodes.node.transport.connections import Token
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.messages import DescribeClusterRequest, Opcode, encode_message
@@ -64,6 +65,7 @@ class RequestTable:
             Opcode.SET_NODE_STATE: lambda token, payload: node.cluster.set_state(token, payload),
             Opcode.DESCRIBE_CLUSTER: self._describe,
             Opcode.SCRUB: node.maintenance.scrub.answer,
+            Opcode.CLOSE_USAGE: UsageClosing(node).answer,
         }
 
     def gate_sends(self, gated: bool) -> None:

@@ -6,21 +6,21 @@ import json
 
 import pytest
 
-from api.people.roles import Act, Role, act_to_give, may, may_with, role_policy, roles_that_may
+from api.people.roles import Act, Role, act_to_give, may, may_with, role_policy
 from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate
 from frontend.authz.request_context import person_caller
 
 ACCOUNT = "123456789012"
 ANN = person_caller(ACCOUNT, "ann")
-READS = {Act.READ_ACCOUNT, Act.READ_MEMBERS, Act.READ_QUEUES, Act.READ_KEYS, Act.READ_AUDIT}
-WORKS = READS | {Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES}
-RUNS = WORKS | {Act.MANAGE_MEMBERS, Act.MANAGE_KEYS, Act.CONFIGURE_ACCOUNT}
+READS = {"GetAccount", "ListMembers", "ListKeys", "ListAuditEntries", "sqs:GetQueueAttributes"}
+WORKS = READS | {"PeekMessages", "RemoveMessage", "sqs:SetQueueAttributes"}
+RUNS = WORKS | {"ManageMembers", "CreateKey", "UpdateAccount"}
 EXPECTED = {
-    "owner": RUNS | {Act.MANAGE_OWNERS, Act.CLOSE_ACCOUNT},
+    "owner": RUNS | {"CloseAccount", "ManageOwners"},
     "admin": RUNS,
     "developer": WORKS,
     "reader": READS,
-    "billing": {Act.READ_ACCOUNT},
+    "billing": {"GetAccount"},
 }
 
 
@@ -37,8 +37,8 @@ def allows(role: Role, action: str) -> bool:
 
 def test_each_role_may_do_what_the_page_says() -> None:
     for role in Role:
-        assert {act for act in Act if may(role, act)} == EXPECTED[role.value]
-    assert roles_that_may(Act.MANAGE_KEYS) == [Role.OWNER, Role.ADMIN]
+        allowed = {act.value.removeprefix("penstock:") for act in Act if may(role, act)}
+        assert allowed == EXPECTED[role.value]
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,6 @@ def test_each_role_may_do_what_the_page_says() -> None:
         ("penstock:PutKeyPolicy", "owner admin"),
         ("penstock:AttachPolicy", "owner admin"),
         ("penstock:UpdateAccount", "owner admin"),
-        ("penstock:RequestQuota", "owner admin"),
-        ("billing:PutBudget", "owner admin billing"),
-        ("billing:ListInvoices", "owner admin billing"),
     ],
 )
 def test_roles_reach_queues_and_keys_as_the_page_says(action: str, roles: str) -> None:

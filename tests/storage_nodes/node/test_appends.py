@@ -55,7 +55,9 @@ class Rig:
     def commit(self, end: int) -> None:
         self.appends.progressed(end, end, end)
 
-    def _append(self, bodies: list[bytes], timestamp_ms: int, *, plain: bool = False, producer: Producer) -> int:
+    def _append(
+        self, bodies: list[bytes], timestamp_ms: int, *, plain: bool = False, producer: Producer, usage: int = -1
+    ) -> int:
         self.batches.append(bodies)
         self.log.log_end += len(bodies)
         return int(self.log.log_end)

@@ -149,6 +149,7 @@ class Group:
         plain: bool = False,
         control: bool = False,
         producer: Producer = NO_PRODUCER,
+        usage: int = -1,
     ) -> int:
         base = self.log_facts.log_end
         batch = build_batch(base, 1, timestamp_ms, bodies, plain=plain, control=control, producer=producer)

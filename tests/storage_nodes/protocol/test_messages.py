@@ -12,6 +12,7 @@ from storage_nodes.model import Acks, PartitionKind
 from storage_nodes.protocol import group_messages as g
 from storage_nodes.protocol import messages as m
 from storage_nodes.protocol import peer_messages as p
+from storage_nodes.protocol import usage_messages as u
 from storage_nodes.protocol.errors import TRAITS, ErrorCode, StorageError
 
 GOLDEN: list[tuple[msgspec.Struct, str]] = [
@@ -37,12 +38,12 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.ChangeVisibilityRequest(7, [(5, 1, 0), (6, 2, 43_200_000)], 2), "93079293050100930602ce02932e0002"),
     (m.PurgeRequest(7, b"attempt"), "9207c407617474656d7074"),
     (m.PurgeReply(12_345), "91cd3039"),
-    (m.QueueConfig(), "9ece14997000ce0001d4c0c2ce000493e00000c200000000c2c290"),
+    (m.QueueConfig(), "9fce14997000ce0001d4c0c2ce000493e00000c200000000c2c290a0"),
     (
         m.ConfigureRequest(
-            7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, 3, 500, 9_000, 250, True, True, (9, 10))
+            7, m.QueueConfig(60_000, 20_000, True, 1_000, 5, 9, True, 3, 500, 9_000, 250, True, True, (9, 10), "1")
         ),
-        "92079ecdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3c392090a",
+        "92079fcdea60cd4e20c3cd03e80509c303cd01f4cd2328ccfac3c392090aa131",
     ),
     (m.ConfigureReply(3), "9103"),
     (m.QueueStatsRequest(7), "9107"),
@@ -87,7 +88,7 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     ),
     (
         m.CreatePartitionRequest(1, "queue:x:0"),
-        "9401a971756575653a783a309ece14997000ce0001d4c0c2ce000493e00000c200000000c2c29003",
+        "9401a971756575653a783a309fce14997000ce0001d4c0c2ce000493e00000c200000000c2c290a003",
     ),
     (m.DeletePartitionRequest(7, "queue:x:0"), "9207a971756575653a783a30"),
     (m.DescribeClusterRequest([7], 300, True), "939107cd012cc3"),
@@ -99,6 +100,8 @@ GOLDEN: list[tuple[msgspec.Struct, str]] = [
     (m.CancelMoveRequest(7, 3), "920703"),
     (m.RegisterNodeRequest(4, "127.0.0.1", 7104, "zone-d"), "9404a93132372e302e302e31cd1bc0a67a6f6e652d64"),
     (m.SetNodeStateRequest(2, 2, True), "930202c3"),
+    (u.CloseUsageRequest(True), "91c3"),
+    (u.CloseUsageReply(3), "9103"),
     (m.ScrubRequest(True), "91c3"),
     (m.ScrubReply(True, 5, 4, 1, 2, 99, 1, 1, ["x"]), "99c30504010263010191a178"),
     (m.ScheduledRequest(7, 100, 1_000, 5, 2_000), "950764cd03e805cd07d0"),
@@ -139,7 +142,7 @@ def test_message_is_encoded_as_its_golden_bytes_and_back(message: msgspec.Struct
 def test_every_message_has_golden_bytes() -> None:
     declared = {
         name
-        for name, value in (vars(m) | vars(g) | vars(p)).items()
+        for name, value in (vars(m) | vars(g) | vars(p) | vars(u)).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value is not m.Message
     }
     assert declared == set(NAMES)
@@ -211,6 +214,7 @@ def test_opcodes_are_frozen() -> None:
         "HEARTBEAT": 42,
         "MANAGE": 43,
         "SCRUB": 50,
+        "CLOSE_USAGE": 51,
         "PARKED_GROUPS": 80,
         "UNPARK": 81,
         "SCHEDULED": 82,

@@ -1,0 +1,46 @@
+"""The closed windows of a queue's meter on their way to the usage stream (docs/usage_records.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+from prometheus_client import Counter
+
+from storage_nodes.machines.queue.effects import ExportUsage
+from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.usage_records import queue_of_tag, window_record
+
+if TYPE_CHECKING:
+    from storage_nodes.node.replicas.queue_replica import QueueReplica
+
+WINDOWS_EXPORTED = Counter("penstock_node_usage_windows_exported", "Windows of usage appended to the usage stream")
+EXPORTS_FAILED = Counter("penstock_node_usage_exports_failed", "Appends to the usage stream that failed")
+
+_log = structlog.get_logger()
+
+
+def export_usage(replica: QueueReplica, effect: ExportUsage) -> None:
+    epoch = replica.raft.epoch
+    host, last = replica.host, effect.windows[-1]
+    account_id = replica.machine.state.config.account_id
+    queue_uuid = queue_of_tag(replica.tag)
+    bodies = [
+        window_record(host.cluster_id, replica.partition, account_id, queue_uuid, window) for window in effect.windows
+    ]
+
+    def ended(error: StorageError | None) -> None:
+        if error is None:
+            WINDOWS_EXPORTED.inc(len(bodies))
+        else:
+            EXPORTS_FAILED.inc()
+            _log.warning("usage could not be exported", partition=replica.partition, error=str(error))
+        if not replica.serving or replica.raft.epoch != epoch:
+            return  # who leads now exports the same windows again
+        if error is None:
+            replica.staged(replica.machine.usage_exported(last.hour_ms, last.until_ms, replica.now_ms()))
+        else:
+            replica.machine.usage_not_exported(replica.now_ms())
+        replica.schedule()
+
+    host.other_partitions.append_usage(bodies, ended)

@@ -1,0 +1,104 @@
+"""What is metered of a message: its billed size and who sent it, clear, beside the sealed message.
+
+A message says it in its record key, 5 bytes:
+
+    byte 0     origin
+    byte 1..4  billed bytes: body, attribute names, types and values of the plaintext (unsigned, big endian)
+
+A batch says the sums of its messages in 63 bits, where the Kafka layout has the base timestamp, which no reader of a
+batch with append times looks at (`log/record_batch.py`):
+
+    bits 56..62  origin, MIXED where the messages do not all have the same, or the sums are too large for these fields
+    bits 36..55  units
+    bits  0..35  billed bytes
+
+A unit is 64 KiB begun of one message. A message without such a key is billed by the size of its record.
+
+Surface: other planes may import this module.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+
+from storage_nodes.protocol.records import encode_varint
+
+UNIT_BYTES = 65_536
+UNIT_SHIFT = 16
+BILLED_BYTES_MAX = (1 << 32) - 1
+# Origin of a batch whose messages have several.
+MIXED = 0
+
+Usage = tuple[int, int, int]
+"""Origin, billed bytes, units."""
+
+_KEY = struct.Struct(">BI")
+_KEY_LENGTH = encode_varint(_KEY.size)[0]
+_KEY_END = 1 + _KEY.size
+_BYTES_BITS, _UNITS_BITS = 36, 20
+_ORIGIN_SHIFT = _BYTES_BITS + _UNITS_BITS
+_BYTES_MASK, _UNITS_MASK = (1 << _BYTES_BITS) - 1, (1 << _UNITS_BITS) - 1
+
+
+class Origin(enum.IntEnum):
+    """Who caused an operation. Numbers are on disk and in the usage stream: never reuse one."""
+
+    CLIENT = 1
+    PUSH = 2
+    DESK = 3
+    REDRIVE = 4  # moved from another queue: dead letters, and messages that are sent back
+    CRON = 5
+
+
+_CLIENT = int(Origin.CLIENT)
+_MOVED = bytes((Origin.REDRIVE,))
+_ORIGINS = frozenset(map(int, Origin))
+
+
+def usage_key(origin: int, billed_bytes: int) -> bytes:
+    """The record key of a message."""
+    return _KEY.pack(origin, min(billed_bytes, BILLED_BYTES_MAX))
+
+
+def size_field(key: bytes | None) -> bytes:
+    """The part of a record key that is bound to the sealed message; empty where the key says nothing of usage."""
+    return key[1:] if key is not None and len(key) == _KEY.size else b""
+
+
+def moved_key(key: bytes | None) -> bytes | None:
+    """The key of a copy that a move makes."""
+    size = size_field(key)
+    return _MOVED + size if size else key
+
+
+def usage_of(body: bytes) -> Usage:
+    """Of one record body, whatever it holds."""
+    if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] in _ORIGINS:
+        billed = int.from_bytes(body[2:_KEY_END], "big")
+        return body[1], billed, (billed + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
+    billed = len(body)
+    return _CLIENT, billed, (billed + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
+
+
+def sum_of(bodies: Sequence[bytes]) -> int:
+    """The sums of a batch, packed. Every message costs this once, at the leader."""
+    first = usage_of(bodies[0])[0]
+    billed_bytes = units = 0
+    for body in bodies:
+        if len(body) > _KEY_END and body[0] == _KEY_LENGTH and body[1] == first:
+            billed = int.from_bytes(body[2:_KEY_END], "big")
+        else:
+            origin, billed, _ = usage_of(body)
+            if origin != first:
+                return MIXED
+        billed_bytes += billed
+        units += (billed + UNIT_BYTES - 1 >> UNIT_SHIFT) or 1
+    if billed_bytes > _BYTES_MASK or units > _UNITS_MASK:
+        return MIXED
+    return first << _ORIGIN_SHIFT | units << _BYTES_BITS | billed_bytes
+
+
+def unpack_sum(packed: int) -> Usage:
+    return packed >> _ORIGIN_SHIFT, packed & _BYTES_MASK, packed >> _BYTES_BITS & _UNITS_MASK

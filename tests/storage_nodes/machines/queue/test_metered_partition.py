@@ -1,0 +1,183 @@
+"""Metering in the fold: what entries bill, equal bytes on replicas, export by the leader, crash points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from storage_nodes.log.record_batch import build_batch, read_header, records_to_fold, usages_of
+from storage_nodes.machines.queue.commands import USAGE_EXPORTED, decode_command
+from storage_nodes.machines.queue.effects import ExportUsage
+from storage_nodes.machines.queue.machine import QueueMachine
+from storage_nodes.machines.queue.metering import HOUR_MS, Window
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
+from storage_nodes.protocol.usage import Origin, sum_of, usage_key
+from tests.storage_nodes.machines.queue.partition import NOW_MS, Partition
+
+HOUR_END_MS = NOW_MS - NOW_MS % HOUR_MS + HOUR_MS
+BILLED = QueueConfig(account_id="1" * 12)
+
+
+def message(billed_bytes: int = 10, origin: int = Origin.CLIENT, **headers: bytes) -> bytes:
+    names = {"dedup": HEADER_DEDUP, "group": HEADER_GROUP, "due": HEADER_DUE}
+    return encode_body(
+        b"sealed", usage_key(origin, billed_bytes), [(names[name], content) for name, content in headers.items()]
+    )
+
+
+def send(partition: Partition, *bodies: bytes, plain: bool = True) -> None:
+    base = partition.end
+    batch = build_batch(base, 1, partition.now_ms, list(bodies), plain=plain, usage=sum_of(bodies))
+    header = read_header(batch)
+    partition.log.append((header, batch))
+    for machine in (partition.follower, partition.leader):
+        effects = machine.apply(header, lambda: records_to_fold(batch), partition.now_ms, lambda: usages_of(batch))
+        if machine is partition.leader:
+            partition.perform(effects)
+
+
+@pytest.fixture(params=[False, True], ids=["standard", "fifo"])
+def partition(request: pytest.FixtureRequest) -> Iterator[Partition]:
+    made = Partition(QueueConfig(account_id="1" * 12, fifo=request.param))
+    yield made
+    assert made.leader.checkpoint() == made.follower.checkpoint(), "replicas meter the same"
+    again = QueueMachine()
+    again.restore(made.leader.checkpoint())
+    assert again.checkpoint() == made.leader.checkpoint()
+
+
+def open_window(partition: Partition) -> Window:
+    meter = partition.leader.state.metering
+    assert meter is not None
+    return meter.window()
+
+
+def rows(window: Window) -> dict[int, tuple[int, ...]]:
+    return {row[0]: row[1:] for row in window.origins}
+
+
+def tick(partition: Partition, now_ms: int) -> list[ExportUsage]:
+    partition.now_ms = now_ms
+    effects = partition.leader.tick(now_ms)
+    exports = [effect for effect in effects if isinstance(effect, ExportUsage)]
+    partition.perform([effect for effect in effects if not isinstance(effect, ExportUsage)])
+    return exports
+
+
+def test_messages_are_billed_by_origin_size_and_unit(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), message(65_537, group=b"g"), plain=False)
+    send(partition, message(5, Origin.CRON, group=b"g"), message(7, Origin.DESK, group=b"g"), plain=False)
+    billed = rows(open_window(partition))
+    assert billed[Origin.CLIENT][0] == 2 and billed[Origin.CLIENT][6] == 65_637 and billed[Origin.CLIENT][8] == 3
+    assert billed[Origin.CRON][6] == 5 and billed[Origin.DESK][6] == 7
+
+
+def test_duplicate_is_not_billed_and_holds_nothing(partition: Partition) -> None:
+    send(partition, message(100, group=b"g", dedup=b"one"), plain=False)
+    send(partition, message(900, group=b"g", dedup=b"one"), message(7, group=b"g", dedup=b"two"), plain=False)
+    billed = rows(open_window(partition))[Origin.CLIENT]
+    assert (billed[0], billed[6]) == (2, 107)
+    assert open_window(partition).stored_bytes == 107
+
+
+def test_scheduled_message_is_sent_once_and_its_release_is_nothing(partition: Partition) -> None:
+    due = b"%d" % (NOW_MS + 1_000)
+    send(partition, message(100, group=b"g", due=due), plain=False)
+    before = rows(open_window(partition))
+    assert before[Origin.CLIENT][0] == 1 and before[Origin.CLIENT][5] == 1
+    tick(partition, NOW_MS + 2_000)
+    assert not partition.leader.state.scheduled
+    assert rows(open_window(partition)) == before
+
+
+def test_queue_of_nobody_is_not_metered() -> None:
+    partition = Partition()
+    send(partition, message())
+    assert partition.leader.state.metering is None
+
+
+def test_delivery_and_delete_are_counted_and_an_empty_queue_holds_nothing(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    picks = partition.acquire("a", 1)
+    partition.commit()
+    picks = picks or partition.delivered["a"]
+    partition.delete("d", [(picks[0].offset, picks[0].delivery)])
+    partition.commit()
+    billed = rows(open_window(partition))[Origin.CLIENT]
+    assert billed[:3] == (1, 1, 1) and billed[7] == 100 and billed[9] == 1
+    assert open_window(partition).stored_bytes == 0
+
+
+def close_quiet_hour(partition: Partition) -> ExportUsage:
+    """Messages were sent: the hour ends without another entry."""
+    due_ms = partition.leader.next_tick_ms()
+    assert HOUR_END_MS <= due_ms < HOUR_END_MS + 60_000
+    assert tick(partition, due_ms) == []
+    partition.commit()
+    (export,) = tick(partition, due_ms + 1)
+    return export
+
+
+def test_quiet_queue_closes_its_hour_exports_it_and_is_silent_then(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export = close_quiet_hour(partition)
+    (window,) = export.windows
+    assert window.until_ms == HOUR_END_MS and window.stored_byte_ms == 100 * (HOUR_END_MS - NOW_MS)
+    assert tick(partition, partition.now_ms + 1) == [], "one export at a time"
+    partition.perform(partition.leader.usage_exported(window.hour_ms, window.until_ms, partition.now_ms))
+    partition.commit()
+    meter = partition.leader.state.metering
+    assert meter is not None and not meter.closed
+    entries = len(partition.log)
+    for hour in range(1, 5):
+        tick(partition, HOUR_END_MS + hour * HOUR_MS)
+        partition.commit()
+    assert len(partition.log) == entries, "a queue without traffic writes nothing"
+
+
+def test_meter_of_an_empty_queue_is_dropped_once_everything_is_exported(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.perform(partition.leader.purge("p", partition.now_ms))
+    partition.commit()
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    assert partition.leader.state.metering is None and partition.follower.state.metering is None
+
+
+def test_export_that_failed_is_tried_again_with_the_same_windows(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export = close_quiet_hour(partition)
+    partition.leader.usage_not_exported(partition.now_ms)
+    assert tick(partition, partition.now_ms + 1) == []
+    assert tick(partition, partition.leader.next_tick_ms()) == [export]
+
+
+def test_leader_that_dies_before_the_confirmation_leaves_the_same_windows_to_the_next(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export = close_quiet_hour(partition)
+    partition.perform(partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms))
+    partition.fail_over()  # USAGE_EXPORTED is lost
+    assert tick(partition, partition.now_ms + 1) == [export]
+    assert partition.leader.usage_exported(*export.windows[-1][:2], partition.now_ms)
+    partition.commit()
+
+
+def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    assert partition.leader.is_usage_told
+    partition.now_ms += 5
+    partition.perform(partition.leader.close_usage(partition.now_ms))
+    assert not partition.leader.is_usage_told
+    partition.commit()
+    (export,) = tick(partition, partition.now_ms + 1)
+    (window,) = export.windows
+    assert window.until_ms == NOW_MS + 5 and window.stored_byte_ms == 500
+    assert not partition.leader.is_usage_told
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    assert partition.leader.is_usage_told
+    last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
+    assert last is not None and last[0] == USAGE_EXPORTED

@@ -1,0 +1,102 @@
+"""Usage of queues on three real nodes: closed on demand, exported to the usage stream, through the kill of a leader."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from benchmarks.storage_cluster import StorageCluster
+from storage_nodes.client import StorageClient
+from storage_nodes.limits import MIB
+from storage_nodes.log.record_batch import iterate_bodies
+from storage_nodes.model import PartitionKind
+from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
+from storage_nodes.protocol.errors import StorageError
+from storage_nodes.protocol.messages import QueueConfig
+from storage_nodes.protocol.records import decode_body, encode_body
+from storage_nodes.protocol.usage import Origin, usage_key
+
+ACCOUNT = "100000000001"
+QUEUES = 20
+WAIT_S = 40.0
+
+
+async def told(client: StorageClient) -> None:
+    """All nodes that answer exported what their queues metered up to now."""
+    async with asyncio.timeout(WAIT_S):
+        begin = True
+        while True:
+            nodes = [node.node_id for node in (await client.describe()).nodes]
+            left = 0
+            for node in nodes:
+                try:
+                    left += await client.close_usage(node, begin)
+                except StorageError:
+                    continue  # it was killed
+            if not left and not begin:
+                return
+            begin = False
+            await asyncio.sleep(0.2)
+
+
+async def windows(client: StorageClient) -> dict[int, list[object]]:
+    """The record of each partition that goes furthest."""
+    stream = (await client.create_partition(PartitionKind.STREAM, USAGE_TAG)).partition
+    latest: dict[int, list[object]] = {}
+    offset = 0
+    while True:
+        page = await client.stream_read(stream, offset, MIB)
+        for batch in page.batches:
+            for _, body in iterate_bodies(batch):
+                row = msgspec.msgpack.decode(decode_body(body).value[2:])
+                earlier = latest.get(row[1])
+                if earlier is None or row[4:6] > earlier[4:6]:
+                    latest[row[1]] = row
+        offset = page.next_offset
+        if offset >= page.high_watermark:
+            return latest
+
+
+def sent_of(row: list[object]) -> int:
+    return sum(origin[1] for origin in row[9])  # type: ignore[attr-defined]
+
+
+async def scenario(cluster: StorageCluster) -> None:
+    client = await cluster.client()
+    config = QueueConfig(account_id=ACCOUNT)
+    await cluster.create_partition(client, PartitionKind.QUEUE, "first")
+    uuids = [bytes([number]) * 16 for number in range(QUEUES)]
+    queues = [
+        (await client.create_partition(PartitionKind.QUEUE, f"queue:{uuid.hex()}:0", config)).partition
+        for uuid in uuids
+    ]
+    body = encode_body(b"sealed", usage_key(Origin.CLIENT, 1_000))
+    for queue in queues:
+        await client.send(queue, [body] * 3)
+    await told(client)
+    first = await windows(client)
+    assert sorted(first) == sorted(queues), "and nothing of the queue without an account"
+    for queue, uuid in zip(queues, uuids, strict=True):
+        assert first[queue][0] == cluster.cluster_id and first[queue][2:4] == [ACCOUNT, uuid]
+        assert sent_of(first[queue]) == 3 and first[queue][8] == 3_000
+    leader = (await client.describe(queues[:1])).partitions[0].leader
+    for queue in queues:
+        await client.send(queue, [body])
+    cluster.kill(leader)
+    for queue in queues:
+        await client.send(queue, [body])
+    await told(client)
+    total = sum(sent_of(row) for row in (await windows(client)).values())
+    assert total >= 5 * QUEUES - 1, "each acknowledged message is billed; an hour may have begun"
+    await client.close()
+
+
+def test_usage_is_exported_on_demand_and_through_the_kill_of_a_leader() -> None:
+    cluster = StorageCluster()
+    try:
+        cluster.start_all()
+        asyncio.run(asyncio.wait_for(scenario(cluster), 120))
+    finally:
+        cluster.stop()
+        cluster.remove()
