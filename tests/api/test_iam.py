@@ -499,6 +499,7 @@ def tell_uses(uses: Any, account_id: str = "") -> Any:
 
 def test_uses_that_front_ends_saw_are_shown_and_never_go_back(caller: Caller) -> None:
     """Two front ends tell of the same key in any order; a clock that is ahead shows no use of tomorrow."""
+    AccessKey.objects.update(last_used_at=None)
     for at_ms, shown in ((1_700_000_000_000, 1_700_000_000), (1_600_000_000_000, 1_700_000_000)):
         assert tell_uses({caller.access_key_id: at_ms, "AKPSUNKNOWN": at_ms}).status_code == 200
         used_at = AccessKey.objects.get(pk=caller.access_key_id).last_used_at
@@ -513,3 +514,10 @@ def test_uses_are_a_front_end_s_to_tell(caller: Caller) -> None:
     assert tell_uses({caller.access_key_id: 1}, caller.account_id).status_code == 401
     for bad in ([], {"a": -1}, {"a": "1"}, {"a": 2**63}, {"x" * 65: 1}):
         assert tell_uses(bad).status_code == 400, bad
+
+
+def test_person_who_acts_through_a_page_has_the_rights_of_the_role(caller: Caller) -> None:
+    for role, status in (("reader", 403), ("developer", 200)):
+        person = Caller(caller.account_id, f"person:{member(caller.account_id, role).person_id}")
+        assert person.sqs("TagQueue", QueueName="orders", Tags={"a": "b"}).status_code == status
+    assert Caller(caller.account_id, "person:x").sqs("ListQueues").status_code == 403
