@@ -7,15 +7,17 @@ policy of each queue that the operation is about.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from api.iam.errors import AccessDenied
-from api.iam.selectors import key_rights
+from api.iam.selectors import KeyRightsFound, key_rights, member_rights
 from api.internal.principal import Principal
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
+from frontend.authn.page_pass import PERSON_PREFIX
 from frontend.authn.rights import Rights
 from frontend.authz import NO_POLICY, CompiledPolicy, PolicyKind, RequestContext, evaluate, load_policy, refusal_text
 from frontend.authz.actions import Demand, Target, When, resource_arn
@@ -39,7 +41,7 @@ class Targets(NamedTuple):
 
 def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
     """Raises AccessDenied where a demand is not allowed."""
-    found = key_rights(principal.account_id, principal.access_key_id)
+    found = _rights_of(principal)
     if found is None:
         raise AccessDenied("The key is not valid any more.")
     sides: dict[str, _QueueSide] = {}
@@ -51,6 +53,18 @@ def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -
                     side = sides[name] = sides.get(name) or _queue_side(principal.account_id, name)
                 if found.rights is not None or side.policy is not NO_POLICY:
                     _require_one(principal, found.rights, demand, name, side, targets)
+
+
+def _rights_of(principal: Principal) -> KeyRightsFound | None:
+    """Of a key; of a person who acts through a page, for whom the front end asks."""
+    if not principal.access_key_id.startswith(PERSON_PREFIX):
+        return key_rights(principal.account_id, principal.access_key_id)
+    try:
+        person_id = uuid.UUID(principal.access_key_id.removeprefix(PERSON_PREFIX))
+    except ValueError:
+        return None
+    rights = member_rights(principal.account_id, person_id)
+    return None if rights is None else KeyRightsFound(rights)
 
 
 class _QueueSide(NamedTuple):

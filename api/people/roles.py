@@ -64,6 +64,8 @@ _OF_ADMINS: list[str] = [
     "penstock:*Policy",
     "penstock:*Group",
     "penstock:UpdateAccount",
+    "penstock:RequestQuota",
+    "billing:*",
 ]
 
 
@@ -79,7 +81,7 @@ STATEMENTS: dict[Role, list[dict[str, object]]] = {
         {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
     ],
     Role.READER: [_statement("Allow", _READING)],
-    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT])],
+    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
 }
 
 

@@ -514,3 +514,10 @@ def test_uses_are_a_front_end_s_to_tell(caller: Caller) -> None:
     assert tell_uses({caller.access_key_id: 1}, caller.account_id).status_code == 401
     for bad in ([], {"a": -1}, {"a": "1"}, {"a": 2**63}, {"x" * 65: 1}):
         assert tell_uses(bad).status_code == 400, bad
+
+
+def test_person_who_acts_through_a_page_has_the_rights_of_the_role(caller: Caller) -> None:
+    for role, status in (("reader", 403), ("developer", 200)):
+        person = Caller(caller.account_id, f"person:{member(caller.account_id, role).person_id}")
+        assert person.sqs("TagQueue", QueueName="orders", Tags={"a": "b"}).status_code == status
+    assert Caller(caller.account_id, "person:x").sqs("ListQueues").status_code == 403

@@ -215,3 +215,12 @@ async def test_route_of_a_key_that_may_do_everything_is_not_refused(
 def test_every_parameter_of_every_action_is_known_here() -> None:
     needed = {name for action in ACTIONS.values() for name in parameters_of(action)}
     assert needed == set(PARAMETERS)
+
+
+async def test_counts_tell_nothing_of_queues_that_the_key_may_not_look_at(front: Installation) -> None:
+    await prepared(front)
+    for kind, code in (("no right", "access-denied"), ("other account", "queue-does-not-exist")):
+        key = credential(front, kind)
+        assert key is not None
+        reply = await front.rest("/v1/message-counts", {"queues": ["orders"]}, key.bearer_token)
+        assert reply.json["queues"]["orders"]["error"]["code"] == code

@@ -114,3 +114,10 @@ async def test_counts_of_many_queues_come_in_one_call() -> None:
 @pytest.mark.parametrize("queues", [[], ["a"] * 51, ["../x"], "orders"], ids=str)
 async def test_counts_are_refused_for_what_names_no_queues(queues: Any) -> None:
     assert (await call(installation(), "/v1/message-counts", {"queues": queues})).status == 400
+
+
+async def test_person_receives_although_no_key_can_be_looked_at_again() -> None:
+    plane = installation()
+    await call(plane, "/v1/queues/orders/messages", {"body": "hello"})
+    answer = await call(plane, "/v1/queues/orders/messages/receive", {})
+    assert [one["body"] for one in answer.json["messages"]] == ["hello"]

@@ -55,6 +55,8 @@ def test_each_role_may_do_what_the_page_says() -> None:
         ("penstock:PutKeyPolicy", "owner admin"),
         ("penstock:AttachPolicy", "owner admin"),
         ("penstock:UpdateAccount", "owner admin"),
+        ("penstock:RequestQuota", "owner admin"),
+        ("billing:PutBudget", "owner admin billing"),
     ],
 )
 def test_roles_reach_queues_and_keys_as_the_page_says(action: str, roles: str) -> None:
