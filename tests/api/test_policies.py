@@ -75,7 +75,7 @@ def test_retry_policy_reaches_storage_and_is_taken_away_by_null(caller: Caller, 
     assert (found.retry_kind, found.retry_delay_ms, found.retry_max_ms) == (RetryKind.LINEAR, 100, 2_000)
     assert found.retry_jitter_permille == 250
     taken = caller.request("PATCH", "/v1/queues/orders", {"retry_policy": None})
-    assert (taken.json()["retry_policy"], config(storage)) == (None, QueueConfig())
+    assert (taken.json()["retry_policy"], config(storage)) == (None, QueueConfig(account_id=caller.account_id))
 
 
 @pytest.mark.parametrize(
