@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import uuid
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from tests.console.pictures import (
 from tests.support.installation import RunningInstallation
 
 pytestmark = pytest.mark.slow
-WAIT_MS = 15_000
+WAIT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +146,7 @@ def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
     """A session costs a command of the launcher, so the tests of this file share one."""
     context = browser.new_context()
     page = context.new_page()
-    page.goto(link_of(filled, "--account", "tests"))
+    page.goto(link_of(filled, "--account", "shop"))
     found = SignedIn(context.storage_state(), f"/console/a/{account_of(page)}/")
     context.close()
     return found
@@ -153,8 +154,11 @@ def signed_in(browser: Any, filled: RunningInstallation) -> SignedIn:
 
 @pytest.fixture(scope="module")
 def filled(installation: RunningInstallation) -> RunningInstallation:
-    fill(installation)
-    return installation
+    """With an account of examples, whose lists are not full of the queues of other tests."""
+    shop = copy.copy(installation)
+    shop.key = json.loads(installation.command("keys", "create", "--account", "shop", "--json").stdout)
+    fill(shop)
+    return shop
 
 
 def test_dead_letters_are_counted_and_moved_back(
