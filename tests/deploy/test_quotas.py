@@ -39,7 +39,7 @@ def test_quotas_are_a_table_and_a_stop_is_told(
 ) -> None:
     shown = {"name": "queues", "unit": "count", "value": 7, "default": 100_000, "in_use": None}
     said = {"holder": "1", "quotas": [shown], "sending_stopped": "late"}
-    monkeypatch.setattr(management, "quotas", lambda *_: said)
+    monkeypatch.setattr(management, "operate", lambda *_: said)
     monkeypatch.setattr("deploy.installation.Installation.load_state", lambda _: None)
     assert quotas.run(parser().parse_args(["quotas", "list", "--data-dir", str(tmp_path)])) == 0
     out = capsys.readouterr().out

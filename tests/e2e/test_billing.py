@@ -3,6 +3,7 @@ read through the front end with a key."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -18,11 +19,8 @@ from tests.support.installation import ROOT, RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
 
-# The account was made in this hour; the hour before is the last one that can be settled whole.
-HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
-PERIOD = f"{HOUR:%Y-%m}"
 HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent,sent_units"
-DRAFT_S_MAX = 120.0
+DRAFT_S_MAX = 240.0
 
 
 def manage(installation: RunningInstallation, *arguments: str, text: str = "") -> Any:
@@ -36,27 +34,32 @@ def manage(installation: RunningInstallation, *arguments: str, text: str = "") -
     return json.loads(answer.stdout)
 
 
-def settle(installation: RunningInstallation, *rows: str) -> Any:
-    times = ("--from", (HOUR - timedelta(hours=1)).isoformat(), "--to", HOUR.isoformat())
+def settle(installation: RunningInstallation, hour: datetime, *rows: str) -> Any:
+    times = ("--from", (hour - timedelta(hours=1)).isoformat(), "--to", hour.isoformat())
     return manage(installation, "settle_usage", *times, text="\n".join([HEADER, *rows, ""]))
 
 
 def report(installation: RunningInstallation, *arguments: str) -> Any:
-    return json.loads(installation.command("report", *arguments, "--period", PERIOD, "--json").stdout)
+    period = f"{datetime.now(UTC):%Y-%m}"
+    return json.loads(installation.command("report", *arguments, "--period", period, "--json").stdout)
 
 
 def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallation) -> None:
-    account, rest, queue = installation.key["account_id"], installation.rest(), uuid.uuid4()
+    # An account of its own: sending is stopped. It is made in this hour; the one before can be settled whole.
+    own = copy.copy(installation)
+    own.key = json.loads(installation.command("keys", "create", "--account", "billed", "--json").stdout)
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    account, rest, queue = own.key["account_id"], own.rest(), uuid.uuid4()
     budget = {"limit_minor": 100, "alert_percents": [50], "stops_sending": True, "mail_to": ["ann@example.com"]}
     assert rest.put("/v1/billing/budgets/cap", json=budget).status_code == 201
-    good = f"{account},{HOUR.isoformat()},{queue},3,client,7,6000000"
-    done = settle(installation, good, f"{account},{HOUR.isoformat()},{queue},4,client,-1,0")
+    good = f"{account},{hour.isoformat()},{queue},3,client,7,6000000"
+    done = settle(installation, hour, good, f"{account},{hour.isoformat()},{queue},4,client,-1,0")
     assert (done["merged"], done["quarantined"]) == (1, 1), done
-    assert settle(installation, good)["merged"] == 0
+    assert settle(installation, hour, good)["merged"] == 0
 
-    usage = report(installation, "usage", "--account", "tests", "--now")
+    usage = report(installation, "usage", "--account", "billed", "--now")
     assert usage["totals"]["messages_sent"] == 7 and usage["now"]["complete"] is False
-    assert datetime.fromisoformat(usage["settled_up_to"]) == HOUR
+    assert datetime.fromisoformat(usage["settled_up_to"]) == hour
     assert usage["quarantined"] == [{"reason": "negative_counter", "records": 1}]
     assert report(installation, "quarantine")["records"][0]["account_id"] == account
 
@@ -70,7 +73,7 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     pdf = rest.get(f"/v1/billing/invoices/{invoice['id']}.pdf")
     assert (pdf.status_code, pdf.content[:5]) == (200, b"%PDF-")
     assert rest.get(f"/v1/billing/invoices/{invoice['id']}.csv").text.startswith("row,invoice,")
-    assert report(installation, "invoice", "--account", "tests")["invoice"]["total"] == "2.00"
+    assert report(installation, "invoice", "--account", "billed")["invoice"]["total"] == "2.00"
     kinds = [event["kind"] for event in rest.get("/v1/billing/budget-events").json()["events"]]
     assert kinds == ["stop", "alert"]
 
