@@ -50,15 +50,15 @@ def _always(value: object) -> Callable[..., Any]:
 @contextmanager
 def truncates_on_stale_append() -> Iterator[None]:
     """B1: what a repeated, shorter append does not hold is cut away."""
-    real = raft_machine.judge
+    real = raft_machine.match_append
 
-    def judge(log: Any, commit: int, message: Any, headers: Any) -> AppendResult:
+    def match_append(log: Any, commit: int, message: Any, headers: Any) -> AppendResult:
         verdict = real(log, commit, message, headers)
         if verdict.ok and verdict.cut < 0 and verdict.end < log.log_end and headers and verdict.last == verdict.first:
             return verdict._replace(cut=max(verdict.end, log.flushed_end))
         return verdict
 
-    with mock.patch.object(raft_machine, "judge", judge):
+    with mock.patch.object(raft_machine, "match_append", match_append):
         yield
 
 
