@@ -347,7 +347,9 @@ def test_ticks_of_a_node_whose_clock_is_off_say_that_it_is_not_fit() -> None:
     for is_off, is_fit, end in ((True, False, 9), (False, True, 9), (False, False, 9), (False, False, 0)):
         replica: Any = Replica.__new__(Replica)
         replica.closed, replica.serving, replica._leader_told, replica.partition = False, False, 0, 7
-        replica.raft = SimpleNamespace(tick=lambda *tick: asked.append(tick) or [], leader=0, next_tick_ms=lambda: 0)
+        replica.raft = SimpleNamespace(
+            tick=lambda *tick: asked.append(tick) or [], leader=0, timer_ms=0, next_tick_ms=lambda: 0
+        )
         clock = SimpleNamespace(mono_ms=lambda: 5)
         replica.log, replica.applied = SimpleNamespace(last_stamp_ms=0), end
         replica.host = SimpleNamespace(clock=clock, clocks=SimpleNamespace(is_off=is_off, is_fit=is_fit))
