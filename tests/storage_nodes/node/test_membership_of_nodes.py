@@ -341,9 +341,9 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         meta = msgspec.json.decode(log.tag, type=PartitionMeta)
         assert meta.learner and log.suspect
         raft = node.open_replica(log).raft
-        assert raft.members.blank(raft.epoch)
+        assert raft.members.uninitialized(raft.epoch)
         node.assigned.catch_up()
-        assert not raft.members.blank(raft.epoch), "it may have been a voter, whose leader does not call it a learner"
+        assert not raft.members.uninitialized(raft.epoch), "it may have been a voter, whose leader does not call it a learner"
         plan = nodes.nodes[1].cluster.machine.partitions[nodes.partition]
         node.assigned.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
         held = node.log.partitions[nodes.partition]
@@ -352,7 +352,7 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         node.assigned.changed(MoveBegun(coming))
         raft = node.replicas[99].raft
         assert raft.configuration == Configuration((1, 2, 3), (4,)) and raft.suspect
-        assert not raft.members.blank(raft.epoch), "it may have been promoted before it lost its log"
+        assert not raft.members.uninitialized(raft.epoch), "it may have been promoted before it lost its log"
         node.log._commit()
         node.log.close()
 
