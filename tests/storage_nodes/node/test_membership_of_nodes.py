@@ -343,7 +343,7 @@ def test_node_that_lost_its_directory_and_joins_again_trusts_nothing_that_it_is_
         raft = node.open_replica(log).raft
         assert raft.members.uninitialized(raft.epoch)
         node.assigned.catch_up()
-        assert not raft.members.uninitialized(raft.epoch), "it may have been a voter, whose leader does not call it a learner"
+        assert not raft.members.uninitialized(raft.epoch), "it may have been a voter, which its leader calls no learner"
         plan = nodes.nodes[1].cluster.machine.partitions[nodes.partition]
         node.assigned.changed(PartitionCreated(msgspec.structs.replace(plan, replicas=(1, 2, 4), move=None)))
         held = node.log.partitions[nodes.partition]
