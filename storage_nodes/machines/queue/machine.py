@@ -342,9 +342,10 @@ class QueueMachine:
 
     def close_usage(self, now_ms: int) -> list[Effect]:
         """Name what was metered up to now, although its hour is not over."""
-        if self._term < 0 or self.state.metering is None:
+        meter = self.state.metering
+        if self._term < 0 or meter is None:
             return []
-        self._usage_export().ask()
+        self._usage_export().ask(meter)
         return self._meter_step(now_ms)
 
     @property

@@ -181,3 +181,15 @@ def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     assert partition.leader.is_usage_told
     last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
     assert last is not None and last[0] == USAGE_EXPORTED
+
+
+def test_close_on_demand_of_a_window_without_news_is_not_left_to_the_next_message(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    partition.perform(partition.leader.close_usage(partition.now_ms))
+    send(partition, message(100, group=b"g"), plain=False)
+    assert partition.leader.is_usage_told
+    assert tick(partition, partition.now_ms + 1) == []
+    assert partition.take() == []
