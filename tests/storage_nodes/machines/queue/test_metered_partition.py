@@ -182,6 +182,14 @@ def test_leader_that_dies_before_the_confirmation_leaves_the_same_windows_to_the
     partition.commit()
 
 
+def test_leader_that_led_before_does_not_wait_for_an_export_of_that_time(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export = close_quiet_hour(partition)
+    partition.fail_over()
+    partition.fail_over()
+    assert tick(partition, partition.now_ms + 1) == [export]
+
+
 def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     assert partition.leader.is_usage_told
