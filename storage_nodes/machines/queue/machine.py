@@ -356,7 +356,7 @@ class QueueMachine:
         return not asked and (meter is None or not meter.closed)
 
     def usage_exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
-        """Answer to ExportUsage: its windows, the last of which is this one, are committed in the usage stream."""
+        """Answer to ExportUsage: its windows, up to this one, are committed in the usage stream."""
         if self._export is None:
             return []
         self._export.ended(now_ms)
