@@ -94,7 +94,7 @@ _LEADS = [b"\x00\x00" + encode_varint(delta) for delta in range(4_096)]
 _SHORT_LEADS = 64
 _SHORT_LEAD_BYTES = len(_LEADS[0])
 
-# Half the cost of calling a named tuple, of which every entry takes some.
+# Half the cost of calling a named tuple; every entry takes some of them.
 _new = tuple.__new__
 
 

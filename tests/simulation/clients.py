@@ -66,7 +66,7 @@ _REPLIES: dict[int, type[Any]] = {
 class Operation:
     """One request. `outcome` ends as ok, fail or unknown."""
 
-    __slots__ = ("applied", "arrived_us", "done", "node_id", "opcode", "outcome", "reply", "request")
+    __slots__ = ("applied", "arrived_us", "done", "lead_ms", "node_id", "opcode", "outcome", "reply", "request")
 
     def __init__(self, opcode: int, node_id: int, request: Any, done: Callable[[Operation], None]) -> None:
         self.opcode = opcode
@@ -77,6 +77,7 @@ class Operation:
         self.reply: Any = None
         self.applied = -1  # of the replica when the request arrived
         self.arrived_us = -1
+        self.lead_ms = 0  # of the leader there, when it arrived
 
     def end(self, outcome: str, reply: Any = None) -> None:
         if not self.outcome:

@@ -6,8 +6,9 @@ Everything is judged when it leaves the node, by the oracle's books, which know 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from storage_nodes.limits import CLOCK_SLEW_PERMILLE
 from storage_nodes.log.record_batch import read_header
 from storage_nodes.model import CLUSTER_PARTITION, Acks
 from storage_nodes.node.transport.inter_partition_client import USAGE_TAG
@@ -35,8 +36,17 @@ if TYPE_CHECKING:
     from tests.simulation.process import SimProcess
     from tests.simulation.world import World
 
-# By how much the clock of a node may run ahead over a lease.
+# By how much the clock of a node may run ahead over a lease, while its leader's time is not slewed.
 LEASE_SLACK_US = 20_000
+
+
+class Lease(NamedTuple):
+    """Of the delivery that was answered last; it ends at `until_us` at the earliest, by a clock that is right."""
+
+    since_us: int
+    until_us: int
+    delivery: int
+    lead_ms: int  # leader time less the monotonic clock, when the request arrived
 
 
 class Referee:
@@ -52,8 +62,8 @@ class Referee:
         self.read = 0
         self.duplicates = 0
         self.cancelled = 0
-        # (node, epoch, place) -> when it ends at the earliest, delivery
-        self._leases: dict[tuple[int, int, tuple[int, int]], tuple[int, int]] = {}
+        # (node, epoch, place) -> lease
+        self._leases: dict[tuple[int, int, tuple[int, int]], Lease] = {}
         self._changed: set[tuple[int, int]] = set()
         # Since when the queue is paused beyond doubt, and in which epoch that was answered; 0 = it may not be.
         self._paused_us = self._paused_epoch = 0
@@ -98,6 +108,7 @@ class Referee:
         partition = getattr(operation.request, "partition", CLUSTER_PARTITION)
         replica = node.replicas.get(partition) if node is not None else None
         operation.applied = replica.applied if replica is not None else -1
+        operation.lead_ms = _lead_ms(process, partition)
 
     def answered(self, process: SimProcess, operation: Operation, reply: Any) -> None:
         oracle = self._world.oracle
@@ -128,7 +139,7 @@ class Referee:
                 self.check_paused(operation, reply.epoch)
             for message in reply.messages:
                 self.check_delivery(operation, reply.epoch, message)
-                self.check_lease(process.process_id, operation, reply.epoch, message)
+                self.check_lease(process, operation, reply.epoch, message)
             self.check_group_order(request.partition, reply.messages)
         elif operation.opcode == Opcode.DELETE:
             self.check_delete_committed(process, request, reply)
@@ -245,22 +256,28 @@ class Referee:
             late_ms = (operation.arrived_us - self._paused_us) // 1_000
             self._world.oracle.fail("PAUSED", f"a receive that came {late_ms} ms after the pause got messages")
 
-    def check_lease(self, node_id: int, operation: Operation, epoch: int, message: Any) -> None:
+    def check_lease(self, process: SimProcess, operation: Operation, epoch: int, message: Any) -> None:
         """LEASE: one leader does not hand out a message again while its lease holds.
 
         An answer that waited for the disk may come after the next delivery of its message: its number is lower. One
-        attempt that asks twice gets one delivery twice.
+        attempt that asks twice gets one delivery twice. A lease may be shorter by what leader time was slewed over it.
         """
-        place = operation.request.partition, message.offset
-        key = (node_id, epoch, place)
+        partition = operation.request.partition
+        place = partition, message.offset
+        key = (process.process_id, epoch, place)
         now_us = self._world.scheduler.now_us
-        until_us, delivery = self._leases.get(key, (0, 0))
-        if message.delivery < delivery:
-            return
-        is_repeated = bool(operation.request.attempt) and message.delivery == delivery
-        if now_us < until_us - LEASE_SLACK_US and place not in self._changed and not is_repeated:
-            self._world.oracle.fail("LEASE", f"offset {message.offset}, {(until_us - now_us) // 1000} ms too early")
-        self._leases[key] = operation.arrived_us + operation.request.visibility_ms * 1_000, message.delivery
+        lease = self._leases.get(key)
+        if lease is not None:
+            if message.delivery < lease.delivery:
+                return
+            slack_us = LEASE_SLACK_US + slew_us(lease, now_us, _lead_ms(process, partition))
+            is_repeated = bool(operation.request.attempt) and message.delivery == lease.delivery
+            if now_us < lease.until_us - slack_us and place not in self._changed and not is_repeated:
+                early_ms = (lease.until_us - now_us) // 1_000
+                self._world.oracle.fail("LEASE", f"offset {message.offset}, {early_ms} ms too early")
+        since_us = operation.arrived_us
+        until_us = since_us + operation.request.visibility_ms * 1_000
+        self._leases[key] = Lease(since_us, until_us, message.delivery, operation.lead_ms)
 
     def check_delete_committed(self, process: SimProcess, request: DeleteRequest, reply: CodesReply) -> None:
         """I2: an acknowledged delete, by the receipt of whatever delivery, is in the committed log."""
@@ -325,6 +342,18 @@ class Referee:
     def _bodies(self, partition: int) -> dict[int, bytes]:
         book = self._world.oracle.books.get(partition)
         return book.bodies if book is not None else {}
+
+
+def slew_us(lease: Lease, now_us: int, lead_ms: int) -> int:
+    """By how much leader time was slewed forward since the lease began, as far as it may be."""
+    slewed_us = (lead_ms - lease.lead_ms) * 1_000
+    return max(0, min(slewed_us, (now_us - lease.since_us) * CLOCK_SLEW_PERMILLE // 1_000))
+
+
+def _lead_ms(process: SimProcess, partition: int) -> int:
+    """By how much the time of the leader here is ahead of the monotonic clock; 0 where none leads."""
+    replica = process.node.replicas.get(partition) if process.node is not None else None
+    return -replica.time.mono_of(0) if replica is not None and replica.time is not None else 0
 
 
 def _offsets(reply: SendReply, count: int) -> list[int]:

@@ -15,6 +15,7 @@ from tests.simulation.clockwork import Scheduler, SimLoop
 from tests.simulation.faults import draw_faults, draw_times, draw_transport
 from tests.simulation.network import LinkFaults, Network
 from tests.simulation.process import NodeLoop
+from tests.simulation.referee import Lease, slew_us
 from tests.simulation.transport import HIGH_BYTES_DEFAULT, SimTransport
 from tests.simulation.true_times import StreamTimes, TrueTimes
 from tests.simulation.world import World, run_seed
@@ -213,6 +214,14 @@ def test_lease_that_ends_too_early_is_noticed(early_us: int, rules: list[str]) -
     times.now_us = 30_000_000 - TOLERATED_US - early_us
     times.leased(7, 30_000)
     assert [rule for rule, _ in times.wrong] == rules
+
+
+@pytest.mark.parametrize(("slewed_ms", "allowed_ms"), [(0, 0), (-40, 0), (40, 40), (50, 50), (400, 50)])
+def test_lease_may_be_shorter_by_what_leader_time_was_slewed_and_no_more_than_it_may_be(
+    slewed_ms: int, allowed_ms: int
+) -> None:
+    lease = Lease(since_us=5_000_000, until_us=6_500_000, delivery=1, lead_ms=70)
+    assert slew_us(lease, 6_000_000, 70 + slewed_ms) == allowed_ms * 1_000
 
 
 def test_release_before_it_is_due_is_noticed() -> None:

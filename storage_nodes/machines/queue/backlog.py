@@ -8,7 +8,7 @@ on a tag queue (tag_queues.py), by its tag, in log order. Two questions are answ
     what goes next of a tag?  its tag queues: the common one, and those aside
 
 Tag queues of groups that are noisy now wait in a heap of their own, from which is served when the other has nothing. A
-group that is noisy no more has its tag queues back among the others, and they go first there, being older.
+group that is no longer noisy has its tag queues back among the others; they are older and go first there.
 
 Memory is a bounded number of runs, not of messages (SIGHT_* in limits.py): a flood of a million messages of one group
 is a run, or some thousands. Everything is derived from the replicated state and the log, and thrown away with the
@@ -70,14 +70,14 @@ class Backlog:
         self.count = 0  # fresh messages in view
         self.noisy_count = 0  # of them those on tag queues of noisy groups
         self.taken: set[int] = set()  # ... and those that a command of ours takes that is not folded yet
-        self.tags_waited_for = tags_waited_for  # tags that somebody waits for
-        self.tags_with_new: set[bytes] = set()  # those of them of which something came
+        self.tags_waited_for = tags_waited_for  # tags that receives wait for
+        self.tags_with_new: set[bytes] = set()  # those of them that new messages have
         self._runs = 0
         self._next_number = 0
         self._tag_queues: dict[int, TagQueue] = {}  # by number; none of them is empty for long
         self._tags: dict[bytes, dict[bytes | None, TagQueue]] = {}
         self._throttled: dict[bytes, dict[bytes, TagQueue]] = {}  # group -> tag -> tag queue
-        self._passed_over: set[bytes] = set()  # groups of which the throttled tag queues count as noisy
+        self._passed_over: set[bytes] = set()  # groups whose throttled tag queues count as noisy
         # Heaps of (standing, tag queue number). What stands there is true or too low; an entry counts if it is what the
         # tag queue was offered by.
         self._quiet: list[tuple[int, int]] = []

@@ -5,7 +5,7 @@ Derived from the replicated state and the log, thrown away with the leadership.
     back    the group's messages in `live`, in order: leased, ready again, delayed, dead. Those that were delivered are
             the first of the group: leases are taken from the front
     fresh   its messages that were never delivered, as far as the window reaches; eight bytes each
-    offers  heap of the groups that may have something to hand out, by their first message; a group of which messages
+    offers  heap of the groups that may have something to hand out, by their first message; a group whose messages
             came back goes behind all that waited then. An entry is only a hint: `run` decides. A group whose first
             message is in flight leaves the heap and is offered again when something of it changes
 

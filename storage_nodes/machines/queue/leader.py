@@ -177,7 +177,7 @@ class Leader:
         if offsets:
             self._staging.dead_lettered(offsets)
         else:
-            self._letters.under_way = []  # purged meanwhile
+            self._letters.under_way = []  # purged since
         return self._settle([], self._advance(now_ms))
 
     def move_failed(self, is_final: bool, now_ms: int) -> list[Effect]:

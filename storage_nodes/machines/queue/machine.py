@@ -342,9 +342,10 @@ class QueueMachine:
 
     def close_usage(self, now_ms: int) -> list[Effect]:
         """Name what was metered up to now, although its hour is not over."""
-        if self._term < 0 or self.state.metering is None:
+        meter = self.state.metering
+        if self._term < 0 or meter is None:
             return []
-        self._usage_export().ask()
+        self._usage_export().ask(meter)
         return self._meter_step(now_ms)
 
     @property
@@ -355,7 +356,7 @@ class QueueMachine:
         return not asked and (meter is None or not meter.closed)
 
     def usage_exported(self, hour_ms: int, until_ms: int, now_ms: int) -> list[Effect]:
-        """Answer to ExportUsage: its windows, the last of which is this one, are committed in the usage stream."""
+        """Answer to ExportUsage: its windows, up to this one, are committed in the usage stream."""
         if self._export is None:
             return []
         self._export.ended(now_ms)

@@ -17,8 +17,9 @@ all of it once more. A closed window waits here until USAGE_EXPORTED names it, o
 No size is remembered by message: what leaves the queue, and what is delivered, has the mean size of what was held
 then. An empty queue holds no bytes, so no error lasts longer than a backlog. A duplicate is taken out by its own size.
 
-Bounds: WINDOWS_HELD_MAX closed windows. When no more can be kept, the open window is taken along into the next hour,
-counters and all: it was not exported under its own hour, so nothing is counted twice, and nothing is lost.
+Bounds: WINDOWS_HELD_MAX closed windows. Where another one cannot be kept, the open window goes on into the next hour
+with its counters: it was not exported under its own hour, so none is counted twice or lost. The integral begins again
+with the later hour; for an hour without a record the reader takes the level that the last record names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A tag queue: waiting messages of one tag, in log order; the parts of which a backlog is made (backlog.py).
+"""A tag queue: waiting messages of one tag, in log order. A backlog consists of tag queues (backlog.py).
 
     common tag queue of a tag   messages of all groups; runs of different groups follow each other
     tag queue aside             messages of one tag and one group, which was noisy when they were come upon

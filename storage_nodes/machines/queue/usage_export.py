@@ -50,8 +50,9 @@ class UsageExport:
         self._again_ms = now_ms + USAGE_EXPORT_PAUSE_MS
         return [USAGE_CLOSED]
 
-    def ask(self) -> None:
-        self.is_asked, self._again_ms = True, 0
+    def ask(self, meter: Metering) -> None:
+        """Close the open window now, if it says anything new, and export what is closed."""
+        self.is_asked, self._again_ms = meter.is_changed, 0
 
     def ended(self, now_ms: int) -> None:
         """ExportUsage was answered. What was exported is noted now, or tried again after a pause."""

@@ -2,7 +2,7 @@
 
 clients   sends are refused with OVERLOADED and a hint when to come again (`require_room`)
 peers     appends and snapshot chunks are dropped (`without_appends`); heartbeats say `crowded`, so that leaders
-          elsewhere feed this node no further until it is so no more
+          elsewhere do not feed this node while it is crowded
 all       while everything is used up no requests of clients are read; answers go on, which is what makes room
 """
 

@@ -400,7 +400,7 @@ def _check(request: SendRequest) -> None:
     bodies = request.bodies
     if not 1 <= len(bodies) <= RECORDS_PER_SEND_MAX:
         raise StorageError(ErrorCode.INVALID_REQUEST, f"a send holds 1 to {RECORDS_PER_SEND_MAX} records")
-    # Together they are no more than that: then none of them is.
+    # If the sum is within the bound, so is each record.
     if sum(map(len, bodies)) > RECORD_BYTES_MAX and (
         max(map(len, bodies)) > RECORD_BYTES_MAX or sum(map(len, bodies)) > BATCH_BYTES_MAX
     ):

@@ -4,7 +4,7 @@
     read       the log, for those that were never handed out: only it knows that there is a message, and its group
     stage      one command; the fold decides, and the answer follows its commit
 
-Somebody else's lease does not count. What the message browser does, and a redrive once its copies are stored.
+A lease of another consumer does not count. What the message browser does, and a redrive once its copies are stored.
 """
 
 from __future__ import annotations

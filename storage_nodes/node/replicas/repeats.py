@@ -112,7 +112,7 @@ class Repeats:
         return line
 
     def _has_room(self, producers: ProducerTable) -> bool:
-        """For one producer more, whoever of those that are known is in use."""
+        """Is there room for one producer more, even if all known ones are in use?"""
         return len(producers) + len(self._lines) < PRODUCERS_PER_PARTITION_MAX
 
     def find(self, request: SendRequest, producers: ProducerTable | None) -> Waiting | Repeated | None:

@@ -64,3 +64,22 @@ def test_calls_that_are_over_do_not_pile_up_behind_one_that_is_not() -> None:
         assert len(rig.deadlines) <= 2 * OVER_KEPT_MAX
     rig.ring()
     assert stuck.given_up == 1
+
+
+class CountingCall(Call):
+    asked = 0
+
+    @property
+    def is_over(self) -> bool:
+        CountingCall.asked += 1
+        return False
+
+    @is_over.setter
+    def is_over(self, value: bool) -> None: ...
+
+
+def test_many_calls_that_are_not_over_are_not_looked_through_again_for_each_one_more() -> None:
+    rig = Rig()
+    for _ in range(20 * OVER_KEPT_MAX):
+        rig.deadlines.add(rig.loop, CountingCall(1.0))
+    assert CountingCall.asked <= 2 * len(rig.deadlines)

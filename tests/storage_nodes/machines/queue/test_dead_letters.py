@@ -6,6 +6,7 @@ import pytest
 
 from storage_nodes.limits import DEAD_LETTER_PAUSE_MS_MIN, DEAD_LETTERS_PER_MOVE_MAX, RETENTION_MS_MIN
 from storage_nodes.machines.queue.effects import DeadLetter, DeadLetterInfo
+from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
 from storage_nodes.protocol.records import HEADER_DEAD_SOURCE, encode_body
 from tests.storage_nodes.machines.queue.partition import Partition, offsets_of
@@ -37,6 +38,14 @@ def test_message_received_too_often_is_handed_to_the_mover_with_its_life(partiti
     (offset,) = kill_letters(partition)
     assert partition.moves == [DeadLetter(TARGET, [DeadLetterInfo(offset, 2, sent_ms, sent_ms, sent_ms + 2_000, 2)])]
     assert receive(partition, "third") == []
+
+
+def test_message_that_died_is_not_put_off_by_any_of_its_receipts(partition: Partition) -> None:
+    (offset,) = kill_letters(partition)
+    partition.change("late", [(offset, 1, 60_000), (offset, 2, 60_000)])
+    partition.commit()
+    refusal = ErrorCode.RECEIPT_STALE if partition.leader.is_fifo else ErrorCode.NOT_IN_FLIGHT
+    assert partition.answers["late"] == [refusal] * 2
 
 
 def test_message_that_was_moved_is_gone_from_the_source(partition: Partition) -> None:

@@ -76,6 +76,19 @@ def test_messages_of_a_noisy_group_that_come_again_let_others_go_first(partition
     assert offsets_of(partition.acquire("third", 2)) == [*flood[:2]], "they stand where 30 stood"
 
 
+def test_messages_put_off_by_receipts_of_leases_that_ran_out_are_in_flight_for_their_group(
+    partition: Partition,
+) -> None:
+    flood = partition.send_tagged(*[FLOOD] * 80)
+    quiet = partition.send_tagged((b"quiet", b""))
+    first = partition.acquire("first", 30, visibility_ms=1_000)
+    partition.commit()
+    partition.pass_ms(1_001)
+    partition.change("later", [(*receipt, 60_000) for receipt in receipts_of(first)])
+    partition.commit()
+    assert offsets_of(partition.acquire("second", 2)) == [quiet[0], flood[30]]
+
+
 def test_messages_that_come_back_and_waiting_ones_are_served_in_turn(partition: Partition) -> None:
     sent = partition.send_tagged(*[(b"%d" % number, b"") for number in range(30)])
     seen: list[int] = []

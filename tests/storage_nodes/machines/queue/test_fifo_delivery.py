@@ -52,6 +52,15 @@ def test_group_in_flight_is_locked_for_others_and_other_groups_are_not(partition
     assert offsets_of(take(partition, "four")) == [a2]
 
 
+def test_receipt_of_a_lease_that_ran_out_keeps_nothing_from_others_before_its_commit(partition: Partition) -> None:
+    (offset,) = send(partition, "a")
+    take(partition, "one")
+    partition.pass_ms(VISIBILITY_MS)
+    partition.change("late", [(offset, 1, VISIBILITY_MS)])
+    assert offsets_of(take(partition, "two")) == [offset]
+    assert partition.answers["late"] == [ErrorCode.RECEIPT_STALE]
+
+
 def test_lock_holds_across_a_failover_until_it_runs_out(partition: Partition) -> None:
     a1, a2 = send(partition, "aa")
     take(partition, "one", 1)

@@ -92,6 +92,14 @@ def test_scheduled_message_is_sent_once_and_its_release_is_nothing(partition: Pa
     assert rows(open_window(partition)) == before
 
 
+def test_scheduled_messages_of_several_origins_are_counted_each_under_its_own(partition: Partition) -> None:
+    due = b"%d" % (NOW_MS + 1_000)
+    cron, desk = message(5, Origin.CRON, group=b"g", due=due), message(7, Origin.DESK, group=b"g")
+    send(partition, cron, desk, plain=False)
+    billed = rows(open_window(partition))
+    assert (billed[Origin.CRON][5], billed[Origin.DESK][5]) == (1, 0)
+
+
 def test_queue_of_nobody_is_not_metered() -> None:
     partition = Partition()
     send(partition, message())
@@ -147,6 +155,15 @@ def test_meter_of_an_empty_queue_is_dropped_once_everything_is_exported(partitio
     assert partition.leader.state.metering is None and partition.follower.state.metering is None
 
 
+def test_hour_is_closed_by_one_command_while_that_is_on_its_way(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    due_ms = partition.leader.next_tick_ms()
+    tick(partition, due_ms)
+    assert len(partition.take()) == 1
+    tick(partition, due_ms + 1)
+    assert partition.take() == []
+
+
 def test_export_that_failed_is_tried_again_with_the_same_windows(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     export = close_quiet_hour(partition)
@@ -165,6 +182,14 @@ def test_leader_that_dies_before_the_confirmation_leaves_the_same_windows_to_the
     partition.commit()
 
 
+def test_leader_that_led_before_does_not_wait_for_an_export_of_that_time(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    export = close_quiet_hour(partition)
+    partition.fail_over()
+    partition.fail_over()
+    assert tick(partition, partition.now_ms + 1) == [export]
+
+
 def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     send(partition, message(100, group=b"g"), plain=False)
     assert partition.leader.is_usage_told
@@ -181,3 +206,29 @@ def test_usage_is_closed_early_on_demand(partition: Partition) -> None:
     assert partition.leader.is_usage_told
     last = decode_command(records_to_fold(partition.log[-1][1])[-1][1])
     assert last is not None and last[0] == USAGE_EXPORTED
+
+
+def test_close_on_demand_beside_an_export_follows_it(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    send(partition, message(100, group=b"g"), plain=False)
+    partition.perform(partition.leader.close_usage(partition.now_ms))
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    assert not partition.leader.is_usage_told
+    tick(partition, partition.now_ms + 1)
+    partition.commit()
+    ((early,),) = (export.windows for export in tick(partition, partition.now_ms + 1))
+    assert early.hour_ms == HOUR_END_MS and rows(early)[Origin.CLIENT][0] == 1
+
+
+def test_close_on_demand_of_a_window_without_news_is_not_left_to_the_next_message(partition: Partition) -> None:
+    send(partition, message(100, group=b"g"), plain=False)
+    (window,) = close_quiet_hour(partition).windows
+    partition.perform(partition.leader.usage_exported(*window[:2], partition.now_ms))
+    partition.commit()
+    partition.perform(partition.leader.close_usage(partition.now_ms))
+    send(partition, message(100, group=b"g"), plain=False)
+    assert partition.leader.is_usage_told
+    assert tick(partition, partition.now_ms + 1) == []
+    assert partition.take() == []

@@ -155,6 +155,19 @@ def test_windows_beyond_the_bound_are_carried_on_and_nothing_is_lost() -> None:
     assert len({window.hour_ms for window in meter.closed}) == len(meter.closed)
 
 
+def test_hour_that_was_named_early_is_not_carried_on_when_no_window_has_room() -> None:
+    meter = Metering(START_MS)
+    for hour in range(USAGE_WINDOWS_HELD_MAX):
+        meter.advance(START_MS + hour * HOUR_MS)
+        meter.sent(CLIENT, 1, 10, 1)
+    meter.close(meter.until_ms + 5)
+    assert len(meter.closed) == USAGE_WINDOWS_HELD_MAX
+    meter.sent(CLIENT, 1, 10, 1)
+    meter.advance(START_MS + USAGE_WINDOWS_HELD_MAX * HOUR_MS)
+    assert counters(meter.closed[-1])[SENT] == 2
+    assert meter.window().origins == (), "nothing is billed under two hours"
+
+
 def test_meter_is_idle_when_everything_is_exported_and_the_hour_is_over() -> None:
     meter = metered()
     meter.settle(Totals(1, 0, 0, 0), Totals(0, 0, 1, 0))
