@@ -212,6 +212,21 @@ async def test_keys_that_exist_are_looked_up_as_often_as_they_come() -> None:
     assert statuses == {200}
 
 
+async def test_requests_of_one_key_that_come_together_share_its_look_up() -> None:
+    """As after a start of the front end, when a client's connections all ask at once."""
+    front = Installation()
+    front.metadata.cold = True
+    find = front.metadata.get_key
+
+    async def slow(access_key_id: str) -> Any:
+        await asyncio.sleep(0.05)
+        return await find(access_key_id)
+
+    front.metadata.get_key = slow  # type: ignore[method-assign]
+    calls = [front.rest(MESSAGES, {"body": "x"}) for _ in range(4 * UNKNOWN_KEYS_PER_ADDRESS_PER_S)]
+    assert {reply.status for reply in await asyncio.gather(*calls)} == {200}
+
+
 # --- shared places ---
 
 
