@@ -1,7 +1,8 @@
 """What every request about a queue goes through first: is it within its rates, is it allowed, which queue is it.
 
 It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
-account's own. A request that is refused pays nothing, one that the service fails to do pays no messages and bytes.
+account's own. A request that a quota refuses pays nothing, a send that the service fails to do pays no messages and
+bytes.
 
     queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
                                      a key with policies: what they or the policy of the queue allow, and none denies

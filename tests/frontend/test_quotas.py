@@ -17,6 +17,7 @@ from frontend.limits import (
 )
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import INSTALLATION, AccountLimits, Rates, account_limits
+from frontend.metadata.interface import MetadataUnavailable
 from frontend.metadata.records import AccountRecord
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.frontend_plane import (
@@ -92,6 +93,21 @@ async def test_batch_that_storage_fails_pays_no_messages() -> None:
     front.storage.send = away  # type: ignore[method-assign]
     assert [(await front.sqs("SendMessageBatch", SQS_BATCH)).status for _ in range(5)] == [503] * 5
     front.storage.send = send  # type: ignore[method-assign]
+    assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 200
+
+
+async def test_send_whose_queue_cannot_be_looked_up_pays_no_messages() -> None:
+    front = limited(messages_per_s=10, requests_per_s=100)
+    find = front.metadata.get_queue
+
+    async def away(*_: Any) -> Any:
+        raise MetadataUnavailable("down")
+
+    front.metadata.cold, front.metadata.get_queue = True, away  # type: ignore[method-assign]
+    for _ in range(5):
+        assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 503
+        assert (await front.rest(MESSAGES, {"body": "x"})).status == 503
+    front.metadata.get_queue = find  # type: ignore[method-assign]
     assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 200
 
 
@@ -273,5 +289,3 @@ def take_all(bulkhead: Any, holder: str) -> int:
         except RequestError:
             return taken
         taken += 1
-
-
