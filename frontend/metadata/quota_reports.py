@@ -1,7 +1,7 @@
 """What accounts asked this front end for goes to the metadata service once a second; shares of their rates come back.
 
-Without an answer the shares stay as they are. Whoever comes near a quota, or over it, counting all front ends, is told
-of by `note`.
+Without an answer the shares stay as they are. `note` tells of an account that comes near a
+quota, or over it, counting all front ends.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ async def test_conditions_see_the_request_the_key_and_the_queue(
         assert (await front.sqs("SendMessage", SEND, key=key)).status == (200 if holds else 403)
 
 
-async def test_condition_is_asked_anew_by_every_request(front: Installation) -> None:
+async def test_condition_is_evaluated_at_every_request(front: Installation) -> None:
     """Nothing of what was allowed is remembered where it hangs on the request."""
     condition = {"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}
     key = restricted(front, allow("sqs:SendMessage", Condition=condition))
