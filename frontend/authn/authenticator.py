@@ -122,7 +122,7 @@ class Authenticator:
 
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
-        valid any more. Known without waiting unless the key has changed. Raises RequestError where that cannot be told."""
+        valid any more. Known without waiting unless the key has changed. Raises RequestError if it cannot be told."""
         if principal.access_key_id.startswith(PERSON_PREFIX):
             return principal  # its pass is of a moment ago
         record = self._metadata.cached_key(principal.access_key_id)
