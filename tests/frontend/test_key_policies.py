@@ -232,6 +232,16 @@ async def test_parked_poll_of_a_key_that_lost_its_right_gets_no_message(front: I
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
 
 
+async def test_poll_that_waits_because_of_its_queue_is_asked_again_too(front: Installation) -> None:
+    front.add_queue("orders", attributes={"ReceiveMessageWaitTimeSeconds": "20"})
+    key = front.add_key(ACCOUNT)
+    poll = asyncio.create_task(front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL}, key=key))
+    await settle(lambda: front.storage.polls == 1)
+    change_key(front, key, policies=[])
+    await front.sqs("SendMessage", SEND)
+    assert (await asyncio.wait_for(poll, 5)).error == "AccessDeniedException"
+
+
 async def test_parked_poll_of_a_key_that_changed_otherwise_gets_its_message(front: Installation) -> None:
     key = front.add_key(ACCOUNT)
     poll = asyncio.create_task(front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL, "WaitTimeSeconds": 20}, key=key))
