@@ -183,7 +183,7 @@ def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
     if refusal.stopped:
         return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
     if refusal.quota == PAYLOAD_QUOTA:
-        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:g} bytes.")
+        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:.12g} bytes.")
     return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
 
 

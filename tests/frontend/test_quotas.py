@@ -137,6 +137,13 @@ async def test_rest_tells_what_is_left_and_when_to_come_back() -> None:
     assert (refused.json["quota"], refused.json["limit_per_s"]) == ("requests_per_s", 5)
 
 
+async def test_large_quota_is_told_in_full() -> None:
+    front = limited(bytes_per_s=1_234_567)
+    await front.rest(MESSAGES, {"messages": [{"body": "x" * 600_000}] * 3})
+    refused = await front.rest(MESSAGES, {"body": "x"})
+    assert refused.status == 429 and "bytes_per_s is 1234567." in refused.json["detail"]
+
+
 async def test_both_protocols_of_sqs_say_request_throttled() -> None:
     front = limited(requests_per_s=1)
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})
@@ -185,11 +192,12 @@ async def test_account_that_is_not_cached_is_looked_up_beside_its_request() -> N
 
 
 async def test_body_beyond_the_quota_is_refused() -> None:
-    limits = account_limits({"payload_bytes": 2_000})
+    limits = account_limits({"payload_bytes": 1_234_567})
     front = Installation(quotas=QuotaTree(lambda _: limits))
     assert (await front.rest(MESSAGES, {"body": "x" * 1_000})).status == 200
-    assert (await front.rest(MESSAGES, {"body": "x" * 2_000})).status == 413
-    refused = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x" * 2_000})
+    refused = await front.rest(MESSAGES, {"body": "x" * 1_234_567})
+    assert refused.status == 413 and "more than 1234567 bytes" in refused.json["detail"]
+    refused = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x" * 1_234_567})
     assert refused.status == 400 and front.storage.count() == 1
 
 
