@@ -178,12 +178,20 @@ def throttle_account(services: FrontendServices, caller: Principal) -> None:
     pay(services, caller, Address(caller.account_id, ""))
 
 
+def require_sending(services: FrontendServices, caller: Principal) -> None:
+    """For a request that sends besides what it was paid for. Raises RequestError."""
+    stopped = services.quotas.limits(caller.account_id, caller.access_key_id).stopped
+    if stopped:
+        raise _refused(services, Refusal("sending", 0.0, 0.0, stopped))
+
+
 def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
         return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
     if refusal.quota == PAYLOAD_QUOTA:
-        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:.12g} bytes.")
+        text = f"The body of the request has more than {refusal.limit_per_s:.12g} bytes."
+        return RequestError("RequestTooLarge", text)
     return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
 
 

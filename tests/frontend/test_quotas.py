@@ -165,6 +165,17 @@ async def test_stopped_account_may_receive_and_not_send() -> None:
     assert (await front.sqs("SendMessage", {"QueueUrl": other, "MessageBody": "x"}, key=front.other_key)).status == 200
 
 
+async def test_stopped_account_may_not_send_a_message_again() -> None:
+    front = Installation()
+    await front.rest(MESSAGES, {"body": "x"})
+    (shown,) = (await front.rest(MESSAGES + "/peek", {})).json["messages"]
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, sending_stopped="spend cap reached")
+    front.clock.now_s += 1
+    refused = await front.rest(MESSAGES + "/resend", {"message": shown["message"]})
+    assert (refused.status, refused.json["code"]) == (403, "sending-stopped")
+    assert front.storage.count() == 1 and not front.audit
+
+
 async def test_quotas_of_the_account_record_hold() -> None:
     front = Installation()
     front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, quotas={"requests_per_s": 1})
