@@ -103,7 +103,8 @@ async def test_send_whose_queue_cannot_be_looked_up_pays_no_messages() -> None:
     async def away(*_: Any) -> Any:
         raise MetadataUnavailable("down")
 
-    front.metadata.cold, front.metadata.get_queue = True, away  # type: ignore[method-assign]
+    front.metadata.cold = True
+    front.metadata.get_queue = away  # type: ignore[method-assign]
     for _ in range(5):
         assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 503
         assert (await front.rest(MESSAGES, {"body": "x"})).status == 503
