@@ -114,7 +114,7 @@ class Throttled(RequestError):
     __slots__ = ("limit_per_s", "quota")
 
     def __init__(self, quota: str, limit_per_s: float, wait_s: float) -> None:
-        text = f"The rate of requests is over the limit: {quota} is {limit_per_s:g}."
+        text = f"The rate of requests is over the limit: {quota} is {limit_per_s:.12g}."
         super().__init__("RequestThrottled", text, throttled_for_s(wait_s))
         self.quota = quota
         self.limit_per_s = limit_per_s

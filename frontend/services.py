@@ -105,7 +105,7 @@ class FrontendServices:
         return [*(stopping if self.stopping.is_set() else ()), *self._metadata_troubles(), *self.control.troubles()]
 
     async def note_quota(self, account_id: str, name: str, level: str, percent: int) -> None:
-        """Into the audit trail, if that can be reached: what was not written is told again."""
+        """Into the audit trail, if that can be reached. What was not written stands in the log alone."""
         with contextlib.suppress(RequestError):
             await self.control.note_quota(account_id, name, level, percent)
 

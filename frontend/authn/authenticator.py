@@ -61,6 +61,7 @@ class Authenticator:
         self._steady_s = steady_s
         self._unknown_by_address = LeakyBuckets(UNKNOWN_KEYS_PER_ADDRESS_PER_S)
         self._unknown = LeakyBuckets(UNKNOWN_KEYS_PER_S)
+        self._looked_up: set[str] = set()  # keys whose look-up is under way, and paid for
         self._rights = KeyRights()
         self.uses = KeyUses()
         self._nobody_secret = os.urandom(30).hex()[:40]
@@ -121,7 +122,7 @@ class Authenticator:
 
     async def again(self, principal: Principal) -> Principal | None:
         """For what outlives a look at the key: the same caller with the rights it has now, None where the key is not
-        valid any more. Known without waiting unless the key has changed. Raises RequestError where nobody can tell."""
+        valid any more. Known without waiting unless the key has changed. Raises RequestError if it cannot be told."""
         if principal.access_key_id.startswith(PERSON_PREFIX):
             return principal  # its pass is of a moment ago
         record = self._metadata.cached_key(principal.access_key_id)
@@ -138,6 +139,8 @@ class Authenticator:
 
     async def _find_new(self, access_key_id: str, address: str) -> KeyRecord | None:
         """A key that is not at hand: those that turn out to be none are paid for. Raises RequestError."""
+        if access_key_id in self._looked_up:
+            return await self._find(access_key_id)  # the same look-up: the metadata service is not asked again
         network, now_s = network_of(address), self._steady_s()
         wait_s = self._unknown_by_address.admit(network, now_s)
         if not wait_s:
@@ -147,11 +150,13 @@ class Authenticator:
         if wait_s:
             raise throttled(wait_s, "too many keys that do not exist were shown")
         is_none = False
+        self._looked_up.add(access_key_id)
         try:
             record = await self._find(access_key_id)
             is_none = record is None
             return record
         finally:
+            self._looked_up.discard(access_key_id)
             if not is_none:
                 self._unknown_by_address.give_back(network)
                 self._unknown.give_back("")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Rights(NamedTuple):
     """Who policies take the key for, and all its policies as one.
 
-    `allowed` remembers what was allowed whoever asks from wherever at whatever time: the policy of the queue, by the
+    `allowed` remembers what was allowed without a look at address, time or tags: the policy of the queue, by the
     operation and the queue's name. Kept by messages/admission.py, at most KEY_DECISIONS_KEPT_MAX.
     """
 

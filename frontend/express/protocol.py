@@ -62,6 +62,7 @@ class ExpressProtocol(BoundedHttpProtocol):
             self._replay()
 
     def on_message_begin(self) -> None:
+        self._idle_since_s = 0.0  # an answer to an earlier request of the same bytes has set it
         self.url = b""
         self.headers = []
         self._note_begin()

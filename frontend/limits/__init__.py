@@ -212,7 +212,7 @@ CONTROL_RETRY_AFTER_S = 2
 
 # --- push ---------------------------------------------------------------------------------------------------
 SOCKETS_MAX = 20_000
-# Of which no key is known yet: they have SOCKET_AUTH_S_MAX to show one.
+# Those whose key is not known yet: they have SOCKET_AUTH_S_MAX to show one.
 SOCKETS_WITHOUT_KEY_MAX = 1_000
 # Frames of a client over its rate wait so long for it; what would have to wait longer is closed.
 SOCKET_PAUSE_S_MAX = 5.0

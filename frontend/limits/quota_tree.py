@@ -71,8 +71,9 @@ class QuotaBucket:
         at_s, unit = max(zip((self.requests_at_s, self.messages_at_s, self.bytes_at_s), Rates._fields, strict=True))
         return Refusal(self.prefix + unit, getattr(self.rates, unit) or 0.0, at_s - latest_s)
 
-    def is_empty(self, now_s: float) -> bool:
-        return max(self.requests_at_s, self.messages_at_s, self.bytes_at_s) <= now_s
+    @property
+    def empty_at_s(self) -> float:
+        return max(self.requests_at_s, self.messages_at_s, self.bytes_at_s)
 
 
 class AccountShare(NamedTuple):
@@ -171,7 +172,7 @@ class QuotaTree:
             return Refusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
-            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name)
+            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
         latest_s = now_s + self._burst_s
         for bucket in buckets:
             if bucket.requests_at_s >= latest_s or bucket.messages_at_s >= latest_s or bucket.bytes_at_s >= latest_s:
@@ -199,7 +200,7 @@ class QuotaTree:
         path.asked.bytes += size_bytes
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
-            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name)
+            buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)
         for bucket in buckets:
             at_s = bucket.messages_at_s
             bucket.messages_at_s = (at_s if at_s > now_s else now_s) + messages * bucket.messages_cost_s
@@ -222,8 +223,8 @@ class QuotaTree:
         return Standing(limit, max(0, int(left_s / bucket.requests_cost_s)), used_s)
 
     def take_asked(self) -> dict[str, AskedFor]:
-        """What each account asked for since the last call, QUOTA_RECHECK_S ago or longer. Whoever asked for nothing is
-        forgotten: its paths look again before they count."""
+        """What each account asked for since the last call, QUOTA_RECHECK_S ago or longer. An account that asked for
+        nothing is forgotten: its paths look again before they count."""
         taken = {account_id: one.take() for account_id, one in self._asked.items()}
         for account_id, one in taken.items():
             if not one.requests:
@@ -263,8 +264,11 @@ class QuotaTree:
         path.by_queue = None if limits.queue == _UNLIMITED else {}
         return path, now_s
 
-    def _with_queue(self, path: QuotaPath, queue_name: str) -> tuple[QuotaBucket, ...]:
+    def _with_queue(self, path: QuotaPath, queue_name: str, now_s: float) -> tuple[QuotaBucket, ...]:
+        """The name may be that of no queue: it is paid for before it is looked up."""
         name = f"{path.account_id}/{queue_name}"
+        if name not in self._queues and len(self._queues) >= self._buckets_max:
+            self._forget(now_s)
         bucket = _made(self._queues, name, "queue_", path.limits.queue, self._shares_of(path.account_id))
         assert path.by_queue is not None
         path.by_queue[queue_name] = buckets = (*path.buckets, bucket)
@@ -284,9 +288,9 @@ class QuotaTree:
         self._paths.clear()
         self._asked.clear()
         for buckets in (self._accounts, self._keys, self._queues):
-            kept = {name: bucket for name, bucket in buckets.items() if not bucket.is_empty(now_s)}
+            kept = {name: bucket for name, bucket in buckets.items() if bucket.empty_at_s > now_s}
             if len(kept) > self._buckets_max // 2:
-                fullest = sorted(kept.items(), key=lambda item: item[1].requests_at_s)
+                fullest = sorted(kept.items(), key=lambda item: item[1].empty_at_s)
                 kept = dict(fullest[-(self._buckets_max // 2) :])
             buckets.clear()
             buckets.update(kept)

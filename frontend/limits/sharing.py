@@ -1,8 +1,8 @@
 """How the front ends share a rate: by what each of them is asked for. Pure.
 
 Each front end reports, in parts of the quota, what an account asked it for. Who asks for little gets that and some more
-(max-min fairness), those who ask for more than is left share it equally, and what nobody asks for is spread equally, so
-that there is something to begin with anywhere. The shares of one quota add up to 1.
+(max-min fairness), those who ask for more than is left share it equally, and what is not asked for is spread equally:
+there is something to begin with anywhere. The shares of one quota add up to 1.
 
 Surface: other planes may import this module.
 """

@@ -25,7 +25,7 @@ from frontend.limits import BROWSER_DEDUP_PREFIX, BROWSER_REASON_CHARS_MAX, QUEU
 from frontend.message_browser.audit import entry_of, note, note_failure
 from frontend.message_browser.search import see_now
 from frontend.message_browser.view import BrowsedView, history_of
-from frontend.messages.admission import admit, also
+from frontend.messages.admission import admit, also, require_sending
 from frontend.messages.drafts import Draft, draft_message
 from frontend.messages.outgoing import OutgoingMessage
 from frontend.messages.partition_batches import Sent
@@ -101,6 +101,7 @@ async def resend_one(
 ) -> tuple[BrowsedView, Sent]:
     """`edit` makes the message with its changes of what it is now. Raises RequestError."""
     held = await _find(request, "desk_resend", token_text)
+    require_sending(request.services, request.caller)
     if held.seen.content is None:
         raise RequestError("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
     if destination is not None and len(destination) > QUEUE_NAME_CHARS_MAX:

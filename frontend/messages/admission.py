@@ -1,7 +1,8 @@
 """What every request about a queue goes through first: is it within its rates, is it allowed, which queue is it.
 
 It is paid for before anything is looked up: by the account and key that ask, and by the queue where it is the
-account's own. A request that is refused pays nothing, one that the service fails to do pays no messages and bytes.
+account's own. A request that a quota refuses pays nothing, a send that the service fails to do pays no messages and
+bytes.
 
     queue of the caller's account    a key without policies: allowed, but for what the policy of the queue denies;
                                      a key with policies: what they or the policy of the queue allow, and none denies
@@ -177,12 +178,20 @@ def throttle_account(services: FrontendServices, caller: Principal) -> None:
     pay(services, caller, Address(caller.account_id, ""))
 
 
+def require_sending(services: FrontendServices, caller: Principal) -> None:
+    """For a request that sends besides what it was paid for. Raises RequestError."""
+    stopped = services.quotas.limits(caller.account_id, caller.access_key_id).stopped
+    if stopped:
+        raise _refused(services, Refusal("sending", 0.0, 0.0, stopped))
+
+
 def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
         return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")
     if refusal.quota == PAYLOAD_QUOTA:
-        return RequestError("RequestTooLarge", f"The body of the request has more than {refusal.limit_per_s:g} bytes.")
+        text = f"The body of the request has more than {refusal.limit_per_s:.12g} bytes."
+        return RequestError("RequestTooLarge", text)
     return Throttled(refusal.quota, refusal.limit_per_s, refusal.wait_s)
 
 

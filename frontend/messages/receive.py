@@ -72,7 +72,7 @@ async def receive_messages(
     """
     queue = await admit(services, caller, "ReceiveMessage", address)
     leases = await lease(services, caller, queue, options, receive)
-    if leases and options.wait_s != 0:
+    if leases and (queue.wait_ms if options.wait_s is None else options.wait_s):
         await _confirm(services, caller, address, leases)
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())

@@ -65,10 +65,10 @@ async def send_message(
 ) -> Sent:
     """One message, which `read` makes of what was given in a body of this size. Raises RequestError."""
     pay(services, caller, address, 1, size_bytes, True)
-    queue = await _queue_to_send_to(services, caller, address)
-    sent = [Sent(_draft(services, queue, read(given)))]
     redraft = partial(_attempt_drafts, services, (given,), read)
     try:
+        queue = await _queue_to_send_to(services, caller, address)
+        sent = [Sent(_draft(services, queue, read(given)))]
         outcome = (await _deliver(services, caller, queue, sent, sent, redraft))[0]
     except RequestError as error:
         raise _paid_back(services, caller, address, 1, size_bytes, error) from None
@@ -87,11 +87,11 @@ async def send_messages(
 ) -> Sequence[Sent | RequestError]:
     """Several messages, each with its own outcome; those that pass are stored together. RequestError: none of them."""
     pay(services, caller, address, len(batch), size_bytes, True)
-    queue = await _queue_to_send_to(services, caller, address)
     redraft = partial(_attempt_drafts, services, batch, read)
-    outcomes = redraft(queue)
-    _check_batch_size(outcomes)
     try:
+        queue = await _queue_to_send_to(services, caller, address)
+        outcomes = redraft(queue)
+        _check_batch_size(outcomes)
         return await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)
     except RequestError as error:
         raise _paid_back(services, caller, address, len(batch), size_bytes, error) from None

@@ -1,7 +1,7 @@
 """The limits of accounts as the tree of quotas asks for them: from the cache, without waiting.
 
 An account that is not cached has the defaults until its record is there, which is asked for at once. So a front end
-that knows nobody yet, or cannot reach the metadata service, serves under the defaults instead of not at all.
+that knows no account yet, or cannot reach the metadata service, serves under the defaults instead of not at all.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What accounts asked this front end for goes to the metadata service once a second; shares of their rates come back.
 
-Without an answer the shares stay as they are. Whoever comes near a quota, or over it, counting all front ends, is told
-of by `note`.
+Without an answer the shares stay as they are. `note` tells of an account that comes near a
+quota, or over it, counting all front ends.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
@@ -43,6 +43,7 @@ class QuotaReporter:
         self._now_s = now_s
         self._reported_at_s = now_s()
         self._noted_at_s: dict[tuple[str, str, str], float] = {}
+        self._telling: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         while True:
@@ -63,9 +64,14 @@ class QuotaReporter:
             return
         shares = {one.account_id: AccountShare(one.requests, one.messages, one.bytes) for one in answer.shares}
         self._tree.share_out(answer.front_ends, shares)
-        for one, share in zip(used, answer.shares, strict=True):
-            if share.total * 100 >= SOFT_LEVEL_PERCENT:
-                await self._tell(one, share.total, now_s)
+        near = [
+            (one, share.total)
+            for one, share in zip(used, answer.shares, strict=True)
+            if share.total * 100 >= SOFT_LEVEL_PERCENT
+        ]
+        # Beside the reports: a front end whose reports wait for the audit trail would lose its shares.
+        if near and (self._telling is None or self._telling.done()):
+            self._telling = asyncio.create_task(self._tell_all(near, now_s), name="quota-notes")
 
     def _busiest(self, elapsed_s: float) -> list[AccountUse]:
         found = []
@@ -75,6 +81,10 @@ class QuotaReporter:
                 found.append(use)
         found.sort(key=lambda use: use.total, reverse=True)
         return found[:QUOTA_REPORTED_ACCOUNTS_MAX]
+
+    async def _tell_all(self, near: Sequence[tuple[AccountUse, float]], now_s: float) -> None:
+        for use, total in near:
+            await self._tell(use, total, now_s)
 
     async def _tell(self, use: AccountUse, total: float, now_s: float) -> None:
         kinds = dict(zip(Rates._fields, (use.requests, use.messages, use.bytes), strict=True))

@@ -76,7 +76,7 @@ async def serve_rest(services: FrontendServices, request: Request, send: Send) -
 
 
 def find_route(path: bytes) -> tuple[Route, str] | None:
-    """What answers at this path, and the queue it names; None: the control plane, if anybody."""
+    """What answers at this path, and the queue it names; None: at most the control plane."""
     for pattern, routes in ((_MESSAGES, _ROUTES), (_SCHEDULED, SCHEDULED_ROUTES), (_PARKED, PARKED_ROUTES)):
         match = pattern.fullmatch(path)
         if match is not None:
@@ -188,7 +188,7 @@ async def _pass_on(services: FrontendServices, request: Request, send: Send) -> 
 
 
 def _throttle_address(services: FrontendServices, request: Request) -> None:
-    """Nobody knows who asks: the address is all that can pay."""
+    """The caller is not known: its address pays."""
     wait_s = services.addresses.admit(network_of(request.client_host), services.steady_s())
     if wait_s:
         services.meters.count("requests_throttled")

@@ -2,7 +2,7 @@
 not take the rest of the process with it. The breakers of storage calls are in `guarded.py`.
 
 Where accounts share a bulkhead, no holder may use more of it than is still free for the others: one alone gets half,
-two get a third each. So whoever comes next finds a place, whatever one holder does.
+two get a third each. So the next holder finds a place, whatever one holder does.
 """
 
 from __future__ import annotations

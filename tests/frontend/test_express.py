@@ -318,6 +318,21 @@ async def test_close_that_is_asked_for_is_told_and_done(front: Installation, cli
     assert await client.ended() == b"" and ways.express == 1
 
 
+async def test_call_behind_one_that_was_answered_at_once_is_not_idle(
+    front: Installation, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "HEADER_READ_S_MAX", 0.1)  # how often it is looked at
+    release = _hold_sends(front)
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    client.write(send_request(front, "") + send_request(front, "slow"))
+    assert (await client.answer())[0] == 400
+    _protocol_of(client).timeout_keep_alive = 0.1
+    await asyncio.sleep(0.4)
+    release.set()
+    assert (await client.json())["MessageId"]
+    client.writer.close()
+
+
 async def test_call_that_needs_look_ups_is_served(front: Installation, client: Client, ways: Ways) -> None:
     """Whatever a cold cache waits for needs no task of the caller's."""
     front.metadata.cold = True
@@ -435,9 +450,7 @@ async def test_idle_connection_is_closed(front: Installation, port: int, monkeyp
     idle = Client(*await asyncio.open_connection("127.0.0.1", port))
     idle.write(send_request(front))
     await idle.json()
-    protocols = [one for one in gc.get_objects() if isinstance(one, ExpressProtocol)]
-    (protocol,) = [one for one in protocols if one.client == idle.writer.get_extra_info("sockname")]
-    protocol.timeout_keep_alive = 0.1
+    _protocol_of(idle).timeout_keep_alive = 0.1
     assert await idle.ended() == b""
 
 
@@ -470,6 +483,12 @@ async def test_trusted_proxy_is_believed_and_others_are_not(front: Installation,
 
 
 # --- support ---
+
+
+def _protocol_of(client: Client) -> ExpressProtocol:
+    protocols = [one for one in gc.get_objects() if isinstance(one, ExpressProtocol)]
+    (protocol,) = [one for one in protocols if one.client == client.writer.get_extra_info("sockname")]
+    return protocol
 
 
 def _hold_sends(front: Installation) -> asyncio.Event:

@@ -42,7 +42,7 @@ PARAMETERS: dict[str, Any] = {
     "DestinationArn": ARN.replace("orders", "others"),
     "TaskHandle": "t",
 }
-# What the control plane decides about: the front end passes it on in the name of the caller, and of nobody else.
+# What the control plane decides about: the front end passes it on in the name of the caller alone.
 PASSED_ON = {
     "CreateQueue", "ListQueues", "StartMessageMoveTask", "ListMessageMoveTasks", "CancelMessageMoveTask",
 }  # fmt: skip
@@ -127,7 +127,7 @@ def callers_of(front: Installation) -> set[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("action", list(ACTIONS.values()), ids=lambda action: action.name)
-async def test_sqs_action_of_somebody_without_the_right(front: Installation, action: Action, kind: str) -> None:
+async def test_sqs_action_of_a_caller_without_the_right(front: Installation, action: Action, kind: str) -> None:
     before = await prepared(front)
     key, params = credential(front, kind), parameters_of(action)
     if key is None:
@@ -157,7 +157,7 @@ async def test_sqs_action_of_somebody_without_the_right(front: Installation, act
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("route", "path"), PATHS, ids=lambda value: getattr(value, "action", ""))
-async def test_route_of_somebody_without_the_right(front: Installation, route: Route, path: str, kind: str) -> None:
+async def test_route_of_a_caller_without_the_right(front: Installation, route: Route, path: str, kind: str) -> None:
     before = await prepared(front)
     key = credential(front, kind)
     headers = {"host": HOST, "content-type": "application/json"}
@@ -171,7 +171,7 @@ async def test_route_of_somebody_without_the_right(front: Installation, route: R
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_socket_of_somebody_without_the_right(front: Installation, kind: str) -> None:
+async def test_socket_of_a_caller_without_the_right(front: Installation, kind: str) -> None:
     before = await prepared(front)
     key = credential(front, kind)
     socket = Socket(front, "orders", {} if key is None else {"authorization": f"Bearer {key.bearer_token}"})

@@ -144,7 +144,7 @@ async def test_conditions_see_the_request_the_key_and_the_queue(
         assert (await front.sqs("SendMessage", SEND, key=key)).status == (200 if holds else 403)
 
 
-async def test_condition_is_asked_anew_by_every_request(front: Installation) -> None:
+async def test_condition_is_evaluated_at_every_request(front: Installation) -> None:
     """Nothing of what was allowed is remembered where it hangs on the request."""
     condition = {"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}
     key = restricted(front, allow("sqs:SendMessage", Condition=condition))
@@ -230,6 +230,16 @@ async def test_parked_poll_of_a_key_that_lost_its_right_gets_no_message(front: I
     wanted = {"QueueUrl": QUEUE_URL, "AttributeNames": ["ApproximateReceiveCount"]}
     (message,) = (await front.sqs("ReceiveMessage", wanted)).json["Messages"]
     assert message["Attributes"]["ApproximateReceiveCount"] == "1"
+
+
+async def test_poll_that_waits_because_of_its_queue_is_asked_again_too(front: Installation) -> None:
+    front.add_queue("orders", attributes={"ReceiveMessageWaitTimeSeconds": "20"})
+    key = front.add_key(ACCOUNT)
+    poll = asyncio.create_task(front.sqs("ReceiveMessage", {"QueueUrl": QUEUE_URL}, key=key))
+    await settle(lambda: front.storage.polls == 1)
+    change_key(front, key, policies=[])
+    await front.sqs("SendMessage", SEND)
+    assert (await asyncio.wait_for(poll, 5)).error == "AccessDeniedException"
 
 
 async def test_parked_poll_of_a_key_that_changed_otherwise_gets_its_message(front: Installation) -> None:

@@ -119,5 +119,5 @@ async def test_counts_are_refused_for_what_names_no_queues(queues: Any) -> None:
 async def test_person_receives_although_no_key_can_be_looked_at_again() -> None:
     plane = installation()
     await call(plane, "/v1/queues/orders/messages", {"body": "hello"})
-    answer = await call(plane, "/v1/queues/orders/messages/receive", {})
+    answer = await call(plane, "/v1/queues/orders/messages/receive", {"wait_seconds": 1})
     assert [one["body"] for one in answer.json["messages"]] == ["hello"]

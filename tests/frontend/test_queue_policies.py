@@ -110,9 +110,7 @@ async def test_deny_counts_for_the_own_account_too_but_leaves_a_way_back(front: 
 async def test_condition_looks_at_the_address_of_the_client(front: Installation, address: str, is_open: bool) -> None:
     front.client_host = address
     condition = {"IpAddress": {"aws:SourceIp": "203.0.113.0/24"}}
-    set_policy(
-        front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:SendMessage", SECRET_ARN, Condition=condition)
-    )
+    set_policy(front, OTHER_ACCOUNT, "secret", statement("Allow", "sqs:SendMessage", SECRET_ARN, Condition=condition))
     reply = await front.sqs("SendMessage", {"QueueUrl": SECRET_URL, "MessageBody": "x"})
     assert reply.status == (200 if is_open else 403)
 

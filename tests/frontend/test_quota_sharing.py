@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from api.metadata.demands import DemandTable
@@ -71,6 +73,7 @@ class Fleet:
             if tick % 100 == 99:
                 for reporter in self.reporters[: len(self.trees)]:
                     await reporter.step()
+                await asyncio.sleep(0)  # notes are told beside the reports
         return passed
 
 
@@ -113,6 +116,20 @@ async def test_use_near_and_over_a_quota_is_told_once() -> None:
     assert len(fleet.noted) <= 2 * 2, "once by each front end"
     percents = {account: percent for account, _, _, percent in fleet.noted}
     assert percents["near"] == pytest.approx(90, abs=6) and percents["over"] == pytest.approx(300, abs=20)
+
+
+async def test_reports_do_not_wait_for_an_audit_trail_that_hangs() -> None:
+    fleet = Fleet(1)
+    told = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        told.set()
+        await asyncio.Event().wait()
+
+    fleet.reporters[0]._note = hang
+    async with asyncio.timeout(5):
+        await fleet.run(3, {"over": [300]})
+    assert told.is_set()
 
 
 def test_report_of_a_front_end_that_went_is_forgotten() -> None:

@@ -160,6 +160,29 @@ def test_buckets_are_bounded_and_the_busy_account_is_kept() -> None:
     assert pay(quotas) is not None
 
 
+def test_buckets_of_invented_queues_are_bounded() -> None:
+    limits = AccountLimits(Rates(), queue=Rates(10))
+    quotas = QuotaTree(lambda _: limits, burst_s=1.0, buckets_max=100)
+    for _ in range(10):
+        assert pay(quotas) is None
+    for number in range(1_000):
+        pay(quotas, queue=f"absent-{number}")
+        quotas.pay_later("a", "k", f"other-{number}", 0.0, 1, 1)
+    assert len(quotas) <= 100
+    assert pay(quotas) is not None, "the queue that is used most is kept"
+
+
+@pytest.mark.parametrize("debt", [{"messages": 50}, {"size_bytes": 50}])
+def test_debt_of_any_kind_is_kept_where_there_are_too_many_buckets(debt: dict[str, int]) -> None:
+    quotas = QuotaTree(lambda _: AccountLimits(Rates(10, 10, 10)), burst_s=1.0, buckets_max=100)
+    assert pay(quotas, **debt) is None
+    for number in range(1_000):
+        for _ in range(2):
+            quotas.pay(f"x{number}", f"y{number}", "", 0.0)
+    refused = pay(quotas)
+    assert refused is not None and refused.quota != "requests_per_s"
+
+
 def test_small_costs_count_however_late_it_is() -> None:
     quotas = tree(account=Rates(bytes_per_s=100_000_000))
     start_s = 1_700_000_000.0

@@ -17,6 +17,7 @@ from frontend.limits import (
 )
 from frontend.limits.quota_tree import QuotaTree
 from frontend.limits.quotas import INSTALLATION, AccountLimits, Rates, account_limits
+from frontend.metadata.interface import MetadataUnavailable
 from frontend.metadata.records import AccountRecord
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.frontend_plane import (
@@ -95,6 +96,22 @@ async def test_batch_that_storage_fails_pays_no_messages() -> None:
     assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 200
 
 
+async def test_send_whose_queue_cannot_be_looked_up_pays_no_messages() -> None:
+    front = limited(messages_per_s=10, requests_per_s=100)
+    find = front.metadata.get_queue
+
+    async def away(*_: Any) -> Any:
+        raise MetadataUnavailable("down")
+
+    front.metadata.cold = True
+    front.metadata.get_queue = away  # type: ignore[method-assign]
+    for _ in range(5):
+        assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 503
+        assert (await front.rest(MESSAGES, {"body": "x"})).status == 503
+    front.metadata.get_queue = find  # type: ignore[method-assign]
+    assert (await front.sqs("SendMessageBatch", SQS_BATCH)).status == 200
+
+
 async def test_queue_of_another_account_cannot_be_used_up() -> None:
     """Its quota per queue is its owner's to use."""
     front = Installation(quotas=QuotaTree(lambda _: AccountLimits(Rates(), queue=Rates(2)), burst_s=1.0))
@@ -121,6 +138,13 @@ async def test_rest_tells_what_is_left_and_when_to_come_back() -> None:
     assert (refused.json["quota"], refused.json["limit_per_s"]) == ("requests_per_s", 5)
 
 
+async def test_large_quota_is_told_in_full() -> None:
+    front = limited(bytes_per_s=1_234_567)
+    await front.rest(MESSAGES, {"messages": [{"body": "x" * 600_000}] * 3})
+    refused = await front.rest(MESSAGES, {"body": "x"})
+    assert refused.status == 429 and "bytes_per_s is 1234567." in refused.json["detail"]
+
+
 async def test_both_protocols_of_sqs_say_request_throttled() -> None:
     front = limited(requests_per_s=1)
     await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x"})
@@ -140,6 +164,17 @@ async def test_stopped_account_may_receive_and_not_send() -> None:
     assert refused.status == 403 and "spend cap reached" in refused.body.decode() and front.storage.count() == 0
     other = f"http://{HOST}/{OTHER_ACCOUNT}/secret"
     assert (await front.sqs("SendMessage", {"QueueUrl": other, "MessageBody": "x"}, key=front.other_key)).status == 200
+
+
+async def test_stopped_account_may_not_send_a_message_again() -> None:
+    front = Installation()
+    await front.rest(MESSAGES, {"body": "x"})
+    (shown,) = (await front.rest(MESSAGES + "/peek", {})).json["messages"]
+    front.metadata.accounts[ACCOUNT] = AccountRecord(ACCOUNT, "a", True, 1, sending_stopped="spend cap reached")
+    front.clock.now_s += 1
+    refused = await front.rest(MESSAGES + "/resend", {"message": shown["message"]})
+    assert (refused.status, refused.json["code"]) == (403, "sending-stopped")
+    assert front.storage.count() == 1 and not front.audit
 
 
 async def test_quotas_of_the_account_record_hold() -> None:
@@ -169,11 +204,12 @@ async def test_account_that_is_not_cached_is_looked_up_beside_its_request() -> N
 
 
 async def test_body_beyond_the_quota_is_refused() -> None:
-    limits = account_limits({"payload_bytes": 2_000})
+    limits = account_limits({"payload_bytes": 1_234_567})
     front = Installation(quotas=QuotaTree(lambda _: limits))
     assert (await front.rest(MESSAGES, {"body": "x" * 1_000})).status == 200
-    assert (await front.rest(MESSAGES, {"body": "x" * 2_000})).status == 413
-    refused = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x" * 2_000})
+    refused = await front.rest(MESSAGES, {"body": "x" * 1_234_567})
+    assert refused.status == 413 and "more than 1234567 bytes" in refused.json["detail"]
+    refused = await front.sqs("SendMessage", {"QueueUrl": QUEUE_URL, "MessageBody": "x" * 1_234_567})
     assert refused.status == 400 and front.storage.count() == 1
 
 
@@ -210,6 +246,21 @@ async def test_keys_that_exist_are_looked_up_as_often_as_they_come() -> None:
     front.metadata.cold = True
     statuses = {(await front.rest(MESSAGES, {"body": "x"})).status for _ in range(4 * UNKNOWN_KEYS_PER_ADDRESS_PER_S)}
     assert statuses == {200}
+
+
+async def test_requests_of_one_key_that_come_together_share_its_look_up() -> None:
+    """As after a start of the front end, when a client's connections all ask at once."""
+    front = Installation()
+    front.metadata.cold = True
+    find = front.metadata.get_key
+
+    async def slow(access_key_id: str) -> Any:
+        await asyncio.sleep(0.05)
+        return await find(access_key_id)
+
+    front.metadata.get_key = slow  # type: ignore[method-assign]
+    calls = [front.rest(MESSAGES, {"body": "x"}) for _ in range(4 * UNKNOWN_KEYS_PER_ADDRESS_PER_S)]
+    assert {reply.status for reply in await asyncio.gather(*calls)} == {200}
 
 
 # --- shared places ---
@@ -258,5 +309,3 @@ def take_all(bulkhead: Any, holder: str) -> int:
         except RequestError:
             return taken
         taken += 1
-
-
