@@ -51,7 +51,7 @@ STOP_REASON_CHARACTERS_MAX = 200
 QUOTA_REASON_CHARACTERS_MAX = 500
 # That an account came near a quota is written into the audit trail once within this time, for each quota and level.
 QUOTA_NOTICE_HOURS = 1
-# A front end that has not reported for so long counts no more: its shares are the others'.
+# A front end that has not reported for so long is not counted: its shares go to the others.
 QUOTA_REPORT_STALE_S = 3.5
 
 # --- queues -------------------------------------------------------------------------------------------------

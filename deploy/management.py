@@ -92,7 +92,7 @@ def operate(installation: Installation, state: State, *arguments: str) -> Any:
 def create_key(installation: Installation, state: State, account: str, policy: str | None = None) -> dict[str, Any]:
     """A new key (and the account, if it is not there): the fields the command contract names. `policy` is the text of
     an identity policy."""
-    arguments = ["create_key", "--account", account, "--json"]
+    arguments = ["create_key", f"--account={account}", "--json"]
     if policy is not None:
         arguments.append(f"--policy={policy}")
     key: dict[str, Any] = run_manage_json(installation, state, arguments, limits.DEMO_KEY_DEADLINE_S)

@@ -9,25 +9,7 @@ from rest_framework import serializers
 
 from api.iam import limits, selectors
 from api.iam.models import PeopleGroup, Policy
-from api.people.strict import StrictCharField, StrictSerializer
-
-
-class StrictBooleanField(serializers.BooleanField):
-    """A JSON boolean. DRF's own also takes words and numbers."""
-
-    def to_internal_value(self, data: object) -> bool:
-        if not isinstance(data, bool):
-            self.fail("invalid", input=data)
-        return data
-
-
-class StrictIntegerField(serializers.IntegerField):
-    """A JSON number without a point. DRF's own also takes texts."""
-
-    def to_internal_value(self, data: object) -> int:
-        if type(data) is not int:
-            self.fail("invalid")
-        return super().to_internal_value(data)
+from api.people.strict import StrictBooleanField, StrictCharField, StrictIntegerField, StrictSerializer
 
 
 class KeyChangeSerializer(StrictSerializer):

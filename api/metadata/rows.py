@@ -39,8 +39,8 @@ _attributes = _tags = msgspec.json.Decoder(dict[str, str]).decode
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
     keys = [DataKeyRecord(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
-    lent = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
+    borrowed = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
-    fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], lent]
+    fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], borrowed]
     fields += (records_of(_layout(row[13])), _tags(row[18]))
     return QueueRecord(*fields)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Q
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from api.accounts.models import Account
 from api.people.models import Membership
 from api.people.roles import Role
-from api.queues.models import QueueState
+from api.queues.models import Queue, QueueState
 
 
 class AccountRow(NamedTuple):
@@ -40,24 +41,31 @@ def account_row(account_id: str) -> AccountRow | None:
     return None if found is None else _row(found)
 
 
-def _counted(rows: Any) -> Any:
-    live = ~Q(queues__state=QueueState.DELETED)
+def _counted(rows: QuerySet[Account]) -> QuerySet[Any]:
+    """Each count is a query of its own beside the row: joins would multiply queues by members."""
+    owners = Membership.objects.filter(account=OuterRef("pk"), role=Role.OWNER).order_by("created_at", "pk")
     return rows.annotate(
-        queue_count=Count("queues", filter=live, distinct=True), member_count=Count("members", distinct=True)
+        queue_count=_count_of(Queue.objects.exclude(state=QueueState.DELETED)),
+        member_count=_count_of(Membership.objects.all()),
+        owner_email=Subquery(owners.values("person__email")[:1]),
     )
+
+
+def _count_of(rows: QuerySet[Any]) -> Coalesce:
+    counted = rows.filter(account=OuterRef("pk")).order_by().values("account").annotate(count=Count("pk"))
+    return Coalesce(Subquery(counted.values("count")), 0)
 
 
 def _row(account: Account) -> AccountRow:
     life = getattr(account, "life", None)
     state = life.state if life else ("active" if account.active else "suspended")
-    owner = Membership.objects.select_related("person").filter(account=account, role=Role.OWNER).first()
-    counts = vars(account)
+    annotated = vars(account)
     return AccountRow(
         account,
         life.title if life else account.name,
         state,
         life.reason if life else "",
-        counts["queue_count"],
-        counts["member_count"],
-        owner.person.email if owner else "",
+        annotated["queue_count"],
+        annotated["member_count"],
+        annotated["owner_email"] or "",
     )

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from api import limits
-from api.people.strict import StrictCharField, StrictSerializer
+from api.people.strict import StrictCharField, StrictIntegerField, StrictSerializer
 from frontend.limits.quotas import SOFT_LEVEL_PERCENT
 
 
@@ -31,18 +31,9 @@ class QuotasSerializer(serializers.Serializer):
     sending_stopped = serializers.CharField(allow_null=True, help_text="Why messages cannot be sent; null: they can.")
 
 
-class WholeNumberField(serializers.IntegerField):
-    """A JSON number without a fraction. DRF's own takes texts and truth values too."""
-
-    def to_internal_value(self, data: Any) -> int:
-        if not isinstance(data, int) or isinstance(data, bool):
-            self.fail("invalid")
-        return data
-
-
 class AskQuotaSerializer(StrictSerializer):
     name = StrictCharField(max_length=64)
-    value = WholeNumberField()
+    value = StrictIntegerField()
     reason = StrictCharField(max_length=limits.QUOTA_REASON_CHARACTERS_MAX, default="", allow_blank=True)
 
 

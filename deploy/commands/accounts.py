@@ -22,6 +22,6 @@ def run(options: argparse.Namespace) -> int:
             output.table(COLUMNS, [[str(account[field]) for field in FIELDS] for account in accounts])
         return 0
     reason = [f"--reason={options.reason}"] if getattr(options, "reason", "") else []
-    moved = management.operate(installation, state, "operate_accounts", options.verb, options.account, *reason)
+    moved = management.operate(installation, state, "operate_accounts", *reason, "--", options.verb, options.account)
     output.say(f"account {moved['account_id']} is {moved['state']}")
     return 0

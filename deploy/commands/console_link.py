@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
         raise CommandError("give --account NAME, or --operator", EXIT_USAGE)
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    who = ["--operator"] if options.operator else ["--account", options.account]
+    who = ["--operator"] if options.operator else [f"--account={options.account}"]
     told = management.run_manage(installation, state, ["console_link", *who, "--json"], limits.DEMO_KEY_DEADLINE_S)
     link: dict[str, Any] = json.loads(told)
     if options.json:

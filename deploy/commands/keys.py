@@ -31,7 +31,7 @@ def create(options: argparse.Namespace) -> int:
 def show(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     state = installation.load_state()
-    keys = management.operate(installation, state, "operate_keys", "list", options.account)
+    keys = management.operate(installation, state, "operate_keys", "list", "--", options.account)
     if options.json:
         output.data_json(keys)
     else:

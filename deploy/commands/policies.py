@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     installation = Installation(options.data_dir)
     state = installation.load_state()
     if options.verb == "list":
-        policies = management.operate(installation, state, "review_policies", "--account", options.account)
+        policies = management.operate(installation, state, "review_policies", f"--account={options.account}")
         if options.json:
             output.data_json(policies)
         else:

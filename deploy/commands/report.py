@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     state = installation.load_state()
     arguments = ["billing_report", options.verb, "--period", options.period]
     if options.account:
-        arguments += ["--account", options.account]
+        arguments.append(f"--account={options.account}")
     if options.now:
         arguments.append("--now")
     report = management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S)

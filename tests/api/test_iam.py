@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from api import clock
@@ -63,8 +65,6 @@ def restricted(caller: Caller, policy: dict[str, Any]) -> Caller:
 
 def record_of(access_key_id: str) -> KeyRecord:
     """As front ends get it."""
-    from django.db import connection
-
     with connection.cursor() as cursor:
         cursor.execute(_KEYS + " WHERE k.access_key_id = %s", [access_key_id])
         row = cursor.fetchone()
@@ -261,6 +261,14 @@ def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> Non
     assert new.key.expires_at is not None and new.key.expires_at - clock.now() <= timedelta(hours=1)
     made.refresh_from_db()
     assert made.expires_at == ends, "the grace period makes it no longer"
+
+
+def test_rotation_locks_the_account_before_the_key(caller: Caller) -> None:
+    """As attaching a policy does: with another order the two wait for each other."""
+    with CaptureQueriesContext(connection) as captured:
+        keys.rotate_key(OPERATOR, caller.account_id, caller.access_key_id, 60)
+    locks = [query["sql"] for query in captured if "FOR UPDATE" in query["sql"]]
+    assert ['FROM "account"' in sql for sql in locks[:2]] == [True, False], locks
 
 
 def test_tags_are_of_restricted_keys(caller: Caller) -> None:

@@ -14,7 +14,7 @@ from api.accounts.models import AccessKey
 from api.audit.actions import Actor, record
 from api.iam import limits
 from api.iam.errors import IamError
-from api.iam.locks import access_of, announce_key, locked_key
+from api.iam.locks import access_of, announce_key, locked_account, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 
 
@@ -104,6 +104,7 @@ def rotate_key(actor: Actor, account_id: str, access_key_id: str, grace_s: int) 
     """A new key like this one, which ends after the grace period. One that was to expire passes its span on. Raises
     IamError, AccountError."""
     assert 0 <= grace_s <= limits.ROTATION_GRACE_S_MAX
+    locked_account(account_id)  # first, as everywhere: the new key is counted under this lock
     old = locked_key(account_id, access_key_id)
     now = clock.now()
     if not old.active or (old.expires_at is not None and old.expires_at <= now):

@@ -62,7 +62,7 @@ def update_policy(actor: Actor, account_id: str, name: str, text: str) -> Policy
 
 @transaction.atomic
 def delete_policy(actor: Actor, account_id: str, name: str) -> None:
-    """One that somebody has stays. Raises IamError."""
+    """Raises IamError, also for one that is attached."""
     locked_account(account_id)
     policy = locked_policy(account_id, name)
     if policy.attachments.exists():
@@ -73,7 +73,7 @@ def delete_policy(actor: Actor, account_id: str, name: str) -> None:
 
 @transaction.atomic
 def attach_to_key(actor: Actor, account_id: str, access_key_id: str, name: str) -> AccessKey:
-    """From now on the key may do no more than what its policies allow. Raises IamError."""
+    """From now on the key is restricted to what its policies allow. Raises IamError."""
     locked_account(account_id)
     key = locked_key(account_id, access_key_id)
     policy = locked_policy(account_id, name)

@@ -61,7 +61,7 @@ class KeyPolicyView(APIView):
 class KeyAttachmentView(APIView):
     @extend_schema(operation_id="keys.attach_policy", request=None, responses=AttachedSerializer)
     def put(self, request: Request, access_key_id: str, policy_name: str) -> Response:
-        """From now on the key may do no more than what its policies allow."""
+        """From now on the key is restricted to what its policies allow."""
         who = caller(request)
         policies.attach_to_key(actor_of(who), who.account_id, access_key_id, policy_name)
         return Response({"attached": selectors.attached_to_key(who.account_id, access_key_id)})

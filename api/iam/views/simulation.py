@@ -9,10 +9,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from api.iam import limits
-from api.iam.serializers import StrictBooleanField
 from api.iam.simulation import simulate_requests
 from api.internal.rest import caller
-from api.people.strict import StrictCharField, StrictSerializer
+from api.people.strict import StrictBooleanField, StrictCharField, StrictSerializer
 
 _ARN_CHARACTERS_MAX = 512
 _TEXT_CHARACTERS_MAX = 512

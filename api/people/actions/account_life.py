@@ -115,13 +115,6 @@ def finish_closing() -> int:
     return closed
 
 
-def _give_life(account_id: str) -> None:
-    """An account that was made with a key has no state of its own before an operator gives it one."""
-    account = Account.objects.select_for_update().filter(pk=account_id).first()
-    if account is not None:
-        ensure_life(account, clock.now())
-
-
 def _locked(account_id: str) -> AccountLife:
     """The account's row first, as everywhere. Raises PeopleError."""
     if Account.objects.select_for_update().filter(pk=account_id).first() is None:
@@ -137,8 +130,7 @@ def _locked_by_operator(account_id: str) -> AccountLife:
     account = Account.objects.select_for_update().filter(pk=account_id).first()
     if account is None:
         raise not_found()
-    title = account.name[: limits.ACCOUNT_TITLE_CHARACTERS_MAX]
-    AccountLife.objects.get_or_create(account=account, defaults={"title": title, "state_since": clock.now()})
+    ensure_life(account, clock.now())
     return _locked(account_id)
 
 

@@ -91,7 +91,11 @@ def _stand_in_owner(account: Account, now: datetime) -> Person:
 
 
 def _stand_in(email: str, name: str, now: datetime) -> Person:
-    """Locked. The empty password matches nothing."""
-    fields = {"name": name, "created_at": now, "email_confirmed_at": now}
-    person, _ = Person.objects.get_or_create(email=email, defaults=fields)
-    return Person.objects.select_for_update().get(pk=person.pk)
+    """Locked. The empty password matches nothing. A person whom a sign-up with the address made is confirmed here, so
+    that the password of the sign-up never becomes the person's."""
+    Person.objects.get_or_create(email=email, defaults={"created_at": now})
+    person = Person.objects.select_for_update().get(email=email)
+    if person.email_confirmed_at is None:
+        person.name, person.email_confirmed_at = name, now
+        person.save(update_fields=["name", "email_confirmed_at"])
+    return person

@@ -57,7 +57,8 @@ def _counts(rows: QuerySet[Any, Any]) -> dict[str, int]:
 def _state_of(account: Account) -> dict[str, str]:
     """An account that was made by the command line has no life until an operator moves it."""
     if not hasattr(account, "life"):
-        return {"state": AccountState.ACTIVE.value, "reason": ""}
+        state = AccountState.ACTIVE if account.active else AccountState.SUSPENDED
+        return {"state": state.value, "reason": ""}
     return {"state": account.life.state, "reason": account.life.reason}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from api import limits
-from api.accounts.models import Account
 from api.audit.actions import OPERATOR
+from api.iam.naming import account_named
 from api.quotas import actions, selectors
 from api.quotas.errors import QuotaProblem
 from api.quotas.models import QuotaRequest
@@ -48,7 +48,7 @@ class Command(BaseCommand):
         if verb in ("approve", "refuse"):
             decided = actions.decide_request(OPERATOR, options["id"], verb == "approve", options["answer"])
             return _request_json(decided)
-        holder = _holder(options["account"])
+        holder = account_named(options["account"]).id if options["account"] else INSTALLATION
         if verb == "set":
             actions.set_quotas(OPERATOR, holder, dict(map(_value, options["values"])))
         elif verb != "list" and holder == INSTALLATION:
@@ -58,15 +58,6 @@ class Command(BaseCommand):
         elif verb == "resume":
             actions.resume_sending(OPERATOR, holder)
         return _quotas_json(holder)
-
-
-def _holder(account: str) -> str:
-    if not account:
-        return INSTALLATION
-    found = Account.objects.filter(pk=account).first() or Account.objects.filter(name=account).first()
-    if found is None:
-        raise CommandError(f"there is no account {account!r}")
-    return found.id
 
 
 def _value(text: str) -> tuple[str, int | None]:
