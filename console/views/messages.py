@@ -26,6 +26,7 @@ PAGE_MESSAGES = 25
 BODY_CHARS_SHOWN = 4_096
 COPIES_MAX = 100
 _BATCH = 10
+_DIGITS_MAX = 10
 _STATES = ("waiting", "in_flight", "delayed")
 _FILTERS = ("ids", "groups", "tags")
 
@@ -239,6 +240,6 @@ def _number(text: str, label: str, low: int, high: int) -> int | None:
     text = text.strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and low <= int(text[:12]) <= high):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and low <= int(text) <= high):
         raise ValueError(f"{label} is an integer from {low:,} to {high:,}.")
     return int(text)

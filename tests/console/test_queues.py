@@ -154,6 +154,16 @@ def test_dead_letter_queue_is_chosen_by_name(ann: Browser) -> None:
     assert b"after 4 receives" in shown and b"Dead letters go to dead" in shown
 
 
+@pytest.mark.parametrize("receives", ["²", "9" * 5_000, "many", "0"])
+def test_receives_that_are_no_number_in_range_are_refused(ann: Browser, receives: str) -> None:
+    queue_row(ann.account_id, "dead")
+    queue = queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/edit")
+    form = {"version": str(queue.version), "dead_letter_name": "dead", "dead_letter_receives": receives}
+    assert ann.post(page, form, page).status_code == 400
+    assert "RedrivePolicy" not in stored(ann.account_id, "orders").attributes
+
+
 @pytest.mark.parametrize("typed", ["", "order", "ORDERS", "dead"])
 def test_delete_wants_the_name_typed(ann: Browser, typed: str) -> None:
     queue_row(ann.account_id, "orders")
