@@ -76,7 +76,7 @@ def scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     return render(request, "console/messages/scheduled.html", {**shown, "is_first": not cursor})
 
 
-@account_page(Act.CHANGE_MESSAGES, "POST")
+@account_page(Act.CHANGE_MESSAGES, "POST", does="penstock:CancelScheduledMessages")
 def cancel_scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue_or_404(visit, name)
     visit.data_plane.ask(name, "scheduled/cancel", {"ids": [request.POST.get("id", "")]})

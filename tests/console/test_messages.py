@@ -81,7 +81,7 @@ def test_many_copies_go_in_batches(ann: Browser, data_plane: Any) -> None:
     assert b"25 messages are sent" in ann.post(page, {"body": "a", "count": "25"}, page).content
     sizes = [len(content["messages"]) for _, _, target, content in data_plane.asked if target.endswith("/messages")]
     assert sizes == [10, 10, 5]
-    for count in ("101", "0000000000000000101", "9" * 5_000):
+    for count in ("101", "00000000000101999", "9" * 5_000):
         assert ann.post(page, {"body": "a", "count": count}, page).status_code == 400, count
     assert len(data_plane.asked) == len(sizes)
 
