@@ -1,7 +1,8 @@
 """What a member of an account may do with one queue, for pages.
 
 A role is about all queues of the account; policies that are attached to the member, or to a group of it, can be about
-some of them. The policy of the queue itself is not weighed here: a page is where it can be repaired.
+some of them. The policy of the queue itself is not weighed here: a front end does that for messages, and a page is
+where the policy can be repaired.
 """
 
 from __future__ import annotations

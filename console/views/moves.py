@@ -28,7 +28,7 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES):
+        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("sqs:StartMessageMoveTask"):
             raise QueueProblem("AccessDenied", "Your role in this account does not allow to move messages.")
         try:
             dry = _start(visit, name, request)

@@ -66,7 +66,7 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        _require(visit, Act.MANAGE_QUEUES)
+        _require(visit, "sqs:UntagQueue" if "remove" in request.POST else "sqs:TagQueue")
         key = request.POST.get("key", "")
         try:
             if "remove" in request.POST:
@@ -87,7 +87,7 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     queue = queue_or_404(visit, name)
     refusal, text = None, ""
     if request.method == "POST":
-        _require(visit, Act.MANAGE_QUEUES)
+        _require(visit, Act.MANAGE_QUEUES.value)
         text = request.POST.get("policy", "")
         try:
             _change_access(visit, name, request)
@@ -151,8 +151,9 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
     }
 
 
-def _require(visit: AccountVisit, act: Act) -> None:
-    if not visit.may_change(act):
+def _require(visit: AccountVisit, action: str) -> None:
+    """Raises QueueProblem."""
+    if not visit.may_change(Act.MANAGE_QUEUES) or not visit.may_do(action):
         raise QueueProblem("AccessDenied", "Your role in this account does not allow this.")
 
 

@@ -27,7 +27,7 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES):
+        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("penstock:CreateSchedule"):
             raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
         form = request.POST
         wish = Wish(

@@ -65,6 +65,13 @@ def test_snippets_say_what_the_form_says(ann: Browser) -> None:
     assert "DelaySeconds" not in text, "what is a default is left out"
 
 
+def test_terraform_takes_a_name_of_digits() -> None:
+    from console.same_as import creating
+
+    text = next(one.text for one in creating("http://e", "r", "007", {}) if one.title == "Terraform")
+    assert 'resource "aws_sqs_queue" "_007"' in text and 'name = "007"' in text
+
+
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
     queue_row(ann.account_id, "first")
     from tests.support.control_plane import copy_queue
