@@ -116,6 +116,13 @@ def deny(browser: Browser, actions: str, queue: str) -> None:
     attach_to_member(OPERATOR, browser.account_id, person_id, name)
 
 
+def lift(browser: Browser) -> None:
+    """Takes away all policies that are attached to the member."""
+    from api.iam.models import PolicyAttachment
+
+    PolicyAttachment.objects.filter(member__person__email=browser.email).delete()
+
+
 def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:
     for name in ("orders", "payroll"):
         queue_row(ann.account_id, name)
@@ -149,6 +156,8 @@ def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Jo
         ("sqs:TagQueue", "tags"),
         ("sqs:StartMessageMoveTask", "moves"),
         ("penstock:CreateSchedule", "schedules"),
+        ("penstock:DeleteSchedule", "schedules/nightly/delete"),
+        ("penstock:PauseSchedule", "schedules/nightly/pause"),
         ("penstock:RemoveMessage", "moves"),
         ("penstock:RemoveMessage", "schedules"),
     ],
