@@ -74,9 +74,10 @@ def person_page(*methods: str) -> Callable[[View], View]:
     return wrap
 
 
-def account_page(act: Act, *methods: str) -> Callable[[View], View]:
-    """`view(request, visit, ...)`, for a member whose role allows the act. An account of others is not found. Where
-    nothing may change, because the account is not active, a POST is refused."""
+def account_page(act: Act, *methods: str, does: str = "") -> Callable[[View], View]:
+    """`view(request, visit, ...)`, for a member whose role and policies allow the act; on the page of a queue (`name`)
+    for that queue, and `does`, the action of policies that the page is for, as well. An account of others is not
+    found. Where nothing may change, because the account is not active, a POST is refused."""
 
     def wrap(view: View) -> View:
         @functools.wraps(view)
@@ -84,9 +85,9 @@ def account_page(act: Act, *methods: str) -> Callable[[View], View]:
             membership = membership_of(visit.person, account_id)
             if membership is None:
                 raise Http404
-            inside = AccountVisit(visit, membership)
+            inside = AccountVisit(visit, membership, named.get("name"))
             request.visit = inside  # type: ignore[attr-defined]  # read by the context processor
-            if not inside.may(act):
+            if not inside.may(act) or (does and not inside.may_do(does)):
                 return denied(request, act)
             if request.method == "POST" and not inside.is_active:
                 raise PeopleError("account-not-active", f"The account is {inside.state}: nothing in it can be changed.")

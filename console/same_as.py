@@ -83,16 +83,21 @@ _TERRAFORM = {
 
 def _terraform(endpoint: str, region: str, name: str, attributes: dict[str, str]) -> str:
     known = {key: value for key, value in attributes.items() if key in _TERRAFORM}
-    lines = [f"  name = {_hcl(name)}", *(f"  {_TERRAFORM[key]} = {_hcl(value)}" for key, value in known.items())]
+    lines = [f"  name = {_quoted(name)}", *(f"  {_TERRAFORM[key]} = {_hcl(value)}" for key, value in known.items())]
     left_out = sorted(set(attributes) - set(known))
     note = f"\n# Not known to the AWS provider, set them here or by boto3: {', '.join(left_out)}" if left_out else ""
-    provider = f'provider "aws" {{\n  region = {_hcl(region)}\n  endpoints {{ sqs = {_hcl(endpoint)} }}\n}}'
+    provider = f'provider "aws" {{\n  region = {_quoted(region)}\n  endpoints {{ sqs = {_quoted(endpoint)} }}\n}}'
     label = "".join(char if char.isalnum() or char in "_-" else "_" for char in name)
-    resource = f'resource "aws_sqs_queue" {_hcl(label)} {{\n' + "\n".join(lines) + "\n}"
+    label = label if label[0].isalpha() else f"_{label}"
+    resource = f'resource "aws_sqs_queue" {_quoted(label)} {{\n' + "\n".join(lines) + "\n}"
     return f"{provider}\n\n{resource}{note}"
 
 
 def _hcl(value: str) -> str:
     if value in ("true", "false") or value.isdigit():
         return value
+    return _quoted(value)
+
+
+def _quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False).replace("${", "$${").replace("%{", "%%{")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from functools import cached_property
 
 from api.audit.actions import Actor
+from api.iam.member_on_queue import MemberOnQueue
 from api.iam.selectors import acts_of
 from api.people.models import AccountState, Membership, Person, PersonSession
 from api.people.origin import Origin
 from api.people.roles import Act, act_to_give
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
+
+# Weighed for the queue of a page; all others are about the account.
+ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGES, Act.CHANGE_MESSAGES))
 
 
 class Visit:
@@ -36,10 +40,12 @@ class Visit:
 
 
 class AccountVisit(Visit):
-    """A member looks at the account."""
+    """A member looks at the account, or at one queue of it."""
 
-    def __init__(self, visit: Visit, membership: Membership) -> None:
+    def __init__(self, visit: Visit, membership: Membership, queue: str | None = None) -> None:
         super().__init__(visit.session, visit.origin, visit.is_secure)
+        on_queue = MemberOnQueue(membership, queue, visit.origin.source, visit.is_secure) if queue else None
+        self._on_queue = on_queue
         self.membership = membership
         self.account_id = membership.account_id
         self.title: str = membership.account.life.title
@@ -54,8 +60,12 @@ class AccountVisit(Visit):
         return acts_of(self.membership)
 
     def may(self, act: Act) -> bool:
-        """By the role, and by the policies of the member and of its groups."""
-        return act in self._acts
+        """By the role, and by the policies of the member and of its groups; on the page of a queue, for that queue."""
+        return act in self._acts and (act not in ACTS_ON_QUEUES or self.may_do(act.value))
+
+    def may_do(self, action: str) -> bool:
+        """May this action of policies be done with the queue of the page? True where the page is of no queue."""
+        return self._on_queue is None or self._on_queue.may(action)
 
     def may_give(self, role: str) -> bool:
         """May this member give, change or take away the role?"""

@@ -26,6 +26,7 @@ PAGE_MESSAGES = 25
 BODY_CHARS_SHOWN = 4_096
 COPIES_MAX = 100
 _BATCH = 10
+_DIGITS_MAX = 10
 _STATES = ("waiting", "in_flight", "delayed")
 _FILTERS = ("ids", "groups", "tags")
 
@@ -68,7 +69,7 @@ def message_list(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     return render(request, "console/messages/list.html", shown)
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST")
+@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="sqs:SendMessage")
 def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """The form keeps what was sent, for the next one."""
     queue = queue_or_404(visit, name)
@@ -95,7 +96,7 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     return render(request, "console/messages/send.html", shown, status=refusal.status if refusal else 200)
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST")
+@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="penstock:ResendMessage")
 def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     """Edit, send, remove the old one. The token names the message."""
     queue = queue_or_404(visit, name)
@@ -137,14 +138,14 @@ def body(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     return answer
 
 
-@account_page(Act.CHANGE_MESSAGES, "POST")
+@account_page(Act.CHANGE_MESSAGES, "POST", does="sqs:DeleteMessage")
 def delete_message(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     asked = {"message": request.POST.get("message", ""), "reason": request.POST.get("reason", "")}
     visit.data_plane.ask(name, "messages/delete", asked)
     return told(queue_url(visit, name, "/messages"), "The message is deleted.", "warn")
 
 
-@account_page(Act.CHANGE_MESSAGES, "POST")
+@account_page(Act.CHANGE_MESSAGES, "POST", does="penstock:DeadLetterMessage")
 def dead_letter(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     reason = request.POST.get("reason", "").strip() or "moved by hand"
     moved = visit.data_plane.ask(
@@ -239,6 +240,6 @@ def _number(text: str, label: str, low: int, high: int) -> int | None:
     text = text.strip()
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and low <= int(text[:12]) <= high):
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX and low <= int(text) <= high):
         raise ValueError(f"{label} is an integer from {low:,} to {high:,}.")
     return int(text)

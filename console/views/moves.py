@@ -20,6 +20,11 @@ from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
 
 MOVES_SHOWN = 10
+_ACTIONS = {
+    "cancel": "sqs:CancelMessageMoveTask",
+    "pause": "penstock:PauseMessageMoveTask",
+    "resume": "penstock:ResumeMessageMoveTask",
+}
 _NUMBERS = ("messages_per_second", "messages_max", "returned_percent_max")
 
 
@@ -28,8 +33,8 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES):
-            raise QueueProblem("AccessDenied", "Your role in this account does not allow to move messages.")
+        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("sqs:StartMessageMoveTask"):
+            raise _denied()
         try:
             dry = _start(visit, name, request)
             return told(queue_url(visit, name, "/moves"), "The dry run counts." if dry else "The redrive has begun.")
@@ -55,6 +60,8 @@ def change_move(request: HttpRequest, visit: AccountVisit, name: str, move_id: u
     act = {"cancel": actions.cancel_move, "pause": actions.pause_move, "resume": actions.resume_move}.get(verb)
     if act is None or actions.move_of(visit.account_id, name, move_id) is None:
         raise Http404
+    if not visit.may_do(_ACTIONS[verb]):
+        raise _denied()
     act(visit.actor, visit.account_id, move_id)
     text = {
         "cancel": "The redrive is being cancelled.",
@@ -95,6 +102,10 @@ def _start(visit: AccountVisit, name: str, request: HttpRequest) -> bool:
     target_arn = format_arn(region, visit.account_id, target) if target else None
     actions.start_move(visit.actor, visit.account_id, source_arn, target_arn, given["messages_per_second"], choice)
     return bool(given["dry_run"])
+
+
+def _denied() -> QueueProblem:
+    return QueueProblem("AccessDenied", "Your role in this account does not allow to move messages.")
 
 
 def _first(error: object) -> str:

@@ -22,7 +22,7 @@ ROLES_IN_WORDS = {
     Role.ADMIN: "queues, messages, keys, settings and members, but no owners",
     Role.DEVELOPER: "queues and messages; sees members and keys",
     Role.READER: "sees queues, counts, members and the audit log; no message bodies",
-    Role.BILLING: "sees the account alone",
+    Role.BILLING: "sees the account and its bills; no queues, members or keys",
 }
 
 

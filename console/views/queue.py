@@ -66,7 +66,7 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        _require(visit, Act.MANAGE_QUEUES)
+        _require(visit, "sqs:UntagQueue" if "remove" in request.POST else "sqs:TagQueue")
         key = request.POST.get("key", "")
         try:
             if "remove" in request.POST:
@@ -87,7 +87,7 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     queue = queue_or_404(visit, name)
     refusal, text = None, ""
     if request.method == "POST":
-        _require(visit, Act.MANAGE_QUEUES)
+        _require(visit, Act.MANAGE_QUEUES.value)
         text = request.POST.get("policy", "")
         try:
             _change_access(visit, name, request)
@@ -105,19 +105,19 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     return render(request, "console/queues/access.html", shown, status=refusal.status if refusal else 200)
 
 
-@account_page(Act.MANAGE_QUEUES, "POST")
+@account_page(Act.MANAGE_QUEUES, "POST", does="penstock:PauseQueue")
 def pause(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     async_to_sync(set_paused_and_wait)(visit.actor, visit.account_id, name, True)
     return told(queue_url(visit, name), "Delivery is paused. Sends are still accepted.", "warn")
 
 
-@account_page(Act.MANAGE_QUEUES, "POST")
+@account_page(Act.MANAGE_QUEUES, "POST", does="penstock:ResumeQueue")
 def resume(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     async_to_sync(set_paused_and_wait)(visit.actor, visit.account_id, name, False)
     return told(queue_url(visit, name), "Delivery goes on.")
 
 
-@account_page(Act.MANAGE_QUEUES, "GET", "POST")
+@account_page(Act.MANAGE_QUEUES, "GET", "POST", does="sqs:DeleteQueue")
 def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     if request.method == "POST":
@@ -129,7 +129,7 @@ def delete(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
     return render(request, "console/queues/typed.html", {"queue": queue, "what": "delete", "sources": sources})
 
 
-@account_page(Act.CHANGE_MESSAGES, "GET", "POST")
+@account_page(Act.CHANGE_MESSAGES, "GET", "POST", does="sqs:PurgeQueue")
 def purge(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue = queue_or_404(visit, name)
     if request.method == "POST":
@@ -151,8 +151,9 @@ def tab_of(visit: AccountVisit, queue: Queue, tab: str) -> dict[str, object]:
     }
 
 
-def _require(visit: AccountVisit, act: Act) -> None:
-    if not visit.may_change(act):
+def _require(visit: AccountVisit, action: str) -> None:
+    """Raises QueueProblem."""
+    if not visit.may_change(Act.MANAGE_QUEUES) or not visit.may_do(action):
         raise QueueProblem("AccessDenied", "Your role in this account does not allow this.")
 
 

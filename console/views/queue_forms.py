@@ -25,6 +25,7 @@ from console.visits import AccountVisit
 
 TARGETS_OFFERED_MAX = 200
 _MOVED_AFTER_DEFAULT = "5"
+_DIGITS_MAX = 18
 
 
 @account_page(Act.MANAGE_QUEUES, "GET", "POST")
@@ -66,7 +67,7 @@ def edit_queue(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResp
     if not change:
         return told(queue_url(visit, name), "Nothing was changed.")
     version = form.get("version", "")
-    expected = int(version) if version.isascii() and version.isdigit() else None
+    expected = int(version) if _is_integer(version) else None
     try:
         checked = rules.check_change(change, name)
         async_to_sync(change_attributes)(visit.actor, visit.account_id, name, checked, expected)
@@ -147,8 +148,13 @@ def _redrive_policy(visit: AccountVisit, form: dict[str, str]) -> str:
     arn = rules.format_arn(environment().region, visit.account_id, target)
     receives = form.get("dead_letter_receives", "").strip() or _MOVED_AFTER_DEFAULT
     return json.dumps(
-        {"deadLetterTargetArn": arn, "maxReceiveCount": int(receives) if receives.isdigit() else receives}
+        {"deadLetterTargetArn": arn, "maxReceiveCount": int(receives) if _is_integer(receives) else receives}
     )
+
+
+def _is_integer(text: str) -> bool:
+    """Of a size that the database holds, too."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def _redrive_fields(visit: AccountVisit, values: dict[str, str], fifo: bool, name: str) -> dict[str, object]:

@@ -19,6 +19,11 @@ from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
 
 SCHEDULES_SHOWN_MAX = 100
+_ACTIONS = {
+    "delete": "penstock:DeleteSchedule",
+    "pause": "penstock:PauseSchedule",
+    "resume": "penstock:ResumeSchedule",
+}
 SCHEDULED_SHOWN = 25
 
 
@@ -27,7 +32,7 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     queue = queue_or_404(visit, name)
     refusal = None
     if request.method == "POST":
-        if not visit.may_change(Act.CHANGE_MESSAGES):
+        if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("penstock:CreateSchedule"):
             raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
         form = request.POST
         wish = Wish(
@@ -51,13 +56,16 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
 @account_page(Act.CHANGE_MESSAGES, "POST")
 def change_schedule(request: HttpRequest, visit: AccountVisit, name: str, schedule: str, verb: str) -> HttpResponse:
     queue_or_404(visit, name)
+    action = _ACTIONS.get(verb)
+    if action is None:
+        raise Http404
+    if not visit.may_do(action):
+        raise QueueProblem("AccessDenied", "Your role in this account does not allow to change this schedule.")
     who = (visit.actor, visit.account_id, name, schedule)
     if verb == "delete":
         actions.delete_schedule(*who)
-    elif verb in ("pause", "resume"):
-        actions.set_enabled(*who, verb == "resume")
     else:
-        raise Http404
+        actions.set_enabled(*who, verb == "resume")
     text = {"delete": "deleted", "pause": "paused", "resume": "resumed"}[verb]
     return told(queue_url(visit, name, "/schedules"), f"The schedule {schedule} is {text}.")
 
@@ -76,7 +84,7 @@ def scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     return render(request, "console/messages/scheduled.html", {**shown, "is_first": not cursor})
 
 
-@account_page(Act.CHANGE_MESSAGES, "POST")
+@account_page(Act.CHANGE_MESSAGES, "POST", does="penstock:CancelScheduledMessages")
 def cancel_scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
     queue_or_404(visit, name)
     visit.data_plane.ask(name, "scheduled/cancel", {"ids": [request.POST.get("id", "")]})

@@ -81,7 +81,9 @@ def test_many_copies_go_in_batches(ann: Browser, data_plane: Any) -> None:
     assert b"25 messages are sent" in ann.post(page, {"body": "a", "count": "25"}, page).content
     sizes = [len(content["messages"]) for _, _, target, content in data_plane.asked if target.endswith("/messages")]
     assert sizes == [10, 10, 5]
-    assert ann.post(page, {"body": "a", "count": "101"}, page).status_code == 400
+    for count in ("101", "00000000000101999", "9" * 5_000):
+        assert ann.post(page, {"body": "a", "count": count}, page).status_code == 400, count
+    assert len(data_plane.asked) == len(sizes)
 
 
 def test_refusal_of_the_data_plane_says_the_next_step(ann: Browser, data_plane: Any) -> None:
@@ -138,6 +140,12 @@ def test_redrive_is_counted_started_paused_and_cancelled(ann: Browser) -> None:
     assert task.dry_run and task.filter == {"body_contains": "coupon"} and task.messages_per_s == 50
     assert b"Dry run" in ann.get(page).content and b"every 1s" in ann.get(ann.at("queues/dead/moves/progress")).content
     assert ann.post(page, {"what": "move"}, page).status_code == 400, "one at a time"
+    from tests.console.test_roles import deny, lift
+
+    for action, verb in (("sqs:Cancel*", "cancel"), ("penstock:Pause*", "pause"), ("penstock:Resume*", "resume")):
+        deny(ann, action, "dead")
+        assert ann.post(ann.at(f"queues/dead/moves/{task.uuid}/{verb}")).status_code == 403, verb
+    lift(ann)
     for verb in ("pause", "resume", "cancel"):
         assert ann.post(ann.at(f"queues/dead/moves/{task.uuid}/{verb}")).status_code == 302
     task.refresh_from_db()

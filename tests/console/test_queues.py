@@ -65,6 +65,13 @@ def test_snippets_say_what_the_form_says(ann: Browser) -> None:
     assert "DelaySeconds" not in text, "what is a default is left out"
 
 
+def test_terraform_takes_a_name_of_digits() -> None:
+    from console.same_as import creating
+
+    text = next(one.text for one in creating("http://e", "r", "007", {}) if one.title == "Terraform")
+    assert 'resource "aws_sqs_queue" "_007"' in text and 'name = "007"' in text
+
+
 def test_list_searches_sorts_and_pages_in_the_server(ann: Browser) -> None:
     queue_row(ann.account_id, "first")
     from tests.support.control_plane import copy_queue
@@ -152,6 +159,16 @@ def test_dead_letter_queue_is_chosen_by_name(ann: Browser) -> None:
     assert stored(ann.account_id, "orders").dead_letter_target == "dead"
     shown = ann.get(ann.at("queues/orders")).content
     assert b"after 4 receives" in shown and b"Dead letters go to dead" in shown
+
+
+@pytest.mark.parametrize("receives", ["²", "9" * 5_000, "many", "0"])
+def test_receives_that_are_no_number_in_range_are_refused(ann: Browser, receives: str) -> None:
+    queue_row(ann.account_id, "dead")
+    queue = queue_row(ann.account_id, "orders")
+    page = ann.at("queues/orders/edit")
+    form = {"version": str(queue.version), "dead_letter_name": "dead", "dead_letter_receives": receives}
+    assert ann.post(page, form, page).status_code == 400
+    assert "RedrivePolicy" not in stored(ann.account_id, "orders").attributes
 
 
 @pytest.mark.parametrize("typed", ["", "order", "ORDERS", "dead"])

@@ -33,6 +33,12 @@ READS = {
     "keys": "owner admin developer reader",
     "audit": "owner admin developer reader",
     "settings": "owner admin developer reader billing",
+    "counts?names=orders": "owner admin developer reader",
+    "attention": "owner admin developer reader",
+    "jump?q=o": "owner admin developer reader",
+    "queues/orders/counts": "owner admin developer reader",
+    "queues/orders/moves/progress": "owner admin developer reader",
+    "queues/orders/messages/resend?id=a&message=b": "owner admin developer",
 }
 CHANGES = {
     "queues/orders/pause": "owner admin developer",
@@ -50,7 +56,17 @@ CHANGES = {
     "keys/AKPS/revoke": "owner admin",
     "people/invite": "owner admin",
     "settings": "owner admin",
+    "people/11111111-1111-4111-8111-111111111111/role": "owner admin",
+    "invitations/11111111-1111-4111-8111-111111111111/withdraw": "owner admin",
+    "new-queue": "owner admin developer",
+    "new-queue/same-as": "owner admin developer",
+    "queues/orders/resume": "owner admin developer",
+    "queues/orders/edit": "owner admin developer",
+    "queues/orders/messages/resend": "owner admin developer",
+    "queues/orders/moves/11111111-1111-4111-8111-111111111111/cancel": "owner admin developer",
+    "queues/orders/schedules/nightly/delete": "owner admin developer",
     "close": "owner",
+    "reopen": "owner",
 }
 
 
@@ -80,6 +96,80 @@ def test_role_is_refused_what_it_may_not_change(ann: Browser, join: Joins, data_
             answer = guest.post(guest.at(path), {**form, "actions": ["SendMessage"]})
             assert answer.status_code == 403, path
             assert b"Ask an owner or admin" in answer.content, path
+    queue.refresh_from_db()
+    assert queue.state == "active" and not queue.tags and not data_plane.asked
+
+
+def deny(browser: Browser, actions: str, queue: str) -> None:
+    """A policy that is attached to the member."""
+    import json
+
+    from api.audit.actions import OPERATOR
+    from api.iam.actions.policies import attach_to_member, create_policy
+    from api.people.models import Person
+
+    name = f"no-{actions.partition(':')[2].strip('*').lower()}-{queue}"
+    arn = f"arn:aws:sqs:*:*:{queue}"
+    statement = {"Effect": "Deny", "Action": actions, "Resource": arn}
+    create_policy(OPERATOR, browser.account_id, name, json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+    person_id = Person.objects.get(email=browser.email).pk
+    attach_to_member(OPERATOR, browser.account_id, person_id, name)
+
+
+def lift(browser: Browser) -> None:
+    """Takes away all policies that are attached to the member."""
+    from api.iam.models import PolicyAttachment
+
+    PolicyAttachment.objects.filter(member__person__email=browser.email).delete()
+
+
+def test_policy_about_one_queue_counts_on_its_pages_alone(ann: Browser, join: Joins, data_plane: Any) -> None:
+    for name in ("orders", "payroll"):
+        queue_row(ann.account_id, name)
+    data_plane.answers["messages/find"] = {"messages": [], "scanned": 0, "cursor": None}
+    guest = join(ann, "developer")
+    deny(guest, "penstock:PeekMessages", "payroll")
+    for path in ("messages", "messages/list", "messages/body?id=a&message=b", "scheduled"):
+        assert guest.get(guest.at(f"queues/payroll/{path}")).status_code == 403, path
+    assert not data_plane.asked
+    assert "/payroll/messages" not in guest.get(guest.at("queues/payroll")).content.decode(), "not offered"
+    assert guest.get(guest.at("queues/orders/messages/list")).status_code == 200
+    assert ann.get(ann.at("queues/payroll/messages/list")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("action", "path"),
+    [
+        ("sqs:DeleteQueue", "delete"),
+        ("sqs:PurgeQueue", "purge"),
+        ("penstock:PauseQueue", "pause"),
+        ("penstock:ResumeQueue", "resume"),
+        ("sqs:SetQueueAttributes", "edit"),
+        ("sqs:SetQueueAttributes", "tags"),
+        ("sqs:SetQueueAttributes", "access"),
+        ("sqs:SendMessage", "send"),
+        ("penstock:ResendMessage", "messages/resend"),
+        ("sqs:DeleteMessage", "messages/delete"),
+        ("penstock:RemoveMessage", "messages/delete"),
+        ("penstock:DeadLetterMessage", "messages/dead-letter"),
+        ("penstock:CancelScheduledMessages", "scheduled/cancel"),
+        ("sqs:TagQueue", "tags"),
+        ("sqs:StartMessageMoveTask", "moves"),
+        ("penstock:CreateSchedule", "schedules"),
+        ("penstock:DeleteSchedule", "schedules/nightly/delete"),
+        ("penstock:PauseSchedule", "schedules/nightly/pause"),
+        ("penstock:RemoveMessage", "moves"),
+        ("penstock:RemoveMessage", "schedules"),
+    ],
+)
+def test_action_that_a_policy_denies_is_refused(
+    ann: Browser, join: Joins, data_plane: Any, action: str, path: str
+) -> None:
+    queue = queue_row(ann.account_id, "orders")
+    guest = join(ann, "developer")
+    deny(guest, action, "orders")
+    form = {"typed": "orders", "key": "a", "value": "b", "label": "x", "message": "m", "body": "x"}
+    assert guest.post(guest.at(f"queues/orders/{path}"), form).status_code == 403
     queue.refresh_from_db()
     assert queue.state == "active" and not queue.tags and not data_plane.asked
 

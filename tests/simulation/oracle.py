@@ -403,7 +403,7 @@ class Oracle(LogOracle):
             self.fail("I7 folded beyond the commit", f"node {node_id}: {replica.applied}")
 
     def check_metering(self, node_id: int, replica: QueueReplica) -> None:
-        """Windows bill no more than was sent, received and deleted, one an hour; an empty queue holds nothing."""
+        """Windows bill at most what was sent, received and deleted, one an hour; an empty queue holds nothing."""
         state = replica.machine.state
         meter = state.metering
         if meter is None:

@@ -201,7 +201,7 @@ def test_clock_of_the_process_counts_for_nothing(caller: Caller, monkeypatch: py
 
 
 def test_lane_in_turns_takes_on_no_more_than_begins_at_once_and_in_order() -> None:
-    """What would wait inside it would go before those who come later, whoever they are."""
+    """What waits inside it goes before everything that comes later."""
     begun: list[int] = []
     go = threading.Event()
 

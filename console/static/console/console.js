@@ -1,4 +1,4 @@
-// What pages do by themselves beside htmx: copying, tabs, themes, keys. Everything works without it but for the keys.
+// What pages do by themselves beside htmx: counts in rows, copying, tabs, themes, keys.
 "use strict";
 (() => {
   const one = (selector, root = document) => root.querySelector(selector);

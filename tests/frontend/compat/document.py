@@ -45,7 +45,7 @@ _NOTES = """## What differs
   message id on a standard queue and the same `MessageDeduplicationId` on a FIFO queue.
 - `SequenceNumber` has twenty digits and grows with every message of a group; a queue does not number without gaps.
 - Of a standard queue that holds messages never given and messages that came back, a receive gives both, half and half;
-  on a FIFO queue a group of which messages came back goes behind the groups that wait.
+  on a FIFO queue a group with messages that came back goes behind the groups that wait.
 - A FIFO queue has no rate limit of its own. `FifoThroughputLimit` says whether its groups are spread over several
   partitions (`Penstock.Partitions`, 4 where it is not set). A change of an existing queue is accepted at once and takes
   effect within seconds for sends, and for receives when what was sent before has been received and deleted; until then
