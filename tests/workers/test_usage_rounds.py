@@ -196,6 +196,15 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(jobs.subprocess, "Popen", start)
 
 
+def test_program_of_the_jobs_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real command, with a job that there is not: the program refuses it, and Python does not."""
+    monkeypatch.setattr(jobs, "find_java", lambda: None)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobFailed, match="ended with 2: .*ingest_files"):
+        run_job("absent", [], lambda: True, 60)
+
+
 def test_job_answers_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "import sys, json; print('noise'); print(json.dumps({'given': sys.argv[1:]}))")
     assert run_job("settle", ["--lake", "x"], lambda: True, 60) == {"given": ["--lake", "x"]}
