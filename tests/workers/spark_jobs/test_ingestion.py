@@ -41,6 +41,8 @@ def changed(**fields: object) -> bytes:
     return encode_record(msgspec.structs.replace(window(1), **fields))
 
 
+LAST_HOUR_MS = ((1 << 63) - 1) // HOUR_MS * HOUR_MS  # whose end is beyond 64 bits
+
 BAD: dict[bytes, str] = {
     b"\x07\x01rubbish": "unknown_version",
     b"\x01\x05rubbish": "unknown_kind",
@@ -53,6 +55,9 @@ BAD: dict[bytes, str] = {
     changed(stored_bytes=1 << 42): "implausible",
     changed(hour_ms=hour(1) + 5): "bad_hour",
     changed(until_ms=hour(2) + 1): "bad_hour",
+    changed(hour_ms=LAST_HOUR_MS, until_ms=LAST_HOUR_MS): "clock_ahead",
+    changed(hour_ms=-HOUR_MS, until_ms=(1 << 63) - 1): "bad_hour",
+    changed(origins=[counters(sent=1 << 63)]): "malformed",
     changed(until_ms=hour(1) - 1): "bad_hour",
     changed(hour_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS, until_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS):
         "clock_ahead",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import enum
 import struct
+from typing import Annotated
 
 import msgspec
 
@@ -23,6 +24,9 @@ KIND_REQUESTS = 2
 ACCOUNT_ID_DIGITS = 12
 UUID_BYTES = 16
 
+# What a column holds: greater numbers are no record, and would end a job. Negative ones are quarantined by the checks.
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _KEY = struct.Struct(">QI")
 _PREFIX_BYTES = 2
 
@@ -48,31 +52,31 @@ class UsageRecordError(ValueError):
 class OriginCounters(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """Since the beginning of the hour. Bytes are of the customer's plaintext; a unit is 64 KiB begun of one message."""
 
-    origin: int
-    sent: int
-    delivered: int
-    deleted: int
-    moved: int
-    dead_lettered: int
-    scheduled: int
-    sent_bytes: int
-    delivered_bytes: int
-    sent_units: int
-    delivered_units: int
+    origin: Int32
+    sent: Int64
+    delivered: Int64
+    deleted: Int64
+    moved: Int64
+    dead_lettered: Int64
+    scheduled: Int64
+    sent_bytes: Int64
+    delivered_bytes: Int64
+    sent_units: Int64
+    delivered_units: Int64
 
 
 class UsageWindow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """What one partition of a queue did in one hour."""
 
     cluster: str
-    partition: int
+    partition: Int64
     account_id: str
     queue_uuid: bytes
-    hour_ms: int  # beginning of the hour, ms since the epoch
-    until_ms: int  # up to where in this hour the figures go; the end of the hour unless it was closed early
+    hour_ms: Int64  # beginning of the hour, ms since the epoch
+    until_ms: Int64  # up to where in this hour the figures go; the end of the hour unless it was closed early
     final: bool  # the partition is deleted: nothing is stored after `until_ms`
-    stored_byte_ms: int  # the integral of stored bytes from the beginning of the hour to `until_ms`
-    stored_bytes: int  # what is stored at `until_ms`, and from then on until the next record
+    stored_byte_ms: Int64  # the integral of stored bytes from the beginning of the hour to `until_ms`
+    stored_bytes: Int64  # what is stored at `until_ms`, and from then on until the next record
     origins: list[OriginCounters]
 
 
@@ -80,17 +84,17 @@ class RequestRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_
     account_id: str
     queue_uuid: bytes
     access_key_id: str
-    requests: int
-    empty_receives: int
-    throttled: int
+    requests: Int64
+    empty_receives: Int64
+    throttled: Int64
 
 
 class RequestReport(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """What one front end counted since its report before. (front_end, sequence) is written once."""
 
     front_end: bytes
-    sequence: int
-    hour_ms: int
+    sequence: Int64
+    hour_ms: Int64
     rows: list[RequestRow]
 
 

@@ -100,7 +100,8 @@ def _bad_names() -> Column:
 
 
 def _until_within_hour() -> Column:
-    return F.col("until_ms").between(F.col("hour_ms"), F.col("hour_ms") + HOUR_MS)
+    """Of an hour that is not negative: by the difference, for the end of the last hour of 64 bits is beyond them."""
+    return (F.col("until_ms") >= F.col("hour_ms")) & (F.col("until_ms") - F.col("hour_ms") <= HOUR_MS)
 
 
 def _stored_too_much() -> Column:
