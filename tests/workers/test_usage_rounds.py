@@ -222,7 +222,7 @@ def test_program_of_the_jobs_is_found_from_any_folder(monkeypatch: pytest.Monkey
     monkeypatch.setattr(jobs, "find_java", lambda: None)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(JobFailed, match="ended with 2: .*ingest_files"):
+    with pytest.raises(JobFailed, match=r"ended with 2: .*ingest_files"):
         run_job("absent", [], lambda: True, 60)
 
 

@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     ACCOUNT,
     OTHER_ACCOUNT,
     counters,
+    encode_record,
     figures,
     hour,
     window,
@@ -25,7 +27,7 @@ from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
 from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
-from workers.spark_jobs.schemas.usage_record import Origin, RequestReport, RequestRow, encode_record
+from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
 from workers.spark_jobs.transforms.checks import of_known_accounts
 from workers.spark_jobs.transforms.periods import HourSpan
 

@@ -7,19 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workers.spark_jobs.frames import QUEUE, counters, hour, window
+from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage_records import window_key
+from tests.workers.spark_jobs.frames import QUEUE, counters, encode_record, hour, window
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import COUNTERS
 from workers.spark_jobs.schemas.usage_record import (
-    Origin,
     OriginCounters,
     RequestReport,
     RequestRow,
     UsageRecordError,
     UsageWindow,
     decode_record,
-    encode_record,
-    window_key,
 )
 
 # As docs/usage_records.md has them: what the storage nodes write must be these bytes.

@@ -1,4 +1,4 @@
-"""Codec of one record of the `__usage` stream. The format: docs/usage_records.md, where its golden bytes stand too.
+"""Reads one record of the `__usage` stream. The format: docs/usage_records.md, where its golden bytes stand too.
 
     key      12 bytes: partition id (unsigned, 8, big endian), hours since the epoch (unsigned, 4, big endian)
     value    byte 0: version (1); byte 1: kind; then one msgpack array, whose members are those of the class below
@@ -10,16 +10,12 @@ the same key and greater figures, and the later one counts. Reading is strict; w
 
 from __future__ import annotations
 
-import enum
-import struct
 from typing import Annotated
 
 import msgspec
 
-from workers.spark_jobs.limits import HOUR_MS
+from storage_nodes.protocol.usage_records import KIND_WINDOW, VERSION
 
-VERSION = 1
-KIND_WINDOW = 1
 KIND_REQUESTS = 2
 ACCOUNT_ID_DIGITS = 12
 UUID_BYTES = 16
@@ -27,18 +23,7 @@ UUID_BYTES = 16
 # What a column holds: greater numbers are no record, and would end a job. Negative ones are quarantined by the checks.
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-_KEY = struct.Struct(">QI")
 _PREFIX_BYTES = 2
-
-
-class Origin(enum.IntEnum):
-    """Who caused an operation. Numbers are in the stream and in files: never reuse one."""
-
-    CLIENT = 1
-    PUSH = 2
-    DESK = 3
-    REDRIVE = 4
-    CRON = 5
 
 
 class UsageRecordError(ValueError):
@@ -102,18 +87,8 @@ _window = msgspec.msgpack.Decoder(UsageWindow)
 _requests = msgspec.msgpack.Decoder(RequestReport)
 
 
-def window_key(partition: int, hour_ms: int) -> bytes:
-    return _KEY.pack(partition, hour_ms // HOUR_MS)
-
-
-def encode_record(record: UsageWindow | RequestReport) -> bytes:
-    """The value of the stream record."""
-    kind = KIND_WINDOW if isinstance(record, UsageWindow) else KIND_REQUESTS
-    return bytes((VERSION, kind)) + msgspec.msgpack.encode(record)
-
-
 def decode_record(value: bytes) -> UsageWindow | RequestReport:
-    """The inverse of `encode_record`. Raises UsageRecordError on anything else."""
+    """Of the value of a stream record. Raises UsageRecordError on anything that is none."""
     if len(value) < _PREFIX_BYTES:
         raise UsageRecordError("malformed", f"{len(value)} bytes are no record")
     if value[0] != VERSION:
