@@ -30,6 +30,9 @@ from api.billing.pricing.periods import HOUR, Interval, floor_hour
 ALL_PARTITIONS = 0
 OF_FRONT_ENDS = -1
 _KEY = ("account_id", "hour", "queue_uuid", "partition_id", "origin")
+# What the rows of a queue and hour share that are summed.
+_TOGETHER = ("account_id", "hour", "queue_uuid", "origin")
+COUNTED_TWICE = "counted_twice"
 _COUNTERS = tuple(meter.value for meter in UsageMeter)
 _BIGINT_MAX = 2**63 - 1
 
@@ -100,8 +103,9 @@ def merge_run(run: UUID, hours: Interval, rows: Iterable[UsageRow], recount: boo
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (limits.SETTLING_LOCK_KEY,))
         _stage(cursor, rows)
-        quarantined = _quarantine(cursor, run)
         removed = _remove_others(cursor, hours) if recount else 0
+        cursor.execute(_JUDGE_BESIDE_STORED)
+        quarantined = _quarantine(cursor, run)
         merged = _merge(cursor, run)
         cursor.execute(_RESOLVE)
         cursor.execute("DROP TABLE usage_staging, usage_judged")
@@ -125,9 +129,10 @@ _LARGE = ", ".join(name for name in _COUNTERS if name != "stored_byte_ms")
 # Each row once, with the reason why it is not billed. Rows of one key that differ contradict each other.
 _JUDGE = f"""
 CREATE TEMP TABLE usage_judged ON COMMIT DROP AS
-SELECT j.*, CASE WHEN j.reason IS NULL
-                  AND count(*) OVER (PARTITION BY {", ".join(_KEY)}, j.reason IS NULL) > 1
-                 THEN 'conflicting_duplicate' ELSE j.reason END AS verdict
+SELECT j.*, CASE WHEN j.reason IS NOT NULL THEN j.reason
+                 WHEN count(*) OVER (PARTITION BY {", ".join(_KEY)}, j.reason IS NULL) > 1 THEN 'conflicting_duplicate'
+                 WHEN j.partition_id >= {ALL_PARTITIONS} AND bool_or(j.partition_id = {ALL_PARTITIONS}) OVER together
+                  AND bool_or(j.partition_id > {ALL_PARTITIONS}) OVER together THEN '{COUNTED_TWICE}' END AS verdict
   FROM (SELECT s.*, CASE
           WHEN least({", ".join(_COUNTERS)}) < 0 THEN 'negative_counter'
           WHEN greatest({_LARGE}) > {_BIGINT_MAX} OR s.stored_byte_ms >= 1e{limits.QUANTITY_DIGITS}
@@ -145,6 +150,15 @@ SELECT j.*, CASE WHEN j.reason IS NULL
           LEFT JOIN account a ON a.id = s.account_id
           LEFT JOIN account_life l ON l.account_id = s.account_id AND l.state = 'closed'
           LEFT JOIN queue q ON q.uuid = s.queue_uuid) j
+WINDOW together AS (PARTITION BY {", ".join(_TOGETHER)}, j.reason IS NULL)
+"""
+# A row of all partitions beside one of a single partition, which another run left there.
+_JUDGE_BESIDE_STORED = f"""
+UPDATE usage_judged j SET verdict = '{COUNTED_TWICE}'
+  FROM hourly_usage u
+ WHERE j.verdict IS NULL AND {" AND ".join(f"u.{name} = j.{name}" for name in _TOGETHER)}
+   AND least(j.partition_id, u.partition_id) = {ALL_PARTITIONS}
+   AND greatest(j.partition_id, u.partition_id) > {ALL_PARTITIONS}
 """
 _RECORD = f"to_jsonb(j) - ARRAY['reason', 'verdict']"  # noqa: F541
 _QUARANTINE = f"""

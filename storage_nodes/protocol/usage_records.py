@@ -1,6 +1,8 @@
 """Records of the usage stream that storage nodes write: what one queue partition did in one hour.
 
 The layout is that of docs/usage_records.md, whose golden bytes the test of this module holds too.
+
+Surface: other planes may import this module.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ class ClosedWindow(Protocol):
     def origins(self) -> Sequence[Sequence[int]]: ...
 
 
+def window_key(partition: int, hour_ms: int) -> bytes:
+    return _KEY.pack(partition, hour_ms // HOUR_MS)
+
+
 def window_record(cluster: str, partition: int, account_id: str, queue_uuid: bytes, window: ClosedWindow) -> bytes:
     """The record body of a closed window."""
     row = [
         cluster, partition, account_id, queue_uuid, window.hour_ms, window.until_ms, False,
         window.stored_byte_ms, window.stored_bytes, window.origins,
     ]  # fmt: skip
-    return encode_body(_PREFIX + _encode(row), _KEY.pack(partition, window.hour_ms // HOUR_MS))
+    return encode_body(_PREFIX + _encode(row), window_key(partition, window.hour_ms))
 
 
 def queue_of_tag(tag: str) -> bytes:

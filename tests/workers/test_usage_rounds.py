@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from api.billing.models import FillLedger, HourlyUsage
 from api.billing.selectors import settled_up_to
@@ -53,6 +54,7 @@ class Spark:
         self.lake, self.account_id = lake, account_id
         self.figures: dict[int, int] = {}
         self.crash_at = ""
+        self.left_out: list[str] = []
         self.settled: list[tuple[int, int]] = []
 
     def arrive(self, name: str, figures: dict[int, int]) -> None:
@@ -68,7 +70,7 @@ class Spark:
             given = dict(zip(arguments[::2], arguments[1::2], strict=True))
             span = HourSpan(int(given["--from"]), int(given["--to"]))
             self.settled.append(((span.from_ms - FIRST_MS) // HOUR_MS, (span.to_ms - FIRST_MS) // HOUR_MS))
-            answer = {"directory": str(self.write(span, given["--run"]))}
+            answer = {"directory": str(self.write(span, given["--run"])), "refused_files": self.left_out}
         self.crash(f"after {name}")
         return answer
 
@@ -100,8 +102,8 @@ def spark(caller: Caller, tmp_path: Path) -> Spark:
     return Spark(Lake(tmp_path), caller.account_id)
 
 
-def run_round(spark: Spark, now_ms: int) -> list[HourSpan]:
-    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, spark.run_job, spark.merge, settled_up_to)
+def run_round(spark: Spark, now_ms: int, holds_claim: Callable[[], bool] = lambda: True) -> list[HourSpan]:
+    work = UsageRound(spark.lake, "one", "1=a:1", holds_claim, spark.run_job, spark.merge, settled_up_to)
     return ingest_and_settle(work, now_ms)
 
 
@@ -121,6 +123,25 @@ def test_crash_at_any_step_recounts_and_doubles_nothing(spark: Spark, place: str
     run_round(spark, hour(3) + CLOSE_GRACE_MS)
     assert settled_figures() == {0: 5, 1: 6, 2: 7}
     assert not FillLedger.objects.exclude(state="done").exists()
+
+
+def test_round_without_its_claim_merges_nothing(spark: Spark) -> None:
+    """Another one may have merged later figures since these were counted."""
+    spark.arrive("a", {0: 5})
+    with pytest.raises(ClaimLost):
+        run_round(spark, hour(1) + CLOSE_GRACE_MS, lambda: False)
+    assert settled_figures() == {} and settled_up_to() is None
+    run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    assert settled_figures() == {0: 5}
+
+
+def test_files_that_a_settlement_had_to_leave_out_are_logged(spark: Spark) -> None:
+    spark.arrive("a", {0: 5})
+    spark.left_out = ["windows/a/x.parquet"]
+    with capture_logs() as logs:
+        run_round(spark, hour(1) + CLOSE_GRACE_MS)
+    (told,) = [line for line in logs if line["event"] == "usage_left_out"]
+    assert told["refused_files"] == ["windows/a/x.parquet"] and told["log_level"] == "warning"
 
 
 def test_merge_that_is_cut_off_leaves_nothing_of_itself(spark: Spark) -> None:
@@ -194,6 +215,15 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
         return real([sys.executable, "-c", program, *command[5:]], **options)
 
     monkeypatch.setattr(jobs.subprocess, "Popen", start)
+
+
+def test_program_of_the_jobs_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The real command, with a job that there is not: the program refuses it, and Python does not."""
+    monkeypatch.setattr(jobs, "find_java", lambda: None)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(JobFailed, match=r"ended with 2: .*ingest_files"):
+        run_job("absent", [], lambda: True, 60)
 
 
 def test_job_answers_with_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:

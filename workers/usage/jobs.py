@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -23,8 +24,9 @@ from workers.spark_jobs.java import find_java
 from workers.spark_jobs.jobs.owned import OWNED
 
 _log = structlog.get_logger(__name__)
+_ROOT = Path(__file__).resolve().parent.parent.parent
 # Of the environment: what a Python and a Java need, Spark's own settings, and how much a job logs.
-_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
+_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "JAVA_HOME", "PENSTOCK_LOG_LEVEL")
 _PASSED_PREFIXES = ("SPARK_", "PYSPARK_", "PENSTOCK_SPARK_")
 
 
@@ -61,6 +63,8 @@ def job_environment() -> dict[str, str]:
     java = find_java()
     if java is not None:
         kept["JAVA_HOME"] = java.home
+    # A worker that was started in this folder finds the code without it; a job has no current folder in its path.
+    kept["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH", "")]))
     return {**kept, OWNED: "1"}
 
 

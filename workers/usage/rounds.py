@@ -25,6 +25,7 @@ from workers import limits
 from workers.spark_jobs.lake.manifest import Lake, LakeEntry
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
 from workers.spark_jobs.transforms.periods import HourSpan
+from workers.usage.jobs import ClaimLost
 
 _log = structlog.get_logger(__name__)
 # Hours of one settlement: the control plane takes a year in one run, a month keeps a run short.
@@ -76,6 +77,12 @@ def settle_span(work: UsageRound, span: HourSpan) -> None:
     run = uuid4()
     arguments = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms), "--run", str(run)]
     answer = work.run_job("settle", arguments, work.holds_claim, limits.USAGE_JOB_S_MAX)
+    if not work.holds_claim():
+        # Another round may have merged later figures, which these would replace.
+        raise ClaimLost("the claim of the usage run is lost")
+    left_out = {name: answer[name] for name in ("refused_files", "conflicts") if answer.get(name)}
+    if left_out:
+        _log.warning("usage_left_out", run=str(run), from_ms=span.from_ms, to_ms=span.to_ms, **left_out)
     directory = Path(answer["directory"])
     merged = work.merge(directory, run, span)
     shutil.rmtree(directory, ignore_errors=True)

@@ -104,16 +104,17 @@ def judge(account: Account, period: BillingPeriod) -> int:
     """Part of the caller's transaction, with the account locked. How many events are new."""
     budgets = list(SpendingBudget.objects.select_for_update().filter(account=account).order_by("pk"))
     invoice = Invoice.objects.filter(account=account, period_start=period.start).first()
-    made, stopping = 0, None
+    made = 0
+    used_up: list[SpendingBudget] = []
     for budget in budgets:
         spent = 0 if invoice is None else spent_nanos(invoice, budget.queue_uuid)
         per_minor = nanos_per_minor("USD" if invoice is None else invoice.currency)
         for percent in levels_reached(budget.limit_minor, spent, per_minor, budget.alert_percents):
             made += _note(budget, period, BudgetEventKind.ALERT, percent, invoice, spent // per_minor)
         if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
-            stopping = stopping or budget
+            used_up.append(budget)
             made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, invoice, spent // per_minor)
-    return made + _set_stop(account, period, stopping, clock.now())
+    return made + _set_stop(account, period, used_up, clock.now())
 
 
 def spent_nanos(invoice: Invoice, queue_uuid: UUID | None) -> int:
@@ -147,26 +148,32 @@ def _note(
     return int(is_new)
 
 
-def _set_stop(account: Account, period: BillingPeriod, stopping: SpendingBudget | None, now: datetime) -> int:
-    """Part of the caller's transaction, with the account locked. 1 where the account sends again."""
+def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBudget], now: datetime) -> int:
+    """Part of the caller's transaction, with the account locked. 1 where the account sends again.
+
+    The stop names a budget that is used up: where that budget was raised or deleted, it passes to another one.
+    """
     stop = SpendingStop.objects.filter(account=account).select_related("budget").first()
-    if (stop is None) == (stopping is None):
+    if stop is not None and stop.budget in used_up:
+        SpendingStop.objects.filter(account=account).update(period_start=period.start)
         return 0
-    resumed = 0
     holder = holder_of(account.pk)
     reason = "" if holder is None else holder.sending_stopped
+    is_ours = reason == ("" if stop is None else _reason(stop.budget))  # an operator's own stop stays
     if stop is not None:
         stop.delete()
-        resumed = _note(stop.budget, period, BudgetEventKind.RESUME, 0, None, 0)
-        record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
-        if reason == _reason(stop.budget):  # an operator's own stop stays
-            resume_sending(BUDGETS, account.pk)
-    elif stopping is not None:
-        SpendingStop.objects.create(account=account, budget=stopping, period_start=period.start, since=now)
-        record(BUDGETS, account.pk, "account.stop_sending", f"account:{account.pk}", budget=stopping.name)
-        if not reason:
-            stop_sending(BUDGETS, account.pk, _reason(stopping))
-    return resumed
+    if used_up:
+        SpendingStop.objects.create(account=account, budget=used_up[0], period_start=period.start, since=now)
+        record(BUDGETS, account.pk, "account.stop_sending", f"account:{account.pk}", budget=used_up[0].name)
+        if is_ours:
+            stop_sending(BUDGETS, account.pk, _reason(used_up[0]))
+        return 0
+    if stop is None:
+        return 0
+    record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
+    if is_ours:
+        resume_sending(BUDGETS, account.pk)
+    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, None, 0)
 
 
 def _reason(budget: SpendingBudget) -> str:

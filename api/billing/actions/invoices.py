@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection, transaction
+from django.db.models.functions import Length
 
 from api import clock
 from api.accounts.models import Account
@@ -206,6 +207,8 @@ def _next_number(series: str, start: datetime) -> str:
     prefix = f"{series}-{start:%Y%m}-"
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", (limits.NUMBERING_LOCK_KEY,))
-    last = model._default_manager.filter(number__startswith=prefix).order_by("-number").first()
+    # The longest first: a text of seven digits sorts before one of six.
+    rows = model._default_manager.filter(number__startswith=prefix)
+    last = rows.order_by(Length("number").desc(), "-number").first()
     following = 1 if last is None else int(str(last.number).removeprefix(prefix)) + 1
     return f"{prefix}{following:06}"

@@ -85,9 +85,13 @@ def assign_plan(
         raise invalid(f"there is no plan {code!r}")
     now = clock.now()
     is_billed = Invoice.objects.filter(account=account, state=InvoiceState.ISSUED).exists()
-    since = _coming_hour(effective_from, now) if is_billed else _whole_hour(effective_from or account.created_at)
-    if since != period_of(since).start and since > account.created_at and _currency_at(account_id, since) != _of(code):
+    since = _coming_hour(effective_from, now) if is_billed else floor_hour(effective_from or account.created_at)
+    currency = _of(code)
+    if _cuts_month(account, since) and _currency_at(account_id, since) != currency:
         raise invalid("a plan in another currency begins with a month")
+    following = account.plans.filter(effective_from__gt=since).order_by("effective_from").first()
+    if following is not None and _cuts_month(account, following.effective_from) and _of(following.plan_id) != currency:
+        raise invalid(f"the plan that follows on {following.effective_from} has another currency within a month")
     row, _ = AccountPlan.objects.update_or_create(
         account=account, effective_from=since, defaults={"plan_id": code, "taxes": _taxes(taxes), "created_at": now}
     )
@@ -115,13 +119,14 @@ def grant_credit(
 
 
 def _coming_hour(at: datetime | None, now: datetime) -> datetime:
-    if at is None or at <= now:
+    if at is None or floor_hour(at) <= now:
         raise invalid("name the hour from which it holds; it must be still to come")
-    return _whole_hour(at)
-
-
-def _whole_hour(at: datetime) -> datetime:
     return floor_hour(at)
+
+
+def _cuts_month(account: Account, at: datetime) -> bool:
+    """The account has a plan before `at` in the same month."""
+    return at != period_of(at).start and at > account.created_at
 
 
 def _currency_at(account_id: str, at: datetime) -> str:

@@ -18,6 +18,8 @@ from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.settling import UsageRow
 from api.models import FeedChange
+from api.quotas.actions import stop_sending
+from api.quotas.selectors import holder_of
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, make_queue, settle_rows
 from workers.billing import rounds
@@ -39,6 +41,12 @@ def wish(limit_minor: int = 1000, **given: Any) -> BudgetWish:
 def events(account: str) -> list[tuple[str, int, int]]:
     rows = BudgetEvent.objects.filter(account_id=account).order_by("id")
     return [(event.kind, event.percent, event.spent_minor) for event in rows]
+
+
+def stop_reason(account: str) -> str:
+    """What senders of the account are told; empty: it may send."""
+    holder = holder_of(account)
+    return "" if holder is None else holder.sending_stopped
 
 
 def announced(account: str) -> int:
@@ -83,6 +91,39 @@ def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> N
     assert delete_budget(OPERATOR, account, "cap") and not SpendingStop.objects.exists()
     assert not delete_budget(OPERATOR, account, "cap")
     assert BudgetEvent.objects.filter(budget=None).count() == len(events(account)), "events outlive their budget"
+
+
+def test_stop_passes_to_another_budget_that_is_used_up_and_ends_with_that_one(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "first", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "second", wish(stops_sending=True))
+    spend(account, 1000)
+    judge_budgets(account)
+    assert "first" in stop_reason(account)
+    delete_budget(OPERATOR, account, "first")
+    assert SpendingStop.objects.get().budget.name == "second" and "second" in stop_reason(account)
+    delete_budget(OPERATOR, account, "second")
+    assert not SpendingStop.objects.exists() and stop_reason(account) == ""
+
+
+def test_stop_of_an_operator_outlasts_that_of_a_budget(account: str) -> None:
+    plan(account)
+    stop_sending(OPERATOR, account, "abuse")
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    spend(account, 1000)
+    judge_budgets(account)
+    assert SpendingStop.objects.exists() and stop_reason(account) == "abuse"
+    delete_budget(OPERATOR, account, "cap")
+    assert stop_reason(account) == "abuse"
+
+
+def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    spend(account, 1000)
+    SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
+    judge_budgets(account)
+    assert SpendingStop.objects.get().period_start == NOW.start, "else each look would find it again"
 
 
 def test_new_month_lets_the_account_send(account: str) -> None:

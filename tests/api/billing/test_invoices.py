@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from api.billing.actions.invoices import BILLING, correct_invoice, draft_invoice
 from api.billing.actions.plans import add_plan_version, assign_plan, ensure_standard_plan, grant_credit
 from api.billing.errors import BillingError
 from api.billing.models import (
+    AccountPlan,
     BillingCredit,
     CreditNote,
     HourlyUsage,
@@ -167,10 +168,26 @@ def test_plan_that_changes_within_the_month_prices_each_span_by_its_own_terms(ac
     assert used == [("test@1", 0, 50, 0), ("test@1", 1, 1000, 100), ("dear@1", 0, 50, 0), ("dear@1", 1, 1000, 200)]
 
 
+def test_numbers_go_on_after_a_million_invoices(account: str) -> None:
+    settle_month(units(account, 1))
+    made = draft_invoice(account, PERIOD)
+    assert made is not None
+    made.state, made.issued_at = InvoiceState.ISSUED, made.made_at
+    for back, number in ((40, 999_999), (80, 1_000_000)):
+        made.pk, made.period_start = uuid.uuid4(), MONTH - timedelta(days=back)
+        made.number = f"PS-{MONTH:%Y%m}-{number}"
+        made.save(force_insert=True)
+    assert issued(account).number == f"PS-{MONTH:%Y%m}-1000001"
+
+
 def test_plan_in_another_currency_begins_with_a_month(account: str) -> None:
     add_plan_version(OPERATOR, "euro", "Euro", document(currency="EUR"), None)
     with pytest.raises(BillingError, match="begins with a month"):
         assign_plan(OPERATOR, account, "euro", month_hour(5), [])
+    plan(account, since=month_hour(10))
+    with pytest.raises(BillingError, match="another currency within a month"):
+        assign_plan(OPERATOR, account, "euro", MONTH, [])
+    AccountPlan.objects.all().delete()
     assign_plan(OPERATOR, account, "euro", MONTH, [])
     settle_month(units(account, 10_100))
     assert issued(account).currency == "EUR"
@@ -223,7 +240,8 @@ def test_version_of_a_plan_that_is_in_effect_cannot_be_changed() -> None:
 def test_later_version_begins_in_the_future_and_keeps_the_currency() -> None:
     add_plan_version(OPERATOR, "test", "Test", document(), None)
     coming = period_of(datetime.now(MONTH.tzinfo)).end
-    for wrong in (None, MONTH):
+    within_this_hour = datetime.now(MONTH.tzinfo).replace(minute=59, second=59, microsecond=999_999)
+    for wrong in (None, MONTH, within_this_hour):
         with pytest.raises(BillingError, match="still to come"):
             add_plan_version(OPERATOR, "test", "Test", document(), wrong)
     with pytest.raises(BillingError, match="another plan"):

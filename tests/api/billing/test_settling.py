@@ -147,6 +147,17 @@ def test_rows_of_one_key_that_contradict_each_other_are_both_kept_aside(caller: 
     assert reasons() == {"conflicting_duplicate": False}
 
 
+def test_row_of_all_partitions_and_one_of_a_partition_are_never_both_counted(caller: Caller) -> None:
+    part, whole = row(caller.account_id, sent_units=3), row(caller.account_id, partition_id=0, sent_units=5)
+    front_ends = row(caller.account_id, partition_id=-1, requests=7)
+    assert settle_rows([part, whole, front_ends]) == SettledRun(1, 0, 2)
+    assert reasons() == {"counted_twice": False}
+    for first, second in ((part, whole), (whole, part)):
+        assert settle_rows([first, front_ends], recount=True).quarantined == 0
+        assert settle_rows([second]) == SettledRun(0, 0, 1), "beside what another run left there"
+        assert set(HourlyUsage.objects.values_list("partition_id", flat=True)) == {first.partition_id, -1}
+
+
 def test_good_row_resolves_the_bad_one_of_its_key(caller: Caller) -> None:
     settle_rows([row(caller.account_id, messages_sent=-1), row(caller.account_id, hour=1, messages_sent=-1)], 0, 2)
     settle_rows([row(caller.account_id, messages_sent=1)])

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage_records import KIND_WINDOW, VERSION
 from workers.spark_jobs.java import missing_parts
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import COUNTERS, WINDOWS
-from workers.spark_jobs.schemas.usage_record import Origin, OriginCounters, UsageWindow
+from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS, OriginCounters, RequestReport, UsageWindow
 from workers.spark_jobs.transforms.decoding import rows_of
 
 # 2026-11-01 00:00 UTC.
@@ -59,10 +61,14 @@ def window(at: int = 0, partition: int = 7, **fields: Any) -> UsageWindow:
     return msgspec.structs.replace(base, **fields)
 
 
+def encode_record(record: UsageWindow | RequestReport) -> bytes:
+    """The value of the stream record; that of a window is the one that storage nodes write (`window_record`)."""
+    kind = KIND_WINDOW if isinstance(record, UsageWindow) else KIND_REQUESTS
+    return bytes((VERSION, kind)) + msgspec.msgpack.encode(record)
+
+
 def window_rows(windows: list[UsageWindow]) -> list[list[Any]]:
     """Rows of WINDOWS, as the decoder makes them."""
-    from workers.spark_jobs.schemas.usage_record import encode_record
-
     width = len(WINDOWS.fields)
     return [row[1 : width + 1] for one in windows for row in rows_of(0, 0, encode_record(one))]
 

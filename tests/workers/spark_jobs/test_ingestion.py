@@ -11,10 +11,12 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     ACCOUNT,
     OTHER_ACCOUNT,
     counters,
+    encode_record,
     figures,
     hour,
     window,
@@ -25,7 +27,7 @@ from workers.spark_jobs.lake.manifest import Lake, LakeError
 from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
 from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
-from workers.spark_jobs.schemas.usage_record import Origin, RequestReport, RequestRow, encode_record
+from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
 from workers.spark_jobs.transforms.checks import of_known_accounts
 from workers.spark_jobs.transforms.periods import HourSpan
 
@@ -41,6 +43,8 @@ def changed(**fields: object) -> bytes:
     return encode_record(msgspec.structs.replace(window(1), **fields))
 
 
+LAST_HOUR_MS = ((1 << 63) - 1) // HOUR_MS * HOUR_MS  # whose end is beyond 64 bits
+
 BAD: dict[bytes, str] = {
     b"\x07\x01rubbish": "unknown_version",
     b"\x01\x05rubbish": "unknown_kind",
@@ -53,6 +57,9 @@ BAD: dict[bytes, str] = {
     changed(stored_bytes=1 << 42): "implausible",
     changed(hour_ms=hour(1) + 5): "bad_hour",
     changed(until_ms=hour(2) + 1): "bad_hour",
+    changed(hour_ms=LAST_HOUR_MS, until_ms=LAST_HOUR_MS): "clock_ahead",
+    changed(hour_ms=-HOUR_MS, until_ms=(1 << 63) - 1): "bad_hour",
+    changed(origins=[counters(sent=1 << 63)]): "malformed",
     changed(until_ms=hour(1) - 1): "bad_hour",
     changed(hour_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS, until_ms=NOW_MS + CLOCK_AHEAD_MS_MAX + HOUR_MS):
         "clock_ahead",

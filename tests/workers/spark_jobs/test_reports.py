@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     ACCOUNT,
     OTHER_ACCOUNT,
     OTHER_QUEUE,
     QUEUE,
     counters,
+    encode_record,
     figures,
     hour,
     window,
@@ -26,7 +28,6 @@ from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import ANOMALY_OPERATIONS_MIN
 from workers.spark_jobs.schemas.frames import PERIODS, REQUESTS, STREAM_RECORDS, TAGS
-from workers.spark_jobs.schemas.usage_record import Origin, encode_record
 from workers.spark_jobs.transforms import operator_reports, reports
 from workers.spark_jobs.transforms.periods import HourSpan, Period
 from workers.spark_jobs.transforms.rollups import usage_by_period

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
+from storage_nodes.protocol.usage import Origin
 from tests.workers.spark_jobs.frames import (
     MONTH_MS,
     OTHER_QUEUE,
@@ -27,7 +28,7 @@ from tests.workers.spark_jobs.frames import (
 from workers.spark_jobs.limits import DAY_MS, HOUR_MS, STORED_BYTES_MAX
 from workers.spark_jobs.schemas.contract import SchemaMismatch
 from workers.spark_jobs.schemas.frames import COUNTERS
-from workers.spark_jobs.schemas.usage_record import Origin, UsageWindow
+from workers.spark_jobs.schemas.usage_record import UsageWindow
 from workers.spark_jobs.transforms.periods import HourSpan, Period, month_interval
 from workers.spark_jobs.transforms.rollups import coarser, settled, usage_by_period
 from workers.spark_jobs.transforms.windows import conflicting_windows, last_windows, latest_windows

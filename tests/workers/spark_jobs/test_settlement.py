@@ -21,16 +21,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from api.billing.models import HourlyUsage, QuarantinedUsage
+from storage_nodes.protocol.usage import Origin
 from tests.api.billing.usage import open_since
 from tests.support.control_plane import Caller
-from tests.workers.spark_jobs.frames import QUEUE, counters, java_or_skip, window
+from tests.workers.spark_jobs.frames import QUEUE, counters, encode_record, java_or_skip, window
 from tests.workers.spark_jobs.streams import Streams
 from workers.spark_jobs.jobs.settle import settle_hours
 from workers.spark_jobs.lake.ingestion import ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import STREAM_RECORDS
-from workers.spark_jobs.schemas.usage_record import Origin, RequestReport, RequestRow, UsageWindow, encode_record
+from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
 from workers.spark_jobs.transforms.periods import HourSpan
 from workers.usage.settling import merge_settlement
 

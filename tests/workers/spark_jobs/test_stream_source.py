@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.workers.spark_jobs.frames import figures, hour, window
+from storage_nodes.protocol.usage_records import window_key
+from tests.workers.spark_jobs.frames import encode_record, figures, hour, window
 from tests.workers.spark_jobs.streams import Streams
 from workers.spark_jobs.jobs.ingest import ingest_stream
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.lake.tables import read_windows
-from workers.spark_jobs.schemas.usage_record import encode_record, window_key
 from workers.spark_jobs.source.stream_reading import RecordsRemoved
 from workers.spark_jobs.source.stream_source import (
     FORMAT,

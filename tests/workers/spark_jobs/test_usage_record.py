@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workers.spark_jobs.frames import QUEUE, counters, hour, window
+from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage_records import window_key
+from tests.workers.spark_jobs.frames import QUEUE, counters, encode_record, hour, window
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import COUNTERS
 from workers.spark_jobs.schemas.usage_record import (
-    Origin,
     OriginCounters,
     RequestReport,
     RequestRow,
     UsageRecordError,
+    UsageWindow,
     decode_record,
-    encode_record,
-    window_key,
 )
 
 # As docs/usage_records.md has them: what the storage nodes write must be these bytes.
@@ -61,6 +61,25 @@ def test_other_bytes_are_refused_with_a_reason(value: bytes, reason: str) -> Non
     with pytest.raises(UsageRecordError) as caught:
         decode_record(value)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        window(partition=1 << 63),
+        window(hour_ms=1 << 63),
+        window(stored_bytes=(1 << 64) - 1),
+        window(origins=[counters(sent=1 << 63)]),
+        window(origins=[msgspec.structs.replace(counters(), origin=1 << 31)]),
+        RequestReport(b"f" * 16, 1 << 63, hour(0), []),
+        RequestReport(b"f" * 16, 1, hour(0), [RequestRow("1" * 12, QUEUE, "AKPSX", 1 << 63, 0, 0)]),
+    ],
+)
+def test_number_that_no_column_holds_is_no_record(record: UsageWindow | RequestReport) -> None:
+    """One such record would otherwise end every round."""
+    with pytest.raises(UsageRecordError) as caught:
+        decode_record(encode_record(record))
+    assert caught.value.reason == "malformed"
 
 
 @given(st.binary(max_size=80))

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType
 
+from storage_nodes.protocol.usage_records import KIND_WINDOW
 from workers.spark_jobs.lake.manifest import (
     CORRUPT_FILE,
     DUPLICATE_FILE,
@@ -32,7 +33,7 @@ from workers.spark_jobs.lake.manifest import (
 from workers.spark_jobs.lake.tables import read_files, write_table
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import REQUESTS, WINDOWS
-from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS, KIND_WINDOW
+from workers.spark_jobs.schemas.usage_record import KIND_REQUESTS
 from workers.spark_jobs.transforms.checks import accepted, judged_requests, judged_windows, refused
 from workers.spark_jobs.transforms.decoding import KIND_QUARANTINE, decoded, unreadable_of
 

@@ -1,4 +1,4 @@
-"""Codec of one record of the `__usage` stream. The format: docs/usage_records.md, where its golden bytes stand too.
+"""Reads one record of the `__usage` stream. The format: docs/usage_records.md, where its golden bytes stand too.
 
     key      12 bytes: partition id (unsigned, 8, big endian), hours since the epoch (unsigned, 4, big endian)
     value    byte 0: version (1); byte 1: kind; then one msgpack array, whose members are those of the class below
@@ -10,31 +10,20 @@ the same key and greater figures, and the later one counts. Reading is strict; w
 
 from __future__ import annotations
 
-import enum
-import struct
+from typing import Annotated
 
 import msgspec
 
-from workers.spark_jobs.limits import HOUR_MS
+from storage_nodes.protocol.usage_records import KIND_WINDOW, VERSION
 
-VERSION = 1
-KIND_WINDOW = 1
 KIND_REQUESTS = 2
 ACCOUNT_ID_DIGITS = 12
 UUID_BYTES = 16
 
-_KEY = struct.Struct(">QI")
+# What a column holds: greater numbers are no record, and would end a job. Negative ones are quarantined by the checks.
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _PREFIX_BYTES = 2
-
-
-class Origin(enum.IntEnum):
-    """Who caused an operation. Numbers are in the stream and in files: never reuse one."""
-
-    CLIENT = 1
-    PUSH = 2
-    DESK = 3
-    REDRIVE = 4
-    CRON = 5
 
 
 class UsageRecordError(ValueError):
@@ -48,31 +37,31 @@ class UsageRecordError(ValueError):
 class OriginCounters(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """Since the beginning of the hour. Bytes are of the customer's plaintext; a unit is 64 KiB begun of one message."""
 
-    origin: int
-    sent: int
-    delivered: int
-    deleted: int
-    moved: int
-    dead_lettered: int
-    scheduled: int
-    sent_bytes: int
-    delivered_bytes: int
-    sent_units: int
-    delivered_units: int
+    origin: Int32
+    sent: Int64
+    delivered: Int64
+    deleted: Int64
+    moved: Int64
+    dead_lettered: Int64
+    scheduled: Int64
+    sent_bytes: Int64
+    delivered_bytes: Int64
+    sent_units: Int64
+    delivered_units: Int64
 
 
 class UsageWindow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """What one partition of a queue did in one hour."""
 
     cluster: str
-    partition: int
+    partition: Int64
     account_id: str
     queue_uuid: bytes
-    hour_ms: int  # beginning of the hour, ms since the epoch
-    until_ms: int  # up to where in this hour the figures go; the end of the hour unless it was closed early
+    hour_ms: Int64  # beginning of the hour, ms since the epoch
+    until_ms: Int64  # up to where in this hour the figures go; the end of the hour unless it was closed early
     final: bool  # the partition is deleted: nothing is stored after `until_ms`
-    stored_byte_ms: int  # the integral of stored bytes from the beginning of the hour to `until_ms`
-    stored_bytes: int  # what is stored at `until_ms`, and from then on until the next record
+    stored_byte_ms: Int64  # the integral of stored bytes from the beginning of the hour to `until_ms`
+    stored_bytes: Int64  # what is stored at `until_ms`, and from then on until the next record
     origins: list[OriginCounters]
 
 
@@ -80,17 +69,17 @@ class RequestRow(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_
     account_id: str
     queue_uuid: bytes
     access_key_id: str
-    requests: int
-    empty_receives: int
-    throttled: int
+    requests: Int64
+    empty_receives: Int64
+    throttled: Int64
 
 
 class RequestReport(msgspec.Struct, array_like=True, frozen=True, gc=False, forbid_unknown_fields=True):
     """What one front end counted since its report before. (front_end, sequence) is written once."""
 
     front_end: bytes
-    sequence: int
-    hour_ms: int
+    sequence: Int64
+    hour_ms: Int64
     rows: list[RequestRow]
 
 
@@ -98,18 +87,8 @@ _window = msgspec.msgpack.Decoder(UsageWindow)
 _requests = msgspec.msgpack.Decoder(RequestReport)
 
 
-def window_key(partition: int, hour_ms: int) -> bytes:
-    return _KEY.pack(partition, hour_ms // HOUR_MS)
-
-
-def encode_record(record: UsageWindow | RequestReport) -> bytes:
-    """The value of the stream record."""
-    kind = KIND_WINDOW if isinstance(record, UsageWindow) else KIND_REQUESTS
-    return bytes((VERSION, kind)) + msgspec.msgpack.encode(record)
-
-
 def decode_record(value: bytes) -> UsageWindow | RequestReport:
-    """The inverse of `encode_record`. Raises UsageRecordError on anything else."""
+    """Of the value of a stream record. Raises UsageRecordError on anything that is none."""
     if len(value) < _PREFIX_BYTES:
         raise UsageRecordError("malformed", f"{len(value)} bytes are no record")
     if value[0] != VERSION:

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, LongType
 
+from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.limits import (
     CLOCK_AHEAD_MS_MAX,
     COUNTER_MAX,
@@ -20,7 +21,7 @@ from workers.spark_jobs.limits import (
 )
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import ACCOUNTS, COUNTERS, QUARANTINE, REQUEST_COUNTERS, REQUESTS, WINDOWS
-from workers.spark_jobs.schemas.usage_record import ACCOUNT_ID_DIGITS, UUID_BYTES, Origin
+from workers.spark_jobs.schemas.usage_record import ACCOUNT_ID_DIGITS, UUID_BYTES
 
 UNKNOWN_ACCOUNT = "unknown_account"
 _STORED = ("stored_byte_ms", "stored_bytes")
@@ -100,7 +101,8 @@ def _bad_names() -> Column:
 
 
 def _until_within_hour() -> Column:
-    return F.col("until_ms").between(F.col("hour_ms"), F.col("hour_ms") + HOUR_MS)
+    """Of an hour that is not negative: by the difference, for the end of the last hour of 64 bits is beyond them."""
+    return (F.col("until_ms") >= F.col("hour_ms")) & (F.col("until_ms") - F.col("hour_ms") <= HOUR_MS)
 
 
 def _stored_too_much() -> Column:

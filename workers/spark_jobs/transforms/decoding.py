@@ -10,6 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage_records import KIND_WINDOW
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import (
     COUNTERS,
@@ -21,8 +23,6 @@ from workers.spark_jobs.schemas.frames import (
 )
 from workers.spark_jobs.schemas.usage_record import (
     KIND_REQUESTS,
-    KIND_WINDOW,
-    Origin,
     OriginCounters,
     RequestReport,
     UsageRecordError,

@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import BYTE_MS, COUNTERS, REQUESTS, SETTLED
-from workers.spark_jobs.schemas.usage_record import Origin
 from workers.spark_jobs.transforms.periods import HourSpan
 
 ALL_PARTITIONS = 0

@@ -12,10 +12,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.limits import STORED_BYTES_BITS
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, WINDOWS
-from workers.spark_jobs.schemas.usage_record import Origin
 from workers.spark_jobs.transforms.periods import HourSpan
 
 _PARTITION = ("account_id", "queue_uuid", "cluster", "partition")
