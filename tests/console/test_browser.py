@@ -54,7 +54,13 @@ class Window:
             self.wrong.append(f"request to another site: {request.url}")
 
     def see(self, text: str) -> None:
-        self.page.get_by_text(text).first.wait_for()
+        """Raises AssertionError with what the page says instead."""
+        from playwright.sync_api import TimeoutError as NotThere
+
+        try:
+            self.page.get_by_text(text).first.wait_for()
+        except NotThere:
+            raise AssertionError(f"{text!r} is not on {self.page.url}: {self.page.inner_text('body')[:1_000]}") from None
 
     def fits(self) -> bool:
         """Nothing makes the page wider than the window."""
