@@ -60,7 +60,8 @@ class Window:
         try:
             self.page.get_by_text(text).first.wait_for()
         except NotThere:
-            raise AssertionError(f"{text!r} is not on {self.page.url}: {self.page.inner_text('body')[:1_000]}") from None
+            shown = self.page.inner_text("body")[:1_000]
+            raise AssertionError(f"{text!r} is not on {self.page.url}: {shown}") from None
 
     def fits(self) -> bool:
         """Nothing makes the page wider than the window."""
@@ -81,6 +82,7 @@ def test_person_goes_from_sign_up_to_the_first_message(browser: Any, installatio
     page, email = window.page, f"ann-{uuid.uuid4().hex[:8]}@example.com"
     page.goto(url_of(installation, "/console"))
     page.get_by_role("link", name="Sign up").click()
+    page.wait_for_url("**/console/sign-up*")  # the page before it has fields of the same names
     page.get_by_label("E-mail address").fill(email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign up").click()
