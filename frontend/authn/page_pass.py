@@ -1,11 +1,12 @@
-"""A pass: with it the control plane asks for the messages that a person sees on a page, one request a pass.
+"""A pass: with it the control plane makes one request for messages on a person's page.
 
     Authorization: Penstock-Page CLAIM.MAC
     CLAIM  base64url of JSON {account_id, person_id, source_ip, is_secure, issued_ms}
     MAC    hex HMAC-SHA-256 under internal.key of  "page" LF method LF target LF CLAIM LF hex sha256(body)
 
 The control plane has looked at the session, the role and the state of the account before it made one. The MAC binds the
-pass to one request about messages; it opens nothing else, and is refused after PAGE_PASS_AGE_MS_MAX. Pure.
+pass to one request about messages: method, target and body. It opens nothing else; until PAGE_PASS_AGE_MS_MAX it would
+open the same request once more. Pure.
 
 Surface: other planes may import this module.
 """

@@ -50,9 +50,11 @@ class Deadlines:
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
-        while self._calls and (self._calls[0].is_over or self._calls[0].deadline_s <= now_s):
-            call = self._calls.popleft()
-            if not call.is_over:
-                call.give_up()
-        # Only now: what is added by those that were given up waits for it.
-        self._timer = loop.call_at(self._calls[0].deadline_s, self._ring, loop) if self._calls else None
+        try:
+            while self._calls and (self._calls[0].is_over or self._calls[0].deadline_s <= now_s):
+                call = self._calls.popleft()
+                if not call.is_over:
+                    call.give_up()
+        finally:
+            # Only now: what is added by those that were given up waits for it. A call that fails takes no other along.
+            self._timer = loop.call_at(self._calls[0].deadline_s, self._ring, loop) if self._calls else None

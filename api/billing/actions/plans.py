@@ -89,7 +89,8 @@ def assign_plan(
     currency = _of(code)
     if _cuts_month(account, since) and _currency_at(account_id, since) != currency:
         raise invalid("a plan in another currency begins with a month")
-    following = account.plans.filter(effective_from__gt=since).order_by("effective_from").first()
+    later = AccountPlan.objects.filter(account=account, effective_from__gt=since)
+    following = later.order_by("effective_from").first()
     if following is not None and _cuts_month(account, following.effective_from) and _of(following.plan_id) != currency:
         raise invalid(f"the plan that follows on {following.effective_from} has another currency within a month")
     row, _ = AccountPlan.objects.update_or_create(

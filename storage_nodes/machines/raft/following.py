@@ -9,7 +9,7 @@ an offset agree on everything before it, so one comparison decides:
   message never shortens the log. The first entry whose place is taken by another epoch is a real conflict: cut
   there, then append. A cut below the commit position means that a committed entry would be lost: SafetyViolation.
 
-Pure: answers a AppendResult, changes nothing.
+Pure: answers an AppendResult, changes nothing.
 """
 
 from __future__ import annotations

@@ -95,6 +95,10 @@ class InterPartitionClient:
             await call(self._client)
         except StorageError as refused:
             error = refused
+        except Exception as bug:
+            # The one that asked goes on; the bug is told below.
+            done(StorageError(ErrorCode.INTERNAL, f"{type(bug).__name__}: {bug}"))
+            raise
         done(error)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from storage_nodes.client.deadlines import OVER_KEPT_MAX, Deadlines
 
 
@@ -54,6 +56,20 @@ def test_calls_are_given_up_at_their_own_deadlines_by_one_timer() -> None:
     assert [call.given_up for call in calls] == [1, 0, 1] and not rig.timers
     rig.add(9.0)
     assert len(rig.timers) == 1
+
+
+def test_calls_behind_one_that_fails_to_be_given_up_keep_their_deadlines() -> None:
+    rig = Rig()
+    bad, good = rig.add(1.0), rig.add(2.0)
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    bad.give_up = fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        rig.ring()
+    rig.ring()
+    assert good.given_up == 1
 
 
 def test_calls_that_are_over_do_not_pile_up_behind_one_that_is_not() -> None:
