@@ -6,16 +6,13 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-import sys
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from deploy.installation import Installation
-from tests.support.installation import ROOT, RunningInstallation, wait_until
+from tests.support.installation import RunningInstallation, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -23,20 +20,9 @@ HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent,sent_unit
 DRAFT_S_MAX = 240.0
 
 
-def manage(installation: RunningInstallation, *arguments: str, text: str = "") -> Any:
-    """A command of manage.py with the settings that the launcher gives one. Its JSON."""
-    known = Installation(installation.data)
-    environment = known.environment(known.load_state(), "manage")
-    environment.pop("DJANGO_SETTINGS_MODULE", None)
-    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
-    answer = subprocess.run(command, input=text.encode(), capture_output=True, env=environment, cwd=ROOT, timeout=60)
-    assert answer.returncode == 0, answer.stderr.decode()[-3000:]
-    return json.loads(answer.stdout)
-
-
 def settle(installation: RunningInstallation, hour: datetime, *rows: str) -> Any:
     times = ("--from", (hour - timedelta(hours=1)).isoformat(), "--to", hour.isoformat())
-    return manage(installation, "settle_usage", *times, text="\n".join([HEADER, *rows, ""]))
+    return installation.manage("settle_usage", *times, text="\n".join([HEADER, *rows, ""]))
 
 
 def report(installation: RunningInstallation, *arguments: str) -> Any:

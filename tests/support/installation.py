@@ -20,8 +20,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
+
+from deploy.installation import Installation
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
@@ -56,6 +59,20 @@ class RunningInstallation:
         if check and answer.returncode != 0:
             pytest.fail(f"penstock {' '.join(arguments)}: {answer.stderr.decode()[-4000:]}")
         return answer
+
+    def manage(self, *arguments: str, text: str = "") -> Any:
+        """A command of manage.py with the settings that the launcher gives one. Its JSON."""
+        known = Installation(self.data)
+        with patch.dict(os.environ):
+            for name in NOT_INHERITED:
+                os.environ.pop(name, None)
+            environment = known.environment(known.load_state(), "manage")
+        command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+        answer = subprocess.run(
+            command, input=text.encode(), capture_output=True, env=environment, cwd=ROOT, timeout=UP_TIMEOUT_S
+        )
+        assert answer.returncode == 0, answer.stderr.decode()[-3000:]
+        return json.loads(answer.stdout)
 
     def up(self) -> str:
         arguments = ["up", "--detach", "--port", str(self.port), "--nodes", str(self.node_count)]
