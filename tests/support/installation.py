@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
 UP_TIMEOUT_S = 180
 RECOVERY_TIMEOUT_S = 60
+# Ticks that tests wait for come often.
+QUICK = {"PENSTOCK_BILLING_INTERVAL_S": "5"}
 # The tests' own servers must not be taken for the installation's.
 NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 
@@ -188,5 +190,5 @@ def running(node_count: int = 3, settings: Mapping[str, str] | None = None) -> I
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[RunningInstallation]:
-    with running() as made:
+    with running(settings=QUICK) as made:
         yield made
