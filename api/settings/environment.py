@@ -20,7 +20,6 @@ from api.settings.server_urls import BROKER_URL, DATABASE_URL, SettingsError, is
 from frontend.crypto.keyring import read_key_file
 from storage_nodes.model import NodeAddress, parse_node_list
 
-
 BILLING_INTERVAL = "PENSTOCK_BILLING_INTERVAL_S"
 
 

@@ -1,7 +1,7 @@
 """Rows of a test that commits are taken away afterwards, in a fraction of the time of Django's `flush`.
 
 `flush` truncates every table and makes the content types again, about 0.1 s for each such test. Here only tables that
-have rows are emptied, as the superuser that the tests' own server has: without triggers, which keep invoices as they are.
+have rows are emptied, as the superuser of the tests' own server: without triggers, which keep final invoices.
 """
 
 from __future__ import annotations

@@ -25,7 +25,9 @@ class LoadGroup(NamedTuple):
     heavy: bool = True
 
 
-CLUSTERS = ("cluster", "small_cluster", "shared_cluster", "shared_small_cluster")
+CLUSTERS = (
+    "cluster", "small_cluster", "shared_cluster", "shared_small_cluster", "homing_cluster", "small_files_cluster",
+)  # fmt: skip
 DATABASE = "pytest_django.fixtures.django_db_setup"
 # In the order in which they begin: what judges times first, and what bears company (a browser, Spark) last.
 GROUPS = (

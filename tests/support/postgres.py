@@ -2,8 +2,8 @@
 
 `name_database()` is called before Django's settings are read, and `start_database()` before the first test that needs
 it. They honour `DATABASE_URL`; without it a server is made in a short temporary directory (socket paths have a limit of
-about 100 characters), listening on a Unix socket only. PostgreSQL refuses to run as root, so root starts it as `nobody`. Nothing is synced to disk: the data lives as long as
-the session.
+about 100 characters), listening on a Unix socket only. PostgreSQL refuses to run as root, so root starts it as
+`nobody`. Nothing is synced to disk: the data lives as long as the session.
 """
 
 from __future__ import annotations

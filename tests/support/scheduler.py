@@ -33,5 +33,5 @@ class HeavyGroupsApart(LoadGroupScheduling):
 
 
 def next_group(waiting: Iterable[str], heavy_company: bool) -> str:
-    """Beside a heavy group a light one where there is one, and else a heavy one first; then by rank, then as they came."""
+    """Beside a heavy group a light one, where there is one; else a heavy one first. Then by rank, then as they came."""
     return min(waiting, key=lambda group: (is_heavy(group) == heavy_company, rank_of(group)))

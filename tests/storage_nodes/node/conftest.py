@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from benchmarks.storage_cluster import StorageCluster
+from tests.storage_nodes.node.node_programs import HOMING_NODE, SMALL_FILES_NODE
 
 
 @pytest.fixture
@@ -30,8 +32,20 @@ def shared_small_cluster() -> Iterator[StorageCluster]:
     yield from cluster_of(1)
 
 
-def cluster_of(nodes: int) -> Iterator[StorageCluster]:
+@pytest.fixture
+def homing_cluster() -> Iterator[StorageCluster]:
+    yield from cluster_of(3, HOMING_NODE)
+
+
+@pytest.fixture
+def small_files_cluster() -> Iterator[StorageCluster]:
+    yield from cluster_of(3, SMALL_FILES_NODE)
+
+
+def cluster_of(nodes: int, program: str = "") -> Iterator[StorageCluster]:
     cluster = StorageCluster(nodes)
+    if program:
+        cluster.command = [sys.executable, "-c", program]
     cluster.start_all()
     yield cluster
     cluster.stop()

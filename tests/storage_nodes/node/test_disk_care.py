@@ -34,6 +34,7 @@ from storage_nodes.node.node import StorageNode
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.peer_messages import AppendEntries, RaftFrame, RaftMessage
 from storage_nodes.protocol.records import encode_body
+from tests.storage_nodes.node.node_programs import HOMING_MS
 from tests.storage_nodes.node.test_cluster_of_nodes import run
 
 # Free space is below the reserve, and above a quarter of it; below a quarter.
@@ -148,7 +149,9 @@ async def leader_of(client: StorageClient, partition: int) -> int:
     return next((row.leader for row in (await client.describe([partition])).partitions), 0)
 
 
-def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(cluster: StorageCluster) -> None:
+def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(homing_cluster: StorageCluster) -> None:
+    cluster = homing_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -163,11 +166,12 @@ def test_node_whose_disk_is_nearly_full_leads_nothing_and_the_others_go_on(clust
         await until(is_noted, 15)
         for number in range(50):
             await client.send(partition, [encode_body(b"%d" % number)])
-        # It is the preferred leader, and still gets no leadership (it did after ten seconds, were its disk not full).
-        for _ in range(24):
+        # It is the preferred leader, and still gets no leadership (it had long got it, were its disk not full).
+        ends_s = time.monotonic() + 3 * HOMING_MS / 1_000
+        while time.monotonic() < ends_s:
             assert await leader_of(client, partition) != full
             await client.send(partition, [encode_body(b"more")])
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(0.25)
         await client.close()
 
     run(scenario())
@@ -211,7 +215,11 @@ def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
     run(scenario())
 
 
-def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: StorageCluster, tmp_path: Path) -> None:
+def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(
+    homing_cluster: StorageCluster, tmp_path: Path
+) -> None:
+    cluster = homing_cluster
+
     async def scenario() -> None:
         client = await cluster.client()
         partition = await cluster.create_partition(client, PartitionKind.QUEUE, "t")
@@ -233,7 +241,7 @@ def test_leader_whose_disk_becomes_slow_gives_way_and_the_others_lead(cluster: S
         took_s = await until(leads_not, 15)
         assert took_s < 15
         started = time.monotonic()
-        while time.monotonic() < started + 5:
+        while time.monotonic() < started + 3 * HOMING_MS / 1_000:
             assert await leads_not(), "it gets the leadership back only when it has recovered"
         flag.unlink()
 

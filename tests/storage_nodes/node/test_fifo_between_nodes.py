@@ -174,7 +174,9 @@ def test_message_stays_receivable_where_its_dead_letter_queue_does_not_exist(sha
 
 
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
-def test_messages_are_browsed_in_every_state_and_stay_as_they_are(shared_cluster: StorageCluster, is_fifo: bool) -> None:
+def test_messages_are_browsed_in_every_state_and_stay_as_they_are(
+    shared_cluster: StorageCluster, is_fifo: bool
+) -> None:
     async def scenario() -> None:
         client = await shared_cluster.client()
         partition = await create(shared_cluster, client, f"browsed {is_fifo}", QueueConfig(fifo=is_fifo))
