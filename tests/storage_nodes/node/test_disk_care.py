@@ -41,6 +41,8 @@ from tests.storage_nodes.node.test_cluster_of_nodes import run
 FULL = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(2 * shutil.disk_usage(tempfile.gettempdir()).free)}
 CLOSED = {"PENSTOCK_NODE_DISK_RESERVE_BYTES": str(1 << 60)}
 SLOW_FSYNC_S = 0.3
+# A client asks again for so long before it tells of the refusal.
+REFUSED_WITHIN_S = 2.0
 # A node whose syncs are slow while a file is there.
 SLOW_NODE = """
 import os, runpy, time
@@ -196,12 +198,18 @@ def test_all_disks_nearly_full_sends_are_refused_and_deletes_go_on(
             return all("disk space changed" in cluster.log_of(node) for node in (1, 2, 3))
 
         await until(all_noted, 15)
+        # Both have leaders again, and the refusal comes from them.
+        await client.stats(partition)
+        await client.stream_read(stream, 0, 1, 0)
+        impatient = StorageClient(cluster.cluster_id, cluster.addresses, "impatient", REFUSED_WITHIN_S)
+        await impatient.start()
         with pytest.raises(StorageError) as refused:
-            await client.send(partition, [encode_body(b"one more")])
+            await impatient.send(partition, [encode_body(b"one more")])
         assert refused.value.code is ErrorCode.READ_ONLY and "nearly full" in refused.value.message
         with pytest.raises(StorageError) as refused:
-            await client.stream_append(stream, [encode_body(b"one more")])
+            await impatient.stream_append(stream, [encode_body(b"one more")])
         assert refused.value.code is ErrorCode.READ_ONLY
+        await impatient.close()
         reply = await client.acquire(partition, 100, 30_000, 5_000)
         assert len(reply.messages) == 20
         codes = await client.delete(partition, [(m.offset, m.delivery) for m in reply.messages])
