@@ -9,7 +9,7 @@ from rest_framework import serializers
 from api import limits
 from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
-from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
 from frontend.errors import RequestError
@@ -115,7 +115,7 @@ class QueueSerializer(PolicyFields):
     name = serializers.CharField()
     fifo = serializers.BooleanField()
     arn = serializers.CharField()
-    state = serializers.ChoiceField(choices=[state.value for state in QueueState if state != QueueState.DELETED])
+    state = serializers.ChoiceField(choices=[state.value for state in QueueStatus if state != QueueStatus.DELETED])
     visibility_timeout_seconds = serializers.IntegerField()
     delay_seconds = serializers.IntegerField()
     retention_seconds = serializers.IntegerField()
