@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from unittest.mock import patch
 
 import pytest
 
-from deploy.installation import Installation
+from deploy.installation import Installation, choose_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
@@ -171,9 +170,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0, interval_
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Not among those that the system gives to connections: one of them could be taken before anybody listens."""
+    return choose_port(set())
 
 
 @contextlib.contextmanager
