@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 
 # A record holds 16 KiB at most, and a read gives one record at most.
@@ -19,8 +20,8 @@ class TlsStream:
         self.is_open = self.is_ended = False
 
     def take(self, data: bytes) -> bytes:
-        """What the client said, as far as whole records of it have arrived. Raises ssl.SSLError. Either way there may be
-        something to send afterwards."""
+        """What the client said, as far as whole records of it have arrived. Raises ssl.SSLError. There may be something
+        to send afterwards, in both cases."""
         self._incoming.write(data)
         if not self.is_open:
             try:
@@ -58,10 +59,9 @@ class TlsStream:
 
     def end(self) -> bytes:
         """Says that nothing more is sent, as an attacker who cuts the connection cannot."""
-        try:
+        # It waits for the client's own end, or the handshake was not done: what there is to say is there.
+        with contextlib.suppress(ssl.SSLError, ValueError):
             self._object.unwrap()
-        except (ssl.SSLError, ValueError):
-            pass  # it waits for the client's own end, or the handshake was not done; what there is to say is there
         return self._outgoing.read()
 
     @property

@@ -25,7 +25,11 @@ PAUSE_S = 0.002
 PROCESSES = 2
 
 
-def serve(listening: socket.socket) -> None:
+def serve(listening: socket.socket, sockets: list[socket.socket]) -> None:
+    for other in sockets:
+        if other is not listening:  # a process that is started anew has none of them either
+            other.close()
+
     class SaysWho(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             assert isinstance(transport, uvloop.loop.TCPTransport)
@@ -42,7 +46,7 @@ def start(is_shared: bool) -> tuple[int, list[multiprocessing.Process]]:
     first = shared_sockets("127.0.0.1", 0)[0]
     port = first.getsockname()[1]
     sockets = [first, *(shared_sockets("127.0.0.1", port)[0] if is_shared else first for _ in range(PROCESSES - 1))]
-    processes = [multiprocessing.Process(target=serve, args=(one,), daemon=True) for one in sockets]
+    processes = [multiprocessing.Process(target=serve, args=(one, sockets), daemon=True) for one in sockets]
     for process in processes:
         process.start()
     for one in set(sockets):
