@@ -41,7 +41,10 @@ class CertificateKeeper:
         """Until it is cancelled."""
         while True:
             await asyncio.sleep(TLS_CERTIFICATE_LOOK_S)
-            await asyncio.to_thread(self.look)
+            try:
+                await asyncio.to_thread(self.look)
+            except Exception:  # our own bug: what is in use stays, and the next look comes
+                _log.exception("certificate_look_failed")
 
     def look(self) -> None:
         before, self._seen = self._seen, self._sign()
