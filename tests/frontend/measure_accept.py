@@ -75,7 +75,8 @@ async def busier_share(port: int, connections: int, at_once: bool) -> float:
 async def measure(port: int, title: str) -> None:
     for connections in (4, 32, 256):
         for at_once in (True, False):
-            shares = [await busier_share(port, connections, at_once) for _ in range(ROUNDS if connections < 256 else 10)]
+            rounds = ROUNDS if connections < 256 else 10
+            shares = [await busier_share(port, connections, at_once) for _ in range(rounds)]
             how = "at once" if at_once else "one after the other"
             median, worst = statistics.median(shares), max(shares)
             print(f"{title:<10} {connections:>4} {how:<20} median {median:5.0%}  worst {worst:5.0%}")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
@@ -147,7 +148,8 @@ def test_expired_certificate_at_the_start_is_served_and_told(authority: Certific
     """A front end that is started again in the night serves those clients that it served before."""
     with structlog.testing.capture_logs() as logs:
         keeper = CertificateKeeper(*files(authority.issue(begins_in=-3 * DAY, ends_in=-DAY)))
-    assert [line["reason"] for line in logs if line["event"] == "certificate_not_valid"][0].startswith("expired at")
+    (line,) = [line for line in logs if line["event"] == "certificate_not_valid"]
+    assert line["reason"].startswith("expired at")
     authority.issue(begins_in=-3 * DAY, ends_in=-2 * DAY)
     settled(keeper)
     assert keeper.loads == 2, "of two that are not valid the new one is what its owner wants"
@@ -191,12 +193,13 @@ def test_settings_that_do_not_belong_together_are_refused(
         "CLUSTER_ID": "pk-1", "SECRETS_DIR": "/s", "STORAGE_NODES": "1=127.0.0.1:7101@a", "METADATA": "127.0.0.1:7201",
         "CONTROL": "127.0.0.1:7301",
     }  # fmt: skip
+    nothing: dict[str, Any] = {}  # all of it is read from the environment
     for name, value in (base | settings).items():
         monkeypatch.setenv(f"PENSTOCK_{name}", value)
     with pytest.raises(ValueError, match=told):
-        FrontendConfig()  # type: ignore[call-arg]
+        FrontendConfig(**nothing)
     monkeypatch.setenv("PENSTOCK_TLS_CERTIFICATE_FILE", "/c")
     monkeypatch.setenv("PENSTOCK_TLS_KEY_FILE", "/k")
     monkeypatch.setenv("PENSTOCK_INTERNAL_LISTEN", "127.0.0.1:1")
     expected = (settings.get("TLS_CERTIFICATE", "/c"), "/k")
-    assert FrontendConfig().tls_files == expected  # type: ignore[call-arg]
+    assert FrontendConfig(**nothing).tls_files == expected
