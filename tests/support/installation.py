@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -38,8 +38,18 @@ NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 class RunningInstallation:
     """Handles of one installation. `printed` is what `up` wrote on stdout; `settings` are PENSTOCK_ variables."""
 
-    def __init__(self, data: Path, node_count: int = 3, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        data: Path,
+        node_count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        trusted: Path | None = None,
+    ) -> None:
+        """`options` are more words of `up`; `trusted` is what clients trust, where the installation speaks TLS."""
         self.data = data
+        self._options = options
+        self._trusted = trusted
         self._settings = dict(settings or {})
         self.node_count = node_count
         self.port = free_port()
@@ -77,7 +87,7 @@ class RunningInstallation:
 
     def up(self) -> str:
         arguments = ["up", "--detach", "--port", str(self.port), "--nodes", str(self.node_count)]
-        self.printed = self.command(*arguments).stdout.decode()
+        self.printed = self.command(*arguments, *self._options).stdout.decode()
         return self.printed
 
     def down(self) -> None:
@@ -106,6 +116,7 @@ class RunningInstallation:
             region_name=self.key["region"],
             aws_access_key_id=self.key["access_key_id"],
             aws_secret_access_key=self.key["secret_access_key"],
+            verify=None if self._trusted is None else str(self._trusted),
             config=config,
         )
 
@@ -175,9 +186,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(node_count: int = 3, settings: Mapping[str, str] | None = None) -> Iterator[RunningInstallation]:
+def running(
+    node_count: int = 3,
+    settings: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    trusted: Path | None = None,
+) -> Iterator[RunningInstallation]:
     directory = Path(tempfile.mkdtemp(prefix="penstock-test-"))
-    made = RunningInstallation(directory / "data", node_count, settings)
+    made = RunningInstallation(directory / "data", node_count, settings, options, trusted)
     try:
         made.up()
         yield made
