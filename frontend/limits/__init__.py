@@ -266,9 +266,9 @@ assert MESSAGE_BYTES_MAX + 8 * KIB < RECORD_BYTES_MAX, "a sealed message with it
 assert BATCH_BYTES_MAX + 64 * KIB < FRAME_BYTES_MAX, "a sealed batch must fit one frame"
 assert GROUP_ID_CHARS_MAX <= DEDUP_KEY_BYTES_MAX, "an id is a key where the queue is the scope"
 assert REQUEST_BODY_BYTES_MAX > 3 * BATCH_BYTES_MAX and REQUEST_BODY_BYTES_MAX >= BULK_BYTES_MAX
-assert BULK_MESSAGES_MAX <= min(
-    storage_limits.RECORDS_PER_SEND_MAX, storage_limits.ACQUIRE_MESSAGES_MAX, storage_limits.RECEIPTS_PER_CALL_MAX
-), "the messages of one bulk call fit one storage call"
+assert BULK_MESSAGES_MAX <= storage_limits.RECORDS_PER_SEND_MAX, "they fit one storage call"
+assert BULK_MESSAGES_MAX <= storage_limits.ACQUIRE_MESSAGES_MAX
+assert BULK_MESSAGES_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
 assert STORAGE_SEND_BYTES_MAX <= RECORD_BYTES_MAX < storage_limits.BATCH_BYTES_MAX, "one storage call fits one batch"
 assert SOCKET_IDS_PER_FRAME_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX

@@ -1,6 +1,7 @@
 """Frames of the bulk socket: JSON texts, or msgpack in binary frames, by the subprotocol of the upgrade.
 
-    client -> server   publish   seq, messages, acks, ids   store up to BULK_MESSAGES_MAX messages; its confirm repeats seq
+    client -> server   publish   seq, messages, acks, ids   store up to BULK_MESSAGES_MAX messages; seq is repeated
+                                                            by the confirm
                        filter    tags                       as of a subscription
                        credit    n                          n more messages may be sent
                        ack       ranges                     delete

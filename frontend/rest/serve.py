@@ -170,7 +170,8 @@ def _decode(route: Route, request: Request, form: MediaForm) -> Any:
         name = shortened(error.name)
         raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
     except MsgpackRefused as error:
-        raise RequestError("SerializationException", f"The body of the request is not taken as msgpack: {error}.") from None
+        reason = str(error)
+        raise RequestError("SerializationException", f"The body of the request is no right msgpack: {reason}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         name = "msgpack" if form is MSGPACK else "JSON"
         raise RequestError("SerializationException", f"The body of the request is not valid {name}.") from None

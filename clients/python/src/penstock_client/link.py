@@ -1,6 +1,6 @@
 """The websocket, opened again whenever it is lost.
 
-    run -> open -> ready -> `on_ready` (what is not confirmed is repeated, credit is given) -> frames -> lost -> pause -> open
+    open -> ready -> `on_ready` (what is not confirmed is repeated, credit is given) -> frames -> lost -> pause -> open
 
 What the service refuses for good (the key, the queue, a frame) ends it: `failure` holds why.
 """
@@ -104,7 +104,7 @@ class Link:
             pause_s = min(pause_s * 2, self._pause_s_max)
 
     async def _connection(self) -> bool:
-        """One connection, to its end. Returns whether it got as far as ready. Raises ConnectionRefused, and what opening
+        """One connection, to its end. Returns whether it was ready once. Raises ConnectionRefused, and what opening
         raises."""
         try:
             socket = await open_websocket(

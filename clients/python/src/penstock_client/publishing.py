@@ -97,15 +97,19 @@ class Publishing:
         published.failed.sort(key=lambda one: one.index)
         return published
 
-    async def _once(self, places: Sequence[int], rows: list[Row], published: Published, acks: str | None) -> list[Failure]:
+    async def _once(
+        self, places: Sequence[int], rows: list[Row], published: Published, acks: str | None
+    ) -> list[Failure]:
         """All of these rows once, in as many frames as they take. Returns what failed."""
         failures: list[Failure] = []
-        frames = list(self._frames(places, rows, published.sent is not None, acks))
-        if self._in_order is not None or len(frames) == 1:
-            answers = [await self._frame(*frame[1:]) for frame in frames]
+        frames = self._frames(places, rows, published.sent is not None, acks)
+        if self._in_order is not None:
+            answered = [(some, await self._frame(seq, raw)) for some, seq, raw in frames]
         else:
-            answers = await asyncio.gather(*(self._frame(*frame[1:]) for frame in frames))
-        for (some, _, _), answer in zip(frames, answers, strict=True):
+            sent = [(some, self._frame(seq, raw)) for some, seq, raw in frames]
+            answers = await asyncio.gather(*(one for _, one in sent))
+            answered = [(some, answer) for (some, _), answer in zip(sent, answers, strict=True)]
+        for some, answer in answered:
             if answer["type"] == "refuse":
                 if answer["code"] not in _PASSING:
                     raise PublishRefused(answer["code"], answer["detail"])
