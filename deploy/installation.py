@@ -26,6 +26,7 @@ from deploy.errors import EXIT_USAGE, CommandError
 from storage_nodes.model import NodeAddress, format_node_list
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
 LOOPBACK = "127.0.0.1"
 SECRET_NAMES = ("master.key", "internal.key", "receipt.key", "django.key", "pepper.key")
 # Passwords of the embedded servers; not part of the processes' contract, so kept under names of their own.
