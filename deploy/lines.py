@@ -37,7 +37,8 @@ def encode_line(line: bytes) -> EncodedLine:
 
 
 def decode_line(body: str, attribute: tuple[str, str] | None) -> bytes:
-    """The line of a received message, given its attribute's type and value; messages of other senders are their text."""
+    """The line of a received message, with the type and value of its attribute. Those of other senders are their
+    text."""
     encoding = None if attribute is None else attribute[1]
     if encoding == "empty":
         return b""

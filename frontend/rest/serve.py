@@ -170,8 +170,7 @@ def _decode(route: Route, request: Request, form: MediaForm) -> Any:
         name = shortened(error.name)
         raise RequestError("SerializationException", f"The body of the request names {name!r} twice.") from None
     except MsgpackRefused as error:
-        reason = str(error)
-        raise RequestError("SerializationException", f"The body of the request is no right msgpack: {reason}.") from None
+        raise RequestError("SerializationException", f"The body of the request is no right msgpack: {error}.") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         name = "msgpack" if form is MSGPACK else "JSON"
         raise RequestError("SerializationException", f"The body of the request is not valid {name}.") from None
