@@ -17,7 +17,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 import structlog
 
@@ -74,6 +74,13 @@ class _Held:
     def __init__(self, lease: Lease, until_s: float) -> None:
         self.lease = lease
         self.until_s = until_s
+
+
+class _Fetched(NamedTuple):
+    """Leases on their way to the client, and when they run out."""
+
+    leases: list[Lease]
+    until_s: float
 
 
 class Deliveries(ABC, Generic[Name]):
@@ -169,42 +176,75 @@ class Deliveries(ABC, Generic[Name]):
 
     async def _pump(self) -> None:
         while True:
-            room = min(self._credit, SOCKET_LEASES_MAX - len(self._held), self.fetch_messages_max)
+            room = self._room()
             if room <= 0:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            queue = await self._queue()
-            try:
-                pay(self._services, self._caller, self._address)
-                ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, SOCKET_WAIT_MS, tags=self._tags)
-                leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
-            except StorageError as error:
-                if self._tags and error.code == ErrorCode.OVER_LIMIT:
-                    raise filter_finds_nothing(error.message) from None
-                await asyncio.sleep(SOCKET_RETRY_S)
-                continue
-            except RequestError as error:  # over a rate
-                await asyncio.sleep(max(SOCKET_RETRY_S, error.retry_after_s or 0.0))
-                continue
-            if leases:
-                try:
-                    queue = await self._queue()
-                except RequestError:
-                    # The key was revoked or restricted while this waited: it gets nothing more.
-                    await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
-                    raise
-            await self._deliver(queue, leases)
+            fetched = await self._fetch(room)
+            if len(fetched.leases) < self.fetch_messages_max:
+                await self._deliver(fetched)
+            else:
+                await self._deliver_a_backlog(fetched)
 
-    async def _deliver(self, queue: ResolvedQueue, leases: Sequence[Lease]) -> None:
-        until_s = monotonic() + SOCKET_VISIBILITY_S
+    def _room(self, fetched: int = 0) -> int:
+        """How many messages may be asked for, with so many that are on their way to the client."""
+        left = min(self._credit, SOCKET_LEASES_MAX - len(self._held)) - fetched
+        return min(left, self.fetch_messages_max)
+
+    async def _deliver_a_backlog(self, fetched: _Fetched) -> None:
+        """As long as there is more than is fetched at a time, the next messages are fetched while these are sent."""
+        while True:
+            room = self._room(len(fetched.leases))
+            if room <= 0:
+                await self._deliver(fetched)
+                return
+            coming = asyncio.create_task(self._fetch(room, 0))
+            try:
+                await self._deliver(fetched)
+                fetched = await coming
+            except BaseException:
+                coming.cancel()
+                (came,) = await asyncio.gather(coming, return_exceptions=True)
+                if isinstance(came, _Fetched):
+                    await release(self._services.storage, came.leases, VisibilityMode.UNCOUNTED)
+                raise
+            if not fetched.leases:
+                return
+
+    async def _fetch(self, room: int, wait_ms: int = SOCKET_WAIT_MS) -> _Fetched:
+        """Leases of up to so many messages; none after a failure that passes, and a pause. Raises RequestError for one
+        that does not."""
+        queue = await self._queue()
+        try:
+            pay(self._services, self._caller, self._address)
+            ask = PollRequest(room, SOCKET_VISIBILITY_S * 1000, wait_ms, tags=self._tags)
+            leases = await poll_partitions(self._services.storage, queue.partitions, ask, queue.routes)
+            return _Fetched(leases, monotonic() + SOCKET_VISIBILITY_S)
+        except StorageError as error:
+            if self._tags and error.code == ErrorCode.OVER_LIMIT:
+                raise filter_finds_nothing(error.message) from None
+            await asyncio.sleep(SOCKET_RETRY_S)
+        except RequestError as error:  # over a rate
+            await asyncio.sleep(max(SOCKET_RETRY_S, error.retry_after_s or 0.0))
+        return _Fetched([], 0.0)
+
+    async def _deliver(self, fetched: _Fetched) -> None:
+        leases = fetched.leases
+        if not leases:
+            return
+        try:
+            queue = await self._queue()
+        except RequestError:
+            # The key was revoked or restricted while this waited: it gets nothing more.
+            await release(self._services.storage, leases, VisibilityMode.UNCOUNTED)
+            raise
         opened = await self._open(queue, leases)
         for name, lease, _ in opened:
             # Held before it is sent: an ack may come back before the send is done.
-            self._held[name] = _Held(lease, until_s)
-        if leases:
-            size_bytes = sum(len(lease.message.body) for lease in leases)
-            pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
+            self._held[name] = _Held(lease, fetched.until_s)
+        size_bytes = sum(len(lease.message.body) for lease in leases)
+        pay_later(self._services, self._caller, self._address, len(leases), size_bytes)
         self._credit -= len(opened)
         self._services.meters.count("messages_pushed", len(opened))
         await self._send_messages(opened)

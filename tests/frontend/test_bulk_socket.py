@@ -37,6 +37,7 @@ class BulkSocket:
         self.incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.sent: list[dict[str, Any]] = []
         self.is_binary = subprotocols[:1] == [MSGPACK]
+        self.is_stuck = False  # it reads nothing more
         if token is not None:
             headers["authorization"] = f"Bearer {token or front.key.bearer_token}"
         scope = {
@@ -50,6 +51,8 @@ class BulkSocket:
         self.task = asyncio.create_task(front.application(scope, self.incoming.get, self._send))  # type: ignore[arg-type]
 
     async def _send(self, message: dict[str, Any]) -> None:
+        while self.is_stuck and message["type"] == "websocket.send":
+            await asyncio.sleep(3600)
         self.sent.append(message)
         if message["type"] == "websocket.close":
             assert 0 < len(message["reason"].encode()) <= 123, "a close says why"
@@ -281,6 +284,23 @@ async def test_nack_and_leaving_give_back(front: Installation, sockets: Any) -> 
     other = sockets()
     other.say({"type": "credit", "n": 10})
     await settle(lambda: len(other.bodies()) == 3)
+
+
+async def test_backlog_is_fetched_while_it_is_sent_and_goes_back_whole(front: Installation, sockets: Any) -> None:
+    first, second = [[f"{n}-{k}" for k in range(BULK_MESSAGES_MAX)] for n in range(2)]
+    socket = sockets()
+    socket.publish(1, *first)
+    socket.publish(2, *second)
+    await settle(lambda: len(socket.of("confirm")) == 2)
+    socket.is_stuck = True
+    socket.say({"type": "credit", "n": 2_000})
+    await settle(lambda: sum(call == "acquire" for call, _ in front.storage.calls) == 2)
+    assert not socket.of("messages"), "the client has not taken the first yet"
+    await socket.leave()
+    other = sockets()
+    other.say({"type": "credit", "n": 2_000})
+    await settle(lambda: len(other.bodies()) == 1_000)
+    assert sorted(other.bodies()) == sorted(first + second)
 
 
 @pytest.mark.parametrize(("token", "code"), [(None, 401), ("pstk_wrong", 401)])
