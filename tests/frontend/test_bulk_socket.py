@@ -9,11 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+import websockets
 
 from frontend.limits import (
+    BULK_BYTES_MAX,
     BULK_MESSAGES_MAX,
     BULK_SENDS_MAX,
     MIB,
+    SOCKET_FRAME_BYTES_MAX,
     SOCKET_LEASES_MAX,
     SOCKET_PUBLISHES_MAX,
 )
@@ -410,6 +413,21 @@ async def test_stop_of_the_process_closes(front: Installation, sockets: Any) -> 
     front.plane.drain()
     await asyncio.wait_for(socket.task, 5)
     assert socket.closed[0] == 1001
+
+
+@pytest.mark.parametrize(("wire", "bytes_max"), [("bulk", BULK_BYTES_MAX), ("subscribe", SOCKET_FRAME_BYTES_MAX)])
+async def test_frame_over_the_limit_of_its_wire_closes(
+    front: Installation, port: int, wire: str, bytes_max: int
+) -> None:
+    headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
+    uri = f"ws://127.0.0.1:{port}/v1/queues/orders/{wire}"
+    for length, code in ((bytes_max, CLOSE_BAD_FRAME), (bytes_max + 1, 1009)):
+        async with websockets.connect(uri, additional_headers=headers, proxy=None) as socket:
+            assert json.loads(await socket.recv())["type"] == "ready"
+            await socket.send("x" * length)  # no frame either, but one that is looked at
+            with pytest.raises(websockets.ConnectionClosed):
+                await asyncio.wait_for(socket.recv(), 5)
+            assert socket.close_code == code
 
 
 def test_ranges_join_what_follows() -> None:

@@ -19,6 +19,7 @@ from urllib.parse import quote, urlsplit
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus
+from websockets.typing import Subprotocol
 
 from penstock_client.errors import ClientError, ConnectionRefused, NotConnected
 from penstock_client.wire import Form
@@ -110,7 +111,7 @@ class Link:
             socket = await open_websocket(
                 self._uri,
                 additional_headers={"Authorization": f"Bearer {self._token}"},
-                subprotocols=[self._form.subprotocol],  # type: ignore[list-item]
+                subprotocols=[Subprotocol(self._form.subprotocol)],
                 compression=None,
                 max_size=FRAME_BYTES_MAX,
                 ping_interval=PING_S,
