@@ -34,8 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailuresAtOnce(reporter))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    check_groups(items)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Told and not refused: such a test is right, it only costs more than it need."""
+    try:
+        check_groups(items)
+    except pytest.UsageError as error:
+        config.issue_config_time_warning(pytest.PytestWarning(str(error)), 2)
 
 
 @pytest.hookimpl(optionalhook=True)
