@@ -58,6 +58,11 @@ WATCH_STALL_S = 20.0
 DEFAULT_PORT = 9324
 DEFAULT_NODES = 3
 NODES_MAX = 9
+# By default a front end for each second core: the other half goes to storage nodes and the rest (docs/processes.md).
+CORES_PER_FRONT_END = 2
+FRONT_ENDS_MAX = 16
+# `doctor` tells of a certificate that is about to expire.
+CERTIFICATE_DAYS_LEFT_MIN = 14
 # Below the kernel's range for outgoing connections, so that a port stays free while its process restarts.
 INTERNAL_PORT_MIN = 20_000
 INTERNAL_PORT_MAX = 32_000

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import re
 import resource
+import socket
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, TypeVar, cast
@@ -295,6 +296,28 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
 
+def shared_sockets(host: str, port: int) -> list[socket.socket]:
+    """Sockets on which several processes listen at once: the kernel gives each connection to one of them, and those of
+    a process that ends to the others. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return [_shared_socket(family, address) for family, address in dict.fromkeys((one[0], one[4]) for one in found)]
+
+
+def _shared_socket(family: int, address: Any) -> socket.socket:
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    if family == socket.AF_INET6:
+        listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    try:
+        listening.bind(address)
+    except OSError:
+        listening.close()
+        raise
+    listening.setblocking(False)
+    return listening
+
+
 C = TypeVar("C", bound=uvicorn.Config)
 
 
@@ -325,8 +348,8 @@ def public_config(kind: type[C], application: Any, host: str, port: int, trusted
     )
 
 
-def operators_config(application: Any, host: str, port: int) -> uvicorn.Config:
-    """The operators' port: /metrics and /healthz."""
+def small_config(application: Any, host: str, port: int) -> uvicorn.Config:
+    """A port with little behind it: the operators' (/metrics and /healthz), and the one that sends to https."""
     return uvicorn.Config(
         application,
         host=host,

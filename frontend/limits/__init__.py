@@ -124,6 +124,10 @@ CONNECTIONS_BACKLOG_MAX = 2_048
 CONNECTIONS_MAX = 60_000
 FILES_KEPT = 1_024
 REFUSALS_TOLD_EVERY_S = 10.0
+# TLS: handshakes that are under way, which stand under FILES_KEPT, and how often the certificate's files are looked at.
+TLS_HANDSHAKE_S_MAX = 10.0
+TLS_HANDSHAKES_MAX = 512
+TLS_CERTIFICATE_LOOK_S = 2.0
 # A client that does not take what it asked for: in each window it must take this much, once more than the event loop's
 # high-water mark (64 KiB) is held for it. 4 KiB/s is a tenth of what a bad mobile network gives.
 WRITE_WINDOW_S = 20.0
@@ -273,6 +277,7 @@ assert STORAGE_SEND_BYTES_MAX <= RECORD_BYTES_MAX < storage_limits.BATCH_BYTES_M
 assert SOCKET_IDS_PER_FRAME_MAX <= storage_limits.RECEIPTS_PER_CALL_MAX
 assert REQUEST_DRAIN_BYTES_MAX > REQUEST_BODY_BYTES_MAX
 assert CONNECTIONS_MAX > POLLS_PARKED_MAX + SOCKETS_MAX
+assert 2 * TLS_HANDSHAKES_MAX <= FILES_KEPT, "handshakes leave files to storage nodes, metadata and the control plane"
 assert BODY_GRACE_S < REQUEST_READ_S_MAX and BODY_BYTES_PER_S_MIN * REQUEST_READ_S_MAX < REQUEST_BODY_BYTES_MAX
 # XML makes six characters of a quotation mark.
 assert CONNECTION_HELD_BYTES_MAX > 6 * RECEIVE_MESSAGES_MAX * MESSAGE_BYTES_MAX, "a whole answer may be held"
