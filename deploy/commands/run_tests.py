@@ -7,6 +7,7 @@ together). `-n 0` runs everything in one process, `-n 4` on four workers.
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from deploy.installation import ROOT
 FILES_ALONE_MAX = 8
 # More workers than this would wait for the heavy tests, of which one group runs at a time.
 WORKERS_MAX = 4
+HASH_SEEDS = 2**32
 # What says itself how many workers, needs the terminal, chooses a few tests by name, or runs none.
 ALONE = (
     "-n", "--numprocesses", "--dist", "-pno:xdist", "no:xdist", "--pdb", "--trace", "-s", "--capture=no", "-k", "--lf",
@@ -31,6 +33,8 @@ def run(arguments: list[str]) -> int:
     sys.stdout.flush()
     os.chdir(ROOT)
     workers = workers_for(arguments, len(os.sched_getaffinity(0)))
+    # Workers must collect the same tests in the same order, also where a set says which.
+    os.environ.setdefault("PYTHONHASHSEED", str(secrets.randbelow(HASH_SEEDS)))
     os.execv(sys.executable, [sys.executable, "-m", "pytest", *workers, *arguments])
 
 

@@ -59,7 +59,8 @@ GROUPS = (
     LoadGroup(
         "installation",
         ("tests/e2e/", "tests/clients/test_boto3.py", "tests/clients/test_celery.py", "tests/console/test_browser.py"),
-        ("tests.support.installation.installation",),
+        # The browser's tests stand in the folder of the console, where every test has a database.
+        ("tests.support.installation.installation", DATABASE),
     ),
     LoadGroup("spark", ("tests/workers/spark_jobs/",), ("tests.workers.spark_jobs.conftest.spark", DATABASE)),
     # One group also because of the order: tests that roll back come before those that empty the tables.
