@@ -27,6 +27,7 @@ from deploy.tls import CERTIFICATE_SETTINGS, KEY_SETTINGS, TlsWish, settle_tls
 from storage_nodes.model import NodeAddress, format_node_list
 
 ROOT = Path(__file__).resolve().parent.parent
+PYTHON_CLIENT = ROOT / "clients" / "python" / "src"
 LOOPBACK = "127.0.0.1"
 # Of the front ends' port for the installation's own processes.
 INTERNAL_PORT = "frontend-internal"

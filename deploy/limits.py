@@ -69,10 +69,12 @@ INTERNAL_PORT_MAX = 32_000
 PORT_ATTEMPTS_MAX = 200
 
 # --- send and receive ---------------------------------------------------------------------------------------
-BATCH_MESSAGES = 10
-# SQS refuses a batch of more than 1 MiB; room is left for attributes.
+BATCH_MESSAGES = 500
+# A quarter of what a frame may have: several are under way.
 BATCH_BYTES_MAX = 1_000_000
 BATCHES_IN_FLIGHT = 8
+# Messages that come ahead of what was written and deleted.
+RECEIVE_PREFETCH = 2_000
 SEND_ATTEMPTS_MAX = 5
 RECEIVE_IDLE_S = 3.0
 

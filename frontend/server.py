@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
 import socket
 from collections.abc import Callable, Iterator
@@ -29,6 +30,7 @@ from frontend.http import new_request_id
 from frontend.limits import (
     BODY_BYTES_PER_S_MIN,
     BODY_GRACE_S,
+    BULK_BYTES_MAX,
     CONNECTIONS_BACKLOG_MAX,
     CONNECTIONS_MAX,
     FILES_KEPT,
@@ -37,6 +39,7 @@ from frontend.limits import (
     LINGER_BYTES_MAX,
     LINGER_S_MAX,
     PARTIAL_HEADER_BYTES_MAX,
+    QUEUE_NAME_CHARS_MAX,
     REFUSALS_TOLD_EVERY_S,
     REQUEST_READ_S_MAX,
     SHUTDOWN_GRACE_S,
@@ -47,6 +50,7 @@ from frontend.push.closing import CLOSE_RESTART, STOPPING
 from frontend.writing import ClientTransport
 
 CRLF = "\r\n"
+_BULK_REQUEST = re.compile(rb"GET /v1/queues/[A-Za-z0-9_.-]{1,%d}/bulk[ ?]" % QUEUE_NAME_CHARS_MAX)
 _log = structlog.get_logger("frontend.server")
 
 
@@ -219,9 +223,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 
 class BoundedSocketProtocol(WebSocketsSansIOProtocol):
-    """One websocket, whose client must read what it is pushed."""
+    """One websocket, whose client must read what it is pushed. A bulk socket takes larger frames."""
 
     transport: Any
+
+    def data_received(self, data: bytes) -> None:
+        # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
+        if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
+            self.conn.max_message_size = BULK_BYTES_MAX
+        super().data_received(data)
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:

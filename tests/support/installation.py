@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,12 +23,14 @@ from unittest.mock import patch
 
 import pytest
 
-from deploy.installation import Installation
+from deploy.installation import Installation, choose_port
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-P", "-m", "deploy"]
 UP_TIMEOUT_S = 180
 RECOVERY_TIMEOUT_S = 60
+# Ticks that tests wait for come often.
+QUICK = {"PENSTOCK_BILLING_INTERVAL_S": "5"}
 # The tests' own servers must not be taken for the installation's.
 NOT_INHERITED = ("DATABASE_URL", "CELERY_BROKER_URL", "DJANGO_SETTINGS_MODULE")
 
@@ -180,9 +181,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 20.0, interval_
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Not among those that the system gives to connections: one of them could be taken before anybody listens."""
+    return choose_port(set())
 
 
 @contextlib.contextmanager
@@ -204,5 +204,5 @@ def running(
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[RunningInstallation]:
-    with running() as made:
+    with running(settings=QUICK) as made:
         yield made
