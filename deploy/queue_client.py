@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from deploy.demo import ensure_demo_key
 from deploy.errors import EXIT_NOT_RUNNING, CommandError
-from deploy.installation import PYTHON_CLIENT, Installation
+from deploy.installation import PYTHON_CLIENT, Installation, internal_endpoint
 
 if TYPE_CHECKING:
     from penstock_client import Queue
@@ -22,9 +22,10 @@ async def open_queue(installation: Installation, name: str) -> AsyncIterator[Que
         sys.path.append(str(PYTHON_CLIENT))  # it stands in the repository, and is not installed
     from penstock_client import ClientError, NotConnected, connect
 
-    key = ensure_demo_key(installation, installation.load_state())
+    state = installation.load_state()
+    key = ensure_demo_key(installation, state)
     try:
-        async with connect(key["endpoint"], key["bearer_token"], name, proxy=None) as queue:
+        async with connect(internal_endpoint(state), key["bearer_token"], name, proxy=None) as queue:
             yield queue
     except NotConnected as error:
         raise CommandError(f"the endpoint does not answer ({error}); see ./penstock status", EXIT_NOT_RUNNING) from None

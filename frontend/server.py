@@ -226,12 +226,35 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
     """One websocket, whose client must read what it is pushed. A bulk socket takes larger frames."""
 
     transport: Any
+    _late_bytes: int | None = None  # that came after a frame was refused; None: none was
 
     def data_received(self, data: bytes) -> None:
+        if self._late_bytes is not None:
+            self._late_bytes += len(data)
+            if self._late_bytes > LINGER_BYTES_MAX:
+                self.transport.close()
+            return
         # The first bytes are the request, from the beginning; the parser takes the bound of a frame before the frame.
         if not self.handshake_initiated and _BULK_REQUEST.match(data) is not None:
             self.conn.max_message_size = BULK_BYTES_MAX
         super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        """A frame that is too long, or none. The rest of it is thrown away for a while: bytes that are unread at the
+        close would reset the connection, and the client lose the reason."""
+        close = self.conn.close_sent
+        assert close is not None
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": close.code, "reason": close.reason})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self._late_bytes = 0
+        self.stop_keepalive()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+        self.close_timer = self.loop.call_later(LINGER_S_MAX, self.transport.close)
 
     def shutdown(self) -> None:
         if self.handshake_complete and not self.close_sent:

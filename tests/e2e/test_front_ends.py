@@ -109,7 +109,7 @@ def test_receipt_and_page_and_commands_do_not_depend_on_the_front_end(two: TwoFr
     receipts = [message["receipt"] for message in got]
     done = one.post(f"/v1/queues/{name}/messages/ack", json={"receipts": receipts})
     assert done.status_code == 200 and done.json()["done"] == 1, done.text
-    two.installation.command("send", name, input_bytes=b"by the shell\n")
+    other.post(f"/v1/queues/{name}/messages", json={"body": "on the page"})
     # A page asks a front end with a pass, and whichever of them it is opens it.
     link = json.loads(two.installation.command("console-link", "--account", "tests", "--json").stdout)
     assert link["url"].startswith(two.endpoint)
@@ -118,8 +118,10 @@ def test_receipt_and_page_and_commands_do_not_depend_on_the_front_end(two: TwoFr
         account_id = two.installation.key["account_id"]
         for _ in range(6):
             page = browser.get(f"{two.endpoint}/console/a/{account_id}/queues/{name}/messages/list")
-            assert page.status_code == 200 and "by the shell" in page.text, page.text
+            assert page.status_code == 200 and "on the page" in page.text, page.text
         assert all(cookie.secure for cookie in browser.cookies.jar)
+    # The commands are the demo account's.
+    two.installation.command("send", name, input_bytes=b"by the shell\n")
     assert two.installation.command("receive", name, "--max", "1").stdout == b"by the shell\n"
 
 

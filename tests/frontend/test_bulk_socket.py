@@ -422,12 +422,12 @@ async def test_frame_over_the_limit_of_its_wire_closes(
     headers = {"Authorization": f"Bearer {front.key.bearer_token}"}
     uri = f"ws://127.0.0.1:{port}/v1/queues/orders/{wire}"
     for length, code in ((bytes_max, CLOSE_BAD_FRAME), (bytes_max + 1, 1009)):
-        async with websockets.connect(uri, additional_headers=headers, proxy=None) as socket:
-            assert json.loads(await socket.recv())["type"] == "ready"
+        socket = await websockets.connect(uri, additional_headers=headers, proxy=None)
+        assert json.loads(await socket.recv())["type"] == "ready"
+        with pytest.raises(websockets.ConnectionClosed) as caught:
             await socket.send("x" * length)  # no frame either, but one that is looked at
-            with pytest.raises(websockets.ConnectionClosed):
-                await asyncio.wait_for(socket.recv(), 5)
-            assert socket.close_code == code
+            await asyncio.wait_for(socket.recv(), 5)
+        assert caught.value.rcvd is not None and caught.value.rcvd.code == code
 
 
 def test_ranges_join_what_follows() -> None:
