@@ -7,6 +7,7 @@
 <data>/logs/NAME.log         one a process, bounded
 <data>/nodes/ID/             a storage node's files
 <data>/postgres, valkey      the embedded servers' files, when they are used
+<data>/lake/                 usage as Parquet, once Spark has read some
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ ADMIN_SECRET_NAMES = ("postgres-admin.password",)
 MARK = "PENSTOCK_INSTALLATION"
 
 _RPC = ("PENSTOCK_CLUSTER_ID", "PENSTOCK_STORAGE_NODES")
+ROLES_WITH_METRICS = ("metadata", "control", "frontend", "worker", "usage-worker", "schedule")
 _CONTROL = (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "DATABASE_URL", "CELERY_BROKER_URL")
 # What each role's processes are told, and no more (docs/processes.md, "Settings").
 SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
@@ -46,9 +48,10 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
     "frontend": (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_METADATA", "PENSTOCK_CONTROL"),
     "control-plane": _CONTROL,
     "worker": _CONTROL,
-    "schedule": _CONTROL,
-    # Commands of manage.py.
-    "manage": _CONTROL,
+    "usage-worker": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
+    "schedule": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
+    # Commands of manage.py, and reports that count usage first.
+    "manage": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
 }
 # They are the operator's, if there are any, and hold a password.
 MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
@@ -202,6 +205,7 @@ class Installation:
             "PENSTOCK_ENDPOINT": endpoint(state),
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
             "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
+            "PENSTOCK_USAGE_LAKE": os.environ.get("PENSTOCK_USAGE_LAKE") or str(self.data / "lake"),
         }
 
     def environment(self, state: State, role: str) -> dict[str, str]:
@@ -257,7 +261,7 @@ def write_private_once(path: Path, text: str) -> None:
 def internal_roles(node_ids: list[int]) -> list[str]:
     """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
     nodes = [name for node_id in node_ids for name in node_port_names(node_id)]
-    metrics = [f"{name}-metrics" for name in ("metadata", "control", "frontend", "worker", "schedule")]
+    metrics = [f"{name}-metrics" for name in ROLES_WITH_METRICS]
     return [*nodes, *metrics, "metadata", "control", "postgres", "valkey"]
 
 

@@ -33,13 +33,14 @@ from frontend.crypto.keyring import (
 from frontend.express.protocol import express_config
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
-from frontend.limits import KEY_USES_TOLD_AT_STOP_S
+from frontend.limits import KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
 from frontend.routing.guarded import GuardedStorage, Guards
 from frontend.server import Server, operators_config
 from frontend.services import FrontendServices
+from frontend.usage_reports import UsageReports
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
 
@@ -83,12 +84,17 @@ async def run(config: FrontendConfig) -> int:
     reports = asyncio.create_task(reporter.run(), name="quota-reports")
     pace_collector()
     telling = asyncio.create_task(tell_key_uses_forever(services), name="key-uses")
+    usage = UsageReports(services, storage)
+    usage_reports = asyncio.create_task(usage.run(), name="usage-reports")
     log.info("frontend_starting", listen=config.listen, version=VERSION)
     try:
         await asyncio.gather(*(server.serve() for server in servers))
     finally:
         reports.cancel()
         telling.cancel()
+        usage_reports.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(usage.tell(), REQUEST_REPORT_AT_STOP_S)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()

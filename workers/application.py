@@ -9,7 +9,7 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
-from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S
+from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S, METER_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
@@ -84,6 +84,7 @@ app.conf.update(
                 ("refresh_drafts", DRAFT_INTERVAL_S),
                 ("issue_months", CLOSE_INTERVAL_S),
                 ("watch_budgets", BUDGET_INTERVAL_S),
+                ("read_meter", METER_INTERVAL_S),
             )
         },
     },

@@ -38,6 +38,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     for name in ("metadata", "control", "frontend", "worker"):
         monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
     monkeypatch.setattr(roles, "schedule_spec", lambda state: sleeper("schedule"))
+    monkeypatch.setattr(roles, "usage_worker_spec", lambda state: sleeper("usage-worker"))
     monkeypatch.setattr(roles, "storage_node_specs", lambda installation, state: [sleeper("storage-node")])
     installation = Installation(tmp_path / "data")
     installation.prepare()
@@ -173,7 +174,7 @@ def test_failure_that_is_a_bug_is_shown_as_one() -> None:
 
 def test_stop_order_names_every_role_once() -> None:
     names = [role for stage in STOP_ORDER for role in stage]
-    known = {"frontend", "schedule", "worker", "control-plane", "metadata", "storage-node", "valkey", "postgres"}
+    known = {"frontend", "schedule", "worker", "usage-worker", "control-plane", "metadata", "storage-node", "valkey", "postgres"}
     assert sorted(names) == sorted(known)
 
 
