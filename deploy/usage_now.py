@@ -9,7 +9,7 @@ import threading
 import time
 from typing import IO, Any
 
-from deploy import limits, output
+from deploy import limits
 from deploy.errors import CommandError
 from deploy.installation import ROOT, Installation, State
 

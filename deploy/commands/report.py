@@ -1,5 +1,8 @@
-"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour. With `--now`
-the open windows are closed and read first, hours that are over are settled, and what is open is shown as provisional."""
+"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour.
+
+With `--now` the open windows are closed and read first, hours that are over are settled, and what is open is shown as
+provisional.
+"""
 
 from __future__ import annotations
 

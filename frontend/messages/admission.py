@@ -74,9 +74,7 @@ async def admit(
     return queue
 
 
-def count_request(
-    services: FrontendServices, caller: Principal, queue: ResolvedQueue, counter: int = REQUESTS
-) -> None:
+def count_request(services: FrontendServices, caller: Principal, queue: ResolvedQueue, counter: int = REQUESTS) -> None:
     """For the owner of the queue, which another account's key is not told to."""
     record = queue.record
     key = caller.access_key_id if caller.account_id == record.account_id else NO_KEY

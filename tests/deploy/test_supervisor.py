@@ -174,7 +174,17 @@ def test_failure_that_is_a_bug_is_shown_as_one() -> None:
 
 def test_stop_order_names_every_role_once() -> None:
     names = [role for stage in STOP_ORDER for role in stage]
-    known = {"frontend", "schedule", "worker", "usage-worker", "control-plane", "metadata", "storage-node", "valkey", "postgres"}
+    known = {
+        "frontend",
+        "schedule",
+        "worker",
+        "usage-worker",
+        "control-plane",
+        "metadata",
+        "storage-node",
+        "valkey",
+        "postgres",
+    }
     assert sorted(names) == sorted(known)
 
 

@@ -24,7 +24,9 @@ ACCOUNT = "123456789012"
 QUEUE = b"q" * 16
 
 
-def window(sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0) -> bytes:
+def window(
+    sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0
+) -> bytes:
     row = ["one", 7, ACCOUNT, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
     return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
         [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]

@@ -1,4 +1,4 @@
-"""Spans of whole hours, in ms since the epoch. Imports nothing of Spark: workers reckon with them where Spark is not."""
+"""Spans of whole hours, in ms since the epoch. Imports nothing of Spark: workers use them where Spark is not."""
 
 from __future__ import annotations
 

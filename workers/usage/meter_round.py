@@ -47,7 +47,7 @@ def look(storage: StorageThread, say: Say = lambda text: None) -> MeterLook:
     as_of, began_s = clock.now(), monotonic()
     accounts: set[str] = set()
     try:
-        missing = storage.run(lambda client: close_windows(client, say), limits.USAGE_CLOSE_CALL_S_MAX).missing
+        missing = storage.run(lambda client: close_windows(client, say), limits.USAGE_CLOSE_CALL_S_MAX)
         say("reading what they say")
         missing = _read(storage, as_of, accounts) or missing
     except (StorageError, TimeoutError, OSError) as error:
@@ -95,4 +95,3 @@ def _read(storage: StorageThread, as_of: datetime, accounts: set[str]) -> str:
 
 def _tail(storage: StorageThread, partition: int, offset: int, now_ms: int) -> Tail:
     return storage.run(lambda client: read_tail(client, partition, offset, now_ms), limits.METER_READ_S_MAX)
-

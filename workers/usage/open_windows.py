@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
 
 from storage_nodes.client import StorageClient
 from storage_nodes.model import PartitionKind
@@ -22,18 +21,11 @@ Leaders = dict[int, tuple[int, int]]
 """Of each queue partition: (leader, epoch)."""
 
 
-class Closing(NamedTuple):
-    """`missing`: why not all of it is in the stream; empty: it is."""
-
-    missing: str
-    rounds: int
-
-
-async def close_windows(client: StorageClient, say: Say) -> Closing:
-    """Raises StorageError where no node answers at all."""
+async def close_windows(client: StorageClient, say: Say) -> str:
+    """Why not all of it is in the stream; empty: it is. Raises StorageError where no node answers at all."""
     ends_s = asyncio.get_running_loop().time() + limits.USAGE_CLOSE_S_MAX
-    missing, number = "", 0
-    for number in range(1, limits.USAGE_CLOSE_ROUNDS_MAX + 1):
+    missing = ""
+    for _ in range(limits.USAGE_CLOSE_ROUNDS_MAX):
         before = await client.describe()
         names = [node.node_id for node in before.nodes]
         told = await asyncio.gather(*(_close_node(client, node, ends_s, say) for node in names))
@@ -43,7 +35,7 @@ async def close_windows(client: StorageClient, say: Say) -> Closing:
         if not missing or asyncio.get_running_loop().time() > ends_s:
             break
         await asyncio.sleep(limits.USAGE_CLOSE_PAUSE_S)
-    return Closing(missing, number)
+    return missing
 
 
 def leaders_of(cluster: ClusterInfo) -> Leaders:

@@ -1,4 +1,4 @@
-"""A round of usage, whoever asks for it: the usage worker on its schedule, or a report that wants the hours settled now.
+"""A round of usage: for the usage worker on its schedule, and for a report that wants the hours settled now.
 
 One at a time, by a claim in the database that is renewed while a job of Spark runs.
 """

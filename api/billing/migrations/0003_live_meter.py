@@ -18,9 +18,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 "db_table": "meter_reading",
-                "constraints": [
-                    models.CheckConstraint(condition=models.Q(("id", 1)), name="meter_reading_once")
-                ],
+                "constraints": [models.CheckConstraint(condition=models.Q(("id", 1)), name="meter_reading_once")],
             },
         ),
         migrations.CreateModel(
@@ -37,8 +35,15 @@ class Migration(migrations.Migration):
                 (
                     "pk",
                     models.CompositePrimaryKey(
-                        "hour", "account_id", "queue_uuid", "source", "origin", blank=True, editable=False,
-                        primary_key=True, serialize=False,
+                        "hour",
+                        "account_id",
+                        "queue_uuid",
+                        "source",
+                        "origin",
+                        blank=True,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
                     ),
                 ),
                 ("hour", models.DateTimeField()),

@@ -10,15 +10,17 @@ import pytest
 
 from api import clock
 from api.audit.actions import OPERATOR
+from api.accounts.models import Account
 from api.billing import provisional
 from api.billing.actions.budgets import BudgetWish, judge_budgets, put_budget
+from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import CostMeter, cost_meter
 from api.billing.models import BudgetEvent, MeterReading, SpendingStop
 from api.billing.pipeline import NEVER_READ, answer_now
 from api.billing.pricing.meters import UsageMeter
 from api.billing.pricing.periods import HOUR, Interval, floor_hour
 from api.billing.provisional import ProvisionalRow, merge_provisional, note_reading, position_of
-from api.billing.settling import UsageRow
+from api.billing.settling import UsageRow, settle
 from tests.api.billing.test_invoices import plan
 from tests.api.billing.usage import NOW, QUEUE, settle_rows
 from tests.support.control_plane import Caller
@@ -41,8 +43,7 @@ def merge(rows: Iterable[ProvisionalRow], offset: int = 1) -> set[str] | None:
 
 
 def read(account: str) -> CostMeter:
-    from api.accounts.models import Account
-
+    ensure_standard_plan()
     found = cost_meter(Account.objects.get(pk=account), NOW, clock.now())
     assert found is not None
     return found
@@ -84,8 +85,6 @@ def test_hour_that_is_settled_is_not_provisional_any_more(account: str) -> None:
 
 
 def settle_hour(rows: list[UsageRow], hour: datetime) -> None:
-    from api.billing.settling import settle
-
     settle(uuid.uuid4(), Interval(hour, hour + HOUR), rows)
 
 
