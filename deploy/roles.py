@@ -116,7 +116,7 @@ def usage_worker_spec(state: State) -> ChildSpec:
         command=[PYTHON, "-m", "celery", "-A", "workers", "worker", "-Q", "usage", "-P", "threads", "-c", "1", *quiet],
         address=(LOOPBACK, state.ports["usage-worker-metrics"]),
         http_path="/healthz",
-        environment={"PENSTOCK_METRICS_LISTEN": metrics(state, "usage-worker")},
+        environment={"PENSTOCK_PROCESS": "usage-worker", "PENSTOCK_METRICS_LISTEN": metrics(state, "usage-worker")},
     )
 
 

@@ -64,6 +64,7 @@ USAGE_CLAIM_RENEW_S = 5.0
 USAGE_CLAIM_WAIT_S = 2.0
 USAGE_JOB_S_MAX = 6 * 3600.0
 USAGE_JOB_STOP_S_MAX = 10.0
+USAGE_JOB_NICE = 10
 USAGE_LAST_WORDS_BYTES = 4_096
 # Between two looks for hours that are due; Spark starts only where there are some.
 USAGE_INTERVAL_S = 300

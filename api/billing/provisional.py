@@ -113,6 +113,11 @@ def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]
     return rows.exclude(Exists(done))
 
 
+def first_provisional_hour() -> datetime | None:
+    """Of all accounts."""
+    return ProvisionalUsage.objects.order_by("hour").values_list("hour", flat=True).first()
+
+
 def meter_reading() -> MeterReading:
     """Of an installation whose meter was never read: one without a time."""
     return MeterReading.objects.filter(pk=1).first() or MeterReading()

@@ -89,11 +89,12 @@ def whole_days(span: HourSpan) -> HourSpan | None:
     return HourSpan(begin, end) if begin < end else None
 
 
-def is_round_due(settled_up_to: datetime | None, is_quiet: bool, now_ms: int) -> bool:
-    """An hour has ended since; where nothing was used (`is_quiet`), several."""
-    if settled_up_to is None:
+def is_round_due(begins: datetime | None, is_quiet: bool, now_ms: int) -> bool:
+    """An hour has ended since `begins`, the first one that is not settled; where nothing was used (`is_quiet`),
+    several. None: no hour is known."""
+    if begins is None:
         return not is_quiet
-    lacking = (now_ms - CLOSE_GRACE_MS) // HOUR_MS - int(settled_up_to.timestamp()) * 1000 // HOUR_MS
+    lacking = (now_ms - CLOSE_GRACE_MS) // HOUR_MS - int(begins.timestamp()) * 1000 // HOUR_MS
     return lacking >= (limits.USAGE_QUIET_HOURS if is_quiet else 1)
 
 

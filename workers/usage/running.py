@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from api import clock
+from api.billing.provisional import first_provisional_hour
 from api.billing.selectors import settled_up_to
 from api.settings.environment import environment
 from api.settings.server_urls import DATABASE_URL, server_url
@@ -84,7 +85,7 @@ def _settle(lake: Lake, claim: ScheduleLock, say: Say) -> RoundDone:
     nodes = format_node_list(environment().nodes())
     now_ms = int(clock.now().timestamp() * 1000)
     watermarks = _watermarks(nodes)
-    if not is_round_due(settled_up_to(), watermarks == read_watermarks(lake), now_ms):
+    if not is_round_due(settled_up_to() or first_provisional_hour(), watermarks == read_watermarks(lake), now_ms):
         return RoundDone(0, "")  # Java is not started for nothing
     run = told_job(say)
     work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, merge_settlement, settled_up_to)
