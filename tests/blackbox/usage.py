@@ -31,6 +31,8 @@ from tests.support.installation import ROOT, RunningInstallation, running, wait_
 ACCOUNTS = 3
 CLIENTS_S_MAX = 3_600.0
 RECOVERY_S_MAX = 60.0
+# From one kill to the next, where the load is so short that it must be spread.
+KILL_S = 8.0
 DELETED_OPERATIONS = 40
 JOB_S_MAX = 900.0
 # Names of the pipeline's columns, and those of the invoice.
@@ -61,7 +63,7 @@ def prove(installation: RunningInstallation, operations: int, kills: int, seed: 
     ledger, marks = UsageLedger(), [time.monotonic()]
     queues = make_queues(installation, ACCOUNTS)
     clients = [
-        UsageClient(queue, ledger, operations // (3 * len(queues)) + 1, seed * 1000 + number)
+        UsageClient(queue, ledger, operations // (3 * len(queues)) + 1, seed * 1000 + number, kills * KILL_S)
         for number, queue in enumerate(queues)
     ]
     for client in clients:

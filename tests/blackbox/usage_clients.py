@@ -39,8 +39,12 @@ class ClientQueue(NamedTuple):
 class UsageClient:
     """Runs in a thread of its own until `operations` messages were sent, and what it can receive was deleted."""
 
-    def __init__(self, queue: ClientQueue, ledger: UsageLedger, operations: int, seed: int) -> None:
+    def __init__(
+        self, queue: ClientQueue, ledger: UsageLedger, operations: int, seed: int, lasts_s: float = 0.0
+    ) -> None:
         self._queue, self._ledger, self._left = queue, ledger, operations
+        # Between batches, so that a short load goes on for as long as there is harm to be done.
+        self._pause_s = lasts_s * BATCH / operations
         self._random = random.Random(seed)
         self._number = 0
         self._http = httpx2.Client(
@@ -54,6 +58,7 @@ class UsageClient:
             while self._left > 0:
                 self._send()
                 self._consume()
+                time.sleep(self._pause_s)
             for _ in range(3):
                 while self._consume():
                     pass

@@ -60,7 +60,7 @@ class UsageLedger:
     ) -> None:
         with self._lock:
             kept.setdefault((account, queue), Counter()).update(counts)
-            self.operations += max(counts.values()) if SENT not in counts else counts[SENT]
+            self.operations += counts.get(SENT, 0) + counts.get(DELIVERED, 0) + counts.get(DELETED, 0)
 
     def judge(self, billed: Mapping[tuple[str, str], Mapping[str, int]]) -> list[Finding]:
         """`billed`: per account and queue, by the names of the invoice's meters."""
