@@ -68,17 +68,17 @@ REDRIVE_SOURCES_MAX = 10
 REDRIVE_RECEIVES_MAX = 1_000
 REDRIVE_RECEIVES_DEFAULT = 10
 ARN_CHARACTERS_MAX = 256
-# Queues that lend their keys on: a dead-letter queue of a dead-letter queue, and so forth.
+# Queues whose keys are granted onward: a dead-letter queue of a dead-letter queue, and so forth.
 REDRIVE_CHAIN_MAX = 16
 # Keys that a dead-letter queue holds of other queues, and how long it keeps those of queues that are gone: a message
 # waits at most 14 days in each queue of a chain.
-BORROWED_KEYS_MAX = 5_000
-BORROWED_KEY_DAYS = 60
+KEY_GRANTS_MAX = 5_000
+KEY_GRANT_DAYS = 60
 # A closed partition is looked at so often, until it is empty; its deduplication ids are waited for a little longer.
 DRAIN_CHECK_MS = 2_000
 DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
-QUEUE_NAME_REST_S = 60
+QUEUE_NAME_COOLDOWN_S = 60
 QUEUE_READY_WAIT_MS_MAX = 15_000
 # How often a waiting request looks at the row although nothing was announced: a lost LISTEN connection costs this.
 QUEUE_READY_POLL_MS = 1_000
@@ -90,11 +90,11 @@ LIFECYCLE_STEP_MS_MAX = 30_000
 LIFECYCLE_RETRY_MS_MIN = 1_000
 LIFECYCLE_RETRY_MS_MAX = 60_000
 LIFECYCLE_ERROR_CHARACTERS_MAX = 500
-RECONCILE_INTERVAL_S = 30
-RECONCILE_HINTS_MAX = 1_000
-# A wish younger than this has its own hint under way.
-RECONCILE_AGE_MS_MIN = 5_000
-SETTLE_ROUNDS_MAX = 3
+RESYNC_INTERVAL_S = 30
+RESYNC_HINTS_MAX = 1_000
+# A pending row younger than this has its own hint under way.
+RESYNC_AGE_MS_MIN = 5_000
+RECONCILE_ROUNDS_MAX = 3
 
 # --- message moves ------------------------------------------------------------------------------------------
 MOVE_MESSAGES_MAX = 1_000_000_000

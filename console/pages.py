@@ -18,9 +18,9 @@ from api.people.origin import origin_of
 from api.people.roles import Act, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
-from console.refusals import REFUSED, Refusal, refusal_of
+from console.error_notices import REFUSED, ErrorNotice, notice_of
 from console.sessions import session_of
-from console.visits import AccountVisit, Visit
+from console.visits import AccountVisit, Visit, note_visit
 
 View = Callable[..., HttpResponse]
 _ACTS_IN_WORDS = {
@@ -66,7 +66,7 @@ def person_page(*methods: str) -> Callable[[View], View]:
             if session is None:
                 return to_sign_in(request)
             visit = Visit(session, origin_of(request), request.is_secure())
-            request.visit = visit  # type: ignore[attr-defined]  # read by the context processor
+            note_visit(request, visit)
             return view(request, visit, **named)
 
         return open_page(*methods)(page)
@@ -86,7 +86,7 @@ def account_page(act: Act, *methods: str, does: str = "") -> Callable[[View], Vi
             if membership is None:
                 raise Http404
             inside = AccountVisit(visit, membership, named.get("name"))
-            request.visit = inside  # type: ignore[attr-defined]  # read by the context processor
+            note_visit(request, inside)
             if not inside.may(act) or (does and not inside.may_do(does)):
                 return denied(request, act)
             if request.method == "POST" and not inside.is_active:
@@ -140,7 +140,7 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 def denied(request: HttpRequest, act: Act) -> HttpResponse:
     roles = ", ".join(roles_that_may(act))
     text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
-    return show(request, Refusal(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
+    return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 
 
 def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
@@ -150,10 +150,10 @@ def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
         if is_part(request):
             return HttpResponse(status=204, headers={"HX-Redirect": target})
         return HttpResponseRedirect(target)
-    return show(request, refusal_of(error))
+    return show(request, notice_of(error))
 
 
-def show(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+def show(request: HttpRequest, refusal: ErrorNotice) -> HttpResponse:
     template = "console/parts/refusal.html" if is_part(request) else "console/refused.html"
     answer = render(request, template, {"refusal": refusal}, status=refusal.status)
     return answer

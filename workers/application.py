@@ -10,7 +10,7 @@ from celery.signals import beat_init, setup_logging, worker_init, worker_process
 from kombu import Exchange, Queue
 
 from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S, METER_INTERVAL_S
-from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
+from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
@@ -63,11 +63,11 @@ app.conf.update(
     ],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
-        "reconcile": {
-            "task": "workers.lifecycle.reconcile",
-            "schedule": float(RECONCILE_INTERVAL_S),
+        "resync": {
+            "task": "workers.lifecycle.resync",
+            "schedule": float(RESYNC_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
-            "options": {"expires": RECONCILE_INTERVAL_S},
+            "options": {"expires": RESYNC_INTERVAL_S},
         },
         "cron": {
             "task": "workers.cron.hand_over_ticks",
@@ -125,7 +125,7 @@ def _start_worker(**_: object) -> None:
 def _start_watching() -> None:
     """What every worker does beside its tasks, but for the one of Spark's jobs."""
     from workers.cron import firing  # noqa: F401
-    from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
+    from workers.lifecycle import reconciling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
     from workers.storage import storage
     from workers.watcher import start_watcher

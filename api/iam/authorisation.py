@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
-from api.internal.principal import Principal
+from api.internal.principal import ForwardedPrincipal
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
 from frontend.authn.page_pass import PERSON_PREFIX
@@ -39,7 +39,7 @@ class Targets(NamedTuple):
     tag_keys: tuple[str, ...] = ()
 
 
-def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
+def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
     """Raises AccessDenied where a demand is not allowed."""
     found = _rights_of(principal)
     if found is None:
@@ -55,7 +55,7 @@ def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -
                     _require_one(principal, found.rights, demand, name, side, targets)
 
 
-def _rights_of(principal: Principal) -> KeyRightsFound | None:
+def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
     """Of a key; of a person who acts through a page, for whom the front end asks."""
     if not principal.access_key_id.startswith(PERSON_PREFIX):
         return key_rights(principal.account_id, principal.access_key_id)
@@ -76,7 +76,7 @@ _NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
 
 
 def _require_one(
-    principal: Principal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
+    principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
 ) -> None:
     region = environment().region
     request = RequestContext(

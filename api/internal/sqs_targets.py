@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from api.iam.authorisation import Targets, require
 from api.iam.origins import destinations_of
-from api.internal.principal import Principal
+from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues import moves
 from api.queues.attributes import QueueProblem
@@ -18,7 +18,7 @@ from frontend.authz.actions import MANAGEMENT_OPERATIONS, SQS_OPERATIONS
 _AUTO_CREATE = "AutoCreateQueue"
 
 
-def authorise(principal: Principal, action: str, params: Mapping[str, object]) -> None:
+def authorise(principal: ForwardedPrincipal, action: str, params: Mapping[str, object]) -> None:
     """Raises AccessDenied; QueueProblem for parameters that name nothing."""
     demands = MANAGEMENT_OPERATIONS["queues.create_on_send"] if action == _AUTO_CREATE else SQS_OPERATIONS[action]
     targets = _targets_of(principal.account_id, action, params)

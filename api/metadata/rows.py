@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from api.queues.layout import records_of
-from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord, QueueRecord
+from frontend.metadata.records import DataKeyGrantRecord, DataKeyRecord, QueueRecord
 
 # Every queue there is. JSON comes as text: the drivers differ in what they make of it.
 QUEUES = """
@@ -26,7 +26,7 @@ SELECT q.account_id, q.name, uuid_send(q.uuid), q.partitions::text, q.state, q.a
   CROSS JOIN LATERAL (
        SELECT array_agg(k.version ORDER BY k.id) AS versions, array_agg(k.wrapped ORDER BY k.id) AS wrapped,
               array_agg(uuid_send(k.owner_uuid) ORDER BY k.id) AS owners, array_agg(k.owner_name ORDER BY k.id) AS names
-         FROM queue_borrowed_key k WHERE k.queue_id = q.id) b
+         FROM queue_data_key_grant k WHERE k.queue_id = q.id) b
  WHERE q.state <> 'deleted'
 """
 # By account and name.
@@ -39,8 +39,8 @@ _attributes = _tags = msgspec.json.Decoder(dict[str, str]).decode
 
 def queue_record(row: Sequence[Any]) -> QueueRecord:
     keys = [DataKeyRecord(version, key) for version, key in zip(row[8] or (), row[9] or (), strict=True)]
-    borrowed = [BorrowedKeyRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
+    grants = [DataKeyGrantRecord(*key) for key in zip(*(column or () for column in row[14:18]), strict=True)]
     partitions, attributes = _partitions(row[3]), _attributes(row[5])
-    fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], borrowed]
+    fields: list[Any] = [*row[:3], partitions, row[4], attributes, *row[6:8], keys, *row[10:13], grants]
     fields += (records_of(_layout(row[13])), _tags(row[18]))
     return QueueRecord(*fields)

@@ -28,7 +28,7 @@ from prometheus_client import Counter, Gauge
 from api import limits
 from api.metadata.demands import DemandTable
 from api.metadata.holding import Holding
-from api.metadata.store import MetadataStore, Missed, Position, StoreUnavailable
+from api.metadata.store import FeedPosition, MetadataStore, Missed, StoreUnavailable
 from frontend.metadata.interface import MISS, Missing
 from frontend.metadata.limits import METADATA_FILL_ATTEMPTS_MAX
 from frontend.metadata.messages import Change, FeedState
@@ -71,7 +71,7 @@ class MetadataLookups:
         self._epoch = secrets.token_hex(8)
         self._sequence = 0
         self._remembered: deque[Change] = deque(maxlen=limits.CHANGES_REMEMBERED_MAX)
-        self._position: Position | None = None
+        self._position: FeedPosition | None = None
         # Versions that were told, and that the next look at the log of changes may find again.
         self._told: set[int] = set()
         self._looking = asyncio.Lock()

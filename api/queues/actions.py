@@ -1,4 +1,5 @@
-"""Every wish about a queue: one call = one transaction = row + audit + version + announcement; then the hint goes out.
+"""Every change of a queue's desired state: one call = one transaction = row + audit + version + announcement; then the
+hint goes out.
 
 Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
 one at a time within an account. So does whatever touches dead-letter relations (redrive.py).
@@ -21,9 +22,9 @@ from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueDataKey, QueueState
+from api.queues.models import Queue, QueueDataKey, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
-from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, target_name, wake_sources
+from api.queues.redrive import LIVE, check_redrive, grant_keys, grant_to_new, target_name, wake_sources
 from api.quotas.actions import note_count
 from api.quotas.selectors import quota_value
 from api.secrets import keyring
@@ -54,14 +55,14 @@ def create_queue(
     if found is not None and found.state in LIVE:
         return CreateOutcome(_same_or_refuse(found, asked), False)
     if found is not None:
-        _refuse_while_resting(found)
+        _reject_name_in_cooldown(found)
     _pay_for_queue(actor, account_id)
     attributes = rules.merged(rules.defaults_of(name), asked)
     rules.check_spread(attributes, attributes, asked)
     check_redrive(account_id, name, asked)
     queue = _insert(account, name, attributes, tags)
-    lend_keys(queue)
-    lend_to_new(queue)
+    grant_keys(queue)
+    grant_to_new(queue)
     record(actor, account_id, "queue.create", f"queue:{name}", uuid=str(queue.uuid), attributes=dict(asked))
     _announce_and_hint(queue, Hint.PROVISION_QUEUE)
     return CreateOutcome(queue, True)
@@ -84,7 +85,7 @@ def set_queue_attributes(
     rules.check_spread(queue.attributes, attributes, change)
     check_redrive(account_id, name, change)
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
-    owed = any(attributes.get(one) != queue.attributes.get(one) for one in (*ENFORCED_BY_STORAGE, *SPREAD))
+    pending = any(attributes.get(one) != queue.attributes.get(one) for one in (*ENFORCED_BY_STORAGE, *SPREAD))
     per_group = layout.wanted_of(queue.attributes, queue.fifo).per_group
     rows = layout.rows_of(queue.layout, queue.partitions, per_group)
     if not change.keys().isdisjoint(SPREAD):
@@ -94,15 +95,15 @@ def set_queue_attributes(
     queue.dead_letter_target = target_name(attributes)
     queue.modified_at = clock.now()
     queue.version = next_version()
-    if owed:
+    if pending:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
     changed = ["attributes", "layout", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
     queue.save(update_fields=changed)
     if "RedrivePolicy" in change:
-        lend_keys(queue)
+        grant_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
-    _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if owed else None)
+    _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if pending else None)
     return queue
 
 
@@ -141,7 +142,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
     _lock_account(account_id)
     queue = _lock_live(account_id, name)
     now = clock.now()
-    queue.state = QueueState.DELETING
+    queue.state = QueueStatus.DELETING
     queue.deleted_at = queue.modified_at = now
     queue.generation += 1
     queue.version = next_version()
@@ -156,7 +157,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
 def _pay_for_queue(actor: Actor, account_id: str) -> None:
     """Raises QueueProblem."""
     queues_max = quota_value(account_id, "queues")
-    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueState.DELETED).count()
+    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueStatus.DELETED).count()
     if count >= queues_max:
         raise QueueProblem("OverLimit", f"An account has at most {queues_max} queues.")
     note_count(actor, account_id, "queues", count + 1, queues_max)
@@ -173,7 +174,7 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         tags=dict(tags),
         fifo=rules.is_fifo(name),
         dead_letter_target=target_name(attributes),
-        state=QueueState.CREATING,
+        state=QueueStatus.CREATING,
         created_at=now,
         modified_at=now,
         next_attempt_at=now,
@@ -185,7 +186,7 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
     return queue
 
 
-def _refuse_generations(rows: Sequence[layout.Row]) -> None:
+def _refuse_generations(rows: Sequence[layout.LayoutRow]) -> None:
     """Sequence numbers have room for so many sets of partitions."""
     if any(row.generation >= limits.FIFO_GENERATIONS_MAX for row in rows):
         raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: make another queue.")
@@ -225,13 +226,13 @@ def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
     return found
 
 
-def _refuse_while_resting(found: Queue) -> None:
+def _reject_name_in_cooldown(found: Queue) -> None:
     assert found.deleted_at is not None
-    rested = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_REST_S)
-    if found.state != QueueState.DELETED or not rested:
+    is_over = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
+    if found.state != QueueStatus.DELETED or not is_over:
         raise QueueProblem(
             "QueueDeletedRecently",
-            f"You must wait {limits.QUEUE_NAME_REST_S} seconds after deleting a queue before you can create "
+            f"You must wait {limits.QUEUE_NAME_COOLDOWN_S} seconds after deleting a queue before you can create "
             "another with the same name.",
         )
 

@@ -1,13 +1,13 @@
-"""Queues. Written by `actions.py` (wishes) and `lifecycle.py` (how far they have come) only.
+"""Queues. Written by `actions.py` (desired state) and `lifecycle.py` (how far storage follows it) only.
 
-The wish is (`state`, `attributes`, `generation`): every change that storage must hear of raises `generation`. The row
-is settled when `settled_generation` has caught up; until then a lifecycle task owes work, whether or not it was told.
+The desired state is (`state`, `attributes`, `generation`): every change that storage must hear of raises `generation`.
+The row is pending until `observed_generation` has caught up: a lifecycle task has work, whether or not it was told.
 
-    state      wish                                   settled means
+    state      desired                                once reconciled
     creating   partitions exist and have leaders      -> active
-    active     partitions have this configuration     nothing owed
+    active     partitions have this configuration     unchanged
     deleting   partitions are gone                    -> deleted
-    deleted    tombstone: keeps the name at rest      nothing owed
+    deleted    tombstone: the name is in cooldown     unchanged
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from api import limits
 from api.accounts.models import Account
 
 
-class QueueState(models.TextChoices):
+class QueueStatus(models.TextChoices):
     CREATING = "creating"
     ACTIVE = "active"
     DELETING = "deleting"
@@ -35,9 +35,9 @@ class Queue(models.Model):
     fifo = models.BooleanField(default=False)
     # Name of the queue that its RedrivePolicy names, "" without one: what the sources of a queue are found by.
     dead_letter_target = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX, default="", db_collation="C")
-    state = models.CharField(max_length=8, choices=QueueState.choices)
+    state = models.CharField(max_length=8, choices=QueueStatus.choices)
     generation = models.BigIntegerField(default=1)
-    settled_generation = models.BigIntegerField(default=0)
+    observed_generation = models.BigIntegerField(default=0)
     partitions = models.JSONField(default=list)
     # More of them, where there is more to be said (layout.py); those it had before; tags below this may be in use.
     layout = models.JSONField(default=list)
@@ -58,7 +58,7 @@ class Queue(models.Model):
         db_table = "queue"
         constraints = (
             models.UniqueConstraint(
-                fields=["account", "name"], condition=~Q(state=QueueState.DELETED), name="queue_name_live"
+                fields=["account", "name"], condition=~Q(state=QueueStatus.DELETED), name="queue_name_live"
             ),
         )
         indexes = (
@@ -69,7 +69,7 @@ class Queue(models.Model):
                 name="queue_by_target",
             ),
             models.Index(
-                fields=["next_attempt_at"], condition=~Q(generation=F("settled_generation")), name="queue_unsettled"
+                fields=["next_attempt_at"], condition=~Q(generation=F("observed_generation")), name="queue_pending"
             ),
         )
 
@@ -95,22 +95,22 @@ class QueueDataKey(models.Model):
         return f"{self.queue_id}:{self.version}"
 
 
-class BorrowedKey(models.Model):
-    """A data key that another queue of the account has lent to this one, so that its dead letters can be read here.
+class DataKeyGrant(models.Model):
+    """A data key of another queue of the account, granted to this one, so that its dead letters can be read here.
 
     Outlives its owner: who deletes a queue does not mean to lose what had failed there.
     """
 
-    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="borrowed_keys", db_index=False)
+    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="key_grants", db_index=False)
     version = models.BigIntegerField()
     wrapped = models.BinaryField()
     owner_uuid = models.UUIDField()
     owner_name = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
 
     class Meta:
-        db_table = "queue_borrowed_key"
+        db_table = "queue_data_key_grant"
         constraints = (
-            models.UniqueConstraint(fields=["queue", "owner_uuid", "version"], name="queue_borrowed_key_version"),
+            models.UniqueConstraint(fields=["queue", "owner_uuid", "version"], name="queue_data_key_grant_version"),
         )
 
     def __str__(self) -> str:
@@ -131,14 +131,14 @@ ACTIVE_MOVES = (MoveStatus.RUNNING, MoveStatus.CANCELLING)
 
 
 class MessageMoveTask(models.Model):
-    """A dead-letter queue being emptied. Wishes are written by `moves.py`, progress by `moving.py`.
+    """A dead-letter queue being emptied. `moves.py` writes what is asked for, `moving.py` the progress.
 
     Tasks of SQS lease whatever comes until nothing does. Those of REST (`scans`) look through what the queue held when
     they began, in log order, and move what their filter wants: `position` has for every partition the next offset, the
     offset to end before, and how far what arrived since was watched for messages that came back.
 
-    `claim` and `next_attempt_at` are a lease, as those of a queue. `steady_at` is when the leases that a worker which
-    died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
+    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a dead
+    worker may have left on messages have run out: before, an empty queue does not mean that nothing is left.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -161,7 +161,7 @@ class MessageMoveTask(models.Model):
     ended_at = models.DateTimeField(null=True)
     next_attempt_at = models.DateTimeField()
     claim = models.UUIDField(null=True)
-    steady_at = models.DateTimeField()
+    leases_expired_at = models.DateTimeField()
     failures = models.IntegerField(default=0)
     scans = models.BooleanField(default=False)
     # As `frontend.message_browser.filters` reads it; null = every message.
@@ -176,9 +176,9 @@ class MessageMoveTask(models.Model):
     matched = models.BigIntegerField(default=0)
     skipped = models.BigIntegerField(default=0)
     returned = models.BigIntegerField(default=0)
-    # It rests since then; for SQS it is running.
+    # Paused since then; for SQS it is running.
     paused_at = models.DateTimeField(null=True)
-    rested_ms = models.BigIntegerField(default=0)
+    paused_ms = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "message_move_task"

@@ -6,8 +6,8 @@
     end       conditional on the claim: COMPLETED, CANCELLED or FAILED
 
 A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done.
-What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives
-nothing is not taken for an empty one.
+What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`leases_expired_at`) a source that
+gives nothing is not taken for an empty one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from api import clock, limits
 from api.audit.actions import LIFECYCLE, record
 from api.due import due_rows
 from api.metadata.rows import QUEUE, queue_record
-from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
 from frontend.metadata.records import QueueRecord
 
-# Tasks that somebody may work on: those that rest do nothing until they are resumed or cancelled.
+# Tasks that may be worked on: paused ones do nothing until they are resumed or cancelled.
 _WORKABLE = Q(status__in=ACTIVE_MOVES) & (Q(paused_at__isnull=True) | Q(status=MoveStatus.CANCELLING))
 
 
@@ -43,7 +43,7 @@ class MoveClaim(NamedTuple):
     # How many it may still move; None = all.
     left: int | None
     counted: bool
-    steady: bool
+    leases_expired: bool
     scan: ScanTask | None
 
 
@@ -73,24 +73,24 @@ class ScanProgress(NamedTuple):
 
 @transaction.atomic
 def claim_move(task_id: int) -> MoveClaim | None:
-    """None: nothing is owed now, somebody is at it, or the task has just ended."""
+    """Returns None where nothing is pending now, another worker holds the task, or it has just ended."""
     now = clock.now()
     rows = MessageMoveTask.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
     task = rows.filter(_WORKABLE, pk=task_id, next_attempt_at__lte=now).first()
     if task is None:
         return None
     if task.claim is not None:
-        task.steady_at = _steady_after(now)
+        task.leases_expired_at = _lease_expiry_after(now)
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return None
-    rested = timedelta(milliseconds=task.rested_ms)
-    if now - task.started_at - rested > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
+    paused = timedelta(milliseconds=task.paused_ms)
+    if now - task.started_at - paused > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
         _end(task, MoveStatus.FAILED, f"The task has run for {limits.MOVE_TASK_HOURS_MAX} hours.")
         return None
     task.claim = uuid.uuid4()
     task.next_attempt_at = now + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
-    task.save(update_fields=["claim", "next_attempt_at", "steady_at"])
+    task.save(update_fields=["claim", "next_attempt_at", "leases_expired_at"])
     return MoveClaim(
         task.claim,
         task.pk,
@@ -101,7 +101,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
         task.messages_per_s or limits.MOVE_MESSAGES_PER_S_MAX,
         None if task.messages_max is None else max(0, task.messages_max - task.moved),
         task.to_move is not None,
-        now >= task.steady_at,
+        now >= task.leases_expired_at,
         _scan_task(task) if task.scans else None,
     )
 
@@ -113,7 +113,7 @@ def note_count(claim: MoveClaim, to_move: int) -> None:
 
 @transaction.atomic
 def note_progress(claim: MoveClaim, moved: int, scan: ScanProgress | None = None) -> bool:
-    """False: stop here. The task was cancelled (it ends now), it is to rest, or the claim was lost."""
+    """False: stop here. The task was cancelled (it ends now), it is paused, or the claim was lost."""
     task = _claimed(claim)
     if task is None:
         return False
@@ -148,13 +148,13 @@ def release_move(claim: MoveClaim, pause_ms: int, failed: bool = False) -> None:
     now = clock.now()
     if failed:
         task.failures += 1
-        task.steady_at = _steady_after(now)
+        task.leases_expired_at = _lease_expiry_after(now)
     if task.failures > limits.MOVE_FAILURES_MAX:
         _end(task, MoveStatus.FAILED, "The message store does not answer.")
         return
     task.claim = None
     task.next_attempt_at = now + timedelta(milliseconds=pause_ms)
-    task.save(update_fields=["claim", "failures", "next_attempt_at", "steady_at"])
+    task.save(update_fields=["claim", "failures", "next_attempt_at", "leases_expired_at"])
 
 
 @transaction.atomic
@@ -164,11 +164,11 @@ def end_move(claim: MoveClaim, status: MoveStatus, reason: str = "") -> None:
         _end(task, status, reason)
 
 
-def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
+def overdue_moves(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[int]:
     """Tasks that stand still: due for longer than age_ms."""
     due = clock.now() - timedelta(milliseconds=age_ms)
     rows = MessageMoveTask.objects.filter(_WORKABLE, next_attempt_at__lte=due)
-    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RECONCILE_HINTS_MAX])
+    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RESYNC_HINTS_MAX])
 
 
 def due_moves(age_ms: int) -> tuple[list[int], datetime | None]:
@@ -189,13 +189,13 @@ def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
     """The account's queue that this partition belongs to, if it is still there."""
     has, had = Q(partitions__contains=[partition]), Q(retired__contains=[{"partition": partition}])
     rows = Queue.objects.filter(has | had, account_id=account_id)
-    queue = rows.filter(state=QueueState.ACTIVE).first()
+    queue = rows.filter(state=QueueStatus.ACTIVE).first()
     return None if queue is None else record_of(queue)
 
 
 def record_of(queue: Queue) -> QueueRecord | None:
     """As the metadata service tells it to front ends. None where the queue cannot be used."""
-    if queue.state != QueueState.ACTIVE:
+    if queue.state != QueueStatus.ACTIVE:
         return None
     with connection.cursor() as cursor:
         cursor.execute(QUEUE, (queue.account_id, queue.name))
@@ -222,7 +222,7 @@ def _claimed(claim: MoveClaim) -> MessageMoveTask | None:
     return rows.filter(pk=claim.task_id, claim=claim.claim).first()
 
 
-def _steady_after(now: datetime) -> datetime:
+def _lease_expiry_after(now: datetime) -> datetime:
     return now + timedelta(milliseconds=limits.MOVE_VISIBILITY_MS)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rest_framework import serializers
 
 from api import limits
 from api.queues import layout
 from api.queues.attributes import format_arn, is_fifo, parse_arn, redrive_of
-from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.models import MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.queues.policies import PolicyFields, policies_json, policy_attributes
 from api.settings.environment import environment
 from frontend.errors import RequestError
@@ -115,7 +116,7 @@ class QueueSerializer(PolicyFields):
     name = serializers.CharField()
     fifo = serializers.BooleanField()
     arn = serializers.CharField()
-    state = serializers.ChoiceField(choices=[state.value for state in QueueState if state != QueueState.DELETED])
+    state = serializers.ChoiceField(choices=[state.value for state in QueueStatus if state != QueueStatus.DELETED])
     visibility_timeout_seconds = serializers.IntegerField()
     delay_seconds = serializers.IntegerField()
     retention_seconds = serializers.IntegerField()
@@ -204,7 +205,7 @@ class MoveRequestSerializer(serializers.Serializer):
 class MoveSerializer(serializers.Serializer):
     id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[*(status.value.lower() for status in MoveStatus), _PAUSED])
-    source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
+    source: Any = serializers.CharField()  # Field has an attribute of that name, which holds no field
     destination = serializers.CharField(allow_null=True)
     messages_per_second = serializers.IntegerField(allow_null=True)
     messages_max = serializers.IntegerField(allow_null=True)

@@ -11,12 +11,12 @@ from api.accounts import actions, selectors
 from api.audit.selectors import entries_of
 from api.people.actions import account_life, members
 from api.people.errors import PeopleError
-from api.people.models import Membership
+from api.people.models import AccountMembership
 from api.people.roles import Act
 from api.people.selectors import membership_of
 from console.actors import actor_names
 from console.pages import account_page, denied, person_page, require_recent_sign_in, show_refusal, told
-from console.visits import AccountVisit, Visit
+from console.visits import AccountVisit, Visit, note_visit
 
 PAGE_ENTRIES = 50
 _FILTER_CHARS_MAX = 100
@@ -67,11 +67,11 @@ def reopen(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
     return told(f"/console/a/{account_id}/settings", "The account is active again.")
 
 
-def _owned(request: HttpRequest, visit: Visit, account_id: str) -> Membership:
+def _owned(request: HttpRequest, visit: Visit, account_id: str) -> AccountMembership:
     """In a closing account nothing else may change, so this is no `account_page`. Raises PeopleError."""
     membership = membership_of(visit.person, account_id)
     if membership is None:
         raise PeopleError("not-found", "There is no such account, or you are no member of it.")
-    request.visit = AccountVisit(visit, membership)  # type: ignore[attr-defined]  # read by the context processor
+    note_visit(request, AccountVisit(visit, membership))
     members.require(membership, Act.CLOSE_ACCOUNT)
     return membership

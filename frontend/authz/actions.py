@@ -4,7 +4,8 @@ Surface: other planes may import this module.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
 that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
-action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
+action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the message
+browser.
 """
 
 from __future__ import annotations
@@ -186,7 +187,8 @@ SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "CancelMessageMoveTask": _CANCEL_MOVE,
     "ListMessageMoveTasks": _LIST_MOVES,
 }
-# REST routes of messages, the desk, parked groups and scheduled messages, by the action of their route; the websocket.
+# REST routes of messages, the message browser, parked groups and scheduled messages, by the action of their route; the
+# websocket.
 ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "send": (_SEND,),
     "receive": (_RECEIVE,),
@@ -196,10 +198,10 @@ ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "subscribe": (_RECEIVE,),
     "peek": _own("PeekMessages", _RECEIVE),
     "find": _own("PeekMessages", _RECEIVE),
-    "desk_delete": _own("RemoveMessage", _DELETE),
-    "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
-    "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
-    "desk_purge": (_sqs("PurgeQueue"),),
+    "browser_delete": _own("RemoveMessage", _DELETE),
+    "browser_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
+    "browser_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
+    "browser_purge": (_sqs("PurgeQueue"),),
     "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
     "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
     "list_scheduled": _own("ListScheduledMessages", _RECEIVE),

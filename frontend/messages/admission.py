@@ -31,7 +31,7 @@ from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
-from frontend.limits.quota_tree import PAYLOAD_QUOTA, Refusal
+from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
 from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -195,10 +195,10 @@ def require_sending(services: FrontendServices, caller: Principal) -> None:
     """For a request that sends besides what it was paid for. Raises RequestError."""
     stopped = services.quotas.limits(caller.account_id, caller.access_key_id).stopped
     if stopped:
-        raise _refused(services, Refusal("sending", 0.0, 0.0, stopped))
+        raise _refused(services, QuotaRefusal("sending", 0.0, 0.0, stopped))
 
 
-def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
+def _refused(services: FrontendServices, refusal: QuotaRefusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
         return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")

@@ -1,8 +1,8 @@
 """A stored record made readable: decoded, its key found, its envelope opened.
 
-A dead letter stays as it was sealed, under a data key of the queue it was sent to. That queue has lent its keys to the
-dead-letter queue (`borrowed_keys` of the record), and they stay there when it is deleted. Versions of data keys are
-unique in an installation (but for the first ones ever made), so the version in the envelope names the queue too.
+A dead letter stays as it was sealed, under a data key of the queue it was sent to. The dead-letter queue has grants
+of its keys (`key_grants` of the record), and they stay there when it is deleted. Versions of data keys are unique in an
+installation (but for the first ones ever made), so the version in the envelope names the queue too.
 
 Surface: other planes may import this module.
 """
@@ -34,17 +34,17 @@ _decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
 
 class OpenedRecord(NamedTuple):
-    """`lender` is the queue whose key opened it, None where it was the queue's own."""
+    """`granted_by` is the queue whose key opened it, None where it was the queue's own."""
 
     opened: Opened
     group: str | None
     dead: DeadSource | None
-    lender: str | None
+    granted_by: str | None
     # Where a message lay that was scheduled and became due; None for others.
     origin: int | None = None
 
 
-class KeyNotLent(EnvelopeError):
+class KeyNotGranted(EnvelopeError):
     """A dead letter that no key opens which this view of the queue knows: a newer one may."""
 
 
@@ -64,9 +64,9 @@ def open_record(queue: ResolvedQueue, body: bytes) -> OpenedRecord:
     if raw_source is None:
         origin = origin_offset(decoded.headers, _NOWHERE) if HEADER_RELEASED in headers else None
         return OpenedRecord(_open_own(queue, decoded.value, size_field(decoded.key)), group, None, None, origin)
-    opened, lender = _open_dead(queue, decoded.value, size_field(decoded.key))
+    opened, granted_by = _open_dead(queue, decoded.value, size_field(decoded.key))
     try:
-        return OpenedRecord(opened, group, _decode_source(raw_source), lender)
+        return OpenedRecord(opened, group, _decode_source(raw_source), granted_by)
     except msgspec.DecodeError:
         raise RecordError("the source of a dead letter does not parse") from None
 
@@ -114,12 +114,12 @@ def _open_own(queue: ResolvedQueue, envelope: bytes, size: bytes) -> Opened:
 
 def _open_dead(queue: ResolvedQueue, envelope: bytes, size: bytes) -> tuple[Opened, str | None]:
     version = key_version(envelope)
-    for borrowed in queue.borrowed_keys(version):
+    for granted in queue.key_grants(version):
         with contextlib.suppress(EnvelopeError):
-            return open_envelope(borrowed.key, envelope, size), borrowed.owner_name
+            return open_envelope(granted.key, envelope, size), granted.owner_name
     # Back where it was sent: two queues may be each other's dead-letter queue.
     own = queue.opening_key(version)
     if own is not None:
         with contextlib.suppress(EnvelopeError):
             return open_envelope(own, envelope, size), None
-    raise KeyNotLent("no known key opens this dead letter")
+    raise KeyNotGranted("no known key opens this dead letter")

@@ -22,7 +22,7 @@ from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
 from frontend.messages.admission import admit, also, count_request, pay_later, still_caller
-from frontend.messages.opening import KeyNotLent, message_id_of, open_record
+from frontend.messages.opening import KeyNotGranted, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.messages.tags import check_filter, filter_finds_nothing
@@ -137,8 +137,8 @@ async def open_leases(
     `received_s` is told by the receipts."""
     try:
         return [open_lease(services, queue, found, received_s) for found in leases]
-    except KeyNotLent:
-        # A redrive policy of this very moment: the keys were lent before the first message was moved.
+    except KeyNotGranted:
+        # A redrive policy of this very moment: the keys were granted before the first message was moved.
         with contextlib.suppress(RequestError):
             queue = await services.queues.refresh(queue.address)
     except (EnvelopeError, RecordError):
@@ -165,7 +165,7 @@ def open_lease(services: FrontendServices, queue: ResolvedQueue, found: Lease, r
     if dead is not None:
         # Its life goes on: what was counted where it failed is not forgotten.
         first_received_ms, delivery = dead.first_received_ms or message.first_received_ms, dead.receives + delivery
-        name = queue.record.name if record.lender is None else record.lender
+        name = queue.record.name if record.granted_by is None else record.granted_by
         source = format_arn(services.region, queue.record.account_id, name)
     if queue.fifo is not None:
         sequence = queue.sequence_number(found.partition, message.offset)

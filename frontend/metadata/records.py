@@ -32,7 +32,7 @@ class DataKeyRecord(MetadataRecord, frozen=True):
     wrapped: bytes
 
 
-class BorrowedKeyRecord(MetadataRecord, frozen=True):
+class DataKeyGrantRecord(MetadataRecord, frozen=True):
     """A data key of another queue of the account, whose messages come here as dead letters. Opens, never seals."""
 
     version: int
@@ -120,7 +120,7 @@ class QueueRecord(MetadataRecord, frozen=True):
     created_ms: int
     modified_ms: int
     version: int
-    borrowed_keys: list[BorrowedKeyRecord] = []
+    key_grants: list[DataKeyGrantRecord] = []
     layout: list[PartitionRecord] = []
     tags: dict[str, str] = {}
 

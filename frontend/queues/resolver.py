@@ -45,7 +45,7 @@ class SendRules(NamedTuple):
     levels: int = 0
 
 
-class BorrowedOpening(NamedTuple):
+class GrantedKey(NamedTuple):
     """Opens the dead letters of another queue of the account."""
 
     key: DataKey
@@ -56,7 +56,7 @@ class ResolvedQueue:
     """One queue as the message path sees it."""
 
     __slots__ = (
-        "_borrowed",
+        "_granted",
         "_keyring",
         "_keys",
         "fifo",
@@ -106,7 +106,7 @@ class ResolvedQueue:
         self.rate_name = f"{record.account_id}/{record.name}"
         self._keyring = keyring
         self._keys: dict[int, DataKey] = {}
-        self._borrowed: dict[int, list[BorrowedOpening]] = {}
+        self._granted: dict[int, list[GrantedKey]] = {}
         self.sealing_key = self._open_key(record.data_keys[-1].version)
 
     @property
@@ -136,21 +136,21 @@ class ResolvedQueue:
             key = self._open_key(version)
         return key
 
-    def borrowed_keys(self, version: int) -> Sequence[BorrowedOpening]:
-        """The keys of that version which other queues have lent to this one: one, but for queues of old."""
-        openings = self._borrowed.get(version)
+    def key_grants(self, version: int) -> Sequence[GrantedKey]:
+        """The keys of that version that were granted to this queue: one, but for queues of old."""
+        openings = self._granted.get(version)
         if openings is None:
             record = self.record
             openings = []
-            for lent in record.borrowed_keys:
-                if lent.version == version:
+            for grant in record.key_grants:
+                if grant.version == version:
                     plain = self._keyring.unwrap_data_key(
-                        record.account_id, record.account_key_wrapped, lent.owner_uuid, version, lent.wrapped
+                        record.account_id, record.account_key_wrapped, grant.owner_uuid, version, grant.wrapped
                     )
-                    key = data_key(version, plain, record.account_id, lent.owner_uuid)
-                    openings.append(BorrowedOpening(key, lent.owner_name))
+                    key = data_key(version, plain, record.account_id, grant.owner_uuid)
+                    openings.append(GrantedKey(key, grant.owner_name))
             if openings:
-                self._borrowed[version] = openings
+                self._granted[version] = openings
         return openings
 
     def _open_key(self, version: int) -> DataKey:

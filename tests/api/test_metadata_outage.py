@@ -24,7 +24,7 @@ from frontend.metadata.messages import Change
 from frontend.metadata.records import RecordKind, queue_change_key
 from tests.api.test_metadata_service import Ear, until
 from tests.support.control_plane import CLUSTER_ID, Caller, new_caller
-from workers.lifecycle.settling import reconcile
+from workers.lifecycle.reconciling import resync
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -310,11 +310,11 @@ async def test_trimming_never_claims_what_a_running_transaction_may_add(
     assert await sync_to_async(changes.trim_changes)() == 0, "the newest stays: it says how far back the log is whole"
 
 
-def test_reconcile_tick_trims_the_log(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resync_tick_trims_the_log(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         create_key(caller, name)
     monkeypatch.setattr(limits, "FEED_CHANGES_KEPT_MAX", 1)
-    reconcile()
+    resync()
     assert FeedChange.objects.count() == 2, "one to keep, and the mark before it"
 
 

@@ -75,8 +75,8 @@ def test_cron_schedule_sends_one_message_a_tick_while_the_worker_is_killed(
     sqs, rest = installation.sqs(), installation.rest()
     name = f"cron-{time.monotonic_ns()}"
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
-    wish = {"name": "often", "cron": "*/2 * * * * *", "time_zone": "Europe/Paris", "body": "tick"}
-    created = rest.post(f"/v1/queues/{name}/schedules", json=wish)
+    payload = {"name": "often", "cron": "*/2 * * * * *", "time_zone": "Europe/Paris", "body": "tick"}
+    created = rest.post(f"/v1/queues/{name}/schedules", json=payload)
     assert created.status_code == 201, created.text
     ticks: list[float] = []
 

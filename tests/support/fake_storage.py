@@ -14,7 +14,7 @@ from frontend.crypto.keyring import Keyring
 from frontend.metadata.interface import MISS, MetadataUnavailable, Missing
 from frontend.metadata.records import (
     AccountRecord,
-    BorrowedKeyRecord,
+    DataKeyGrantRecord,
     DataKeyRecord,
     KeyRecord,
     PartitionRecord,
@@ -417,7 +417,7 @@ def queue_record(
     partitions: Sequence[int] = (1,),
     attributes: dict[str, str] | None = None,
     state: str = "active",
-    borrowed_keys: Sequence[BorrowedKeyRecord] = (),
+    key_grants: Sequence[DataKeyGrantRecord] = (),
     layout: Sequence[PartitionRecord] = (),
 ) -> QueueRecord:
     """A queue with real, wrapped keys; its uuid follows from its name."""
@@ -437,7 +437,7 @@ def queue_record(
         1_700_000_000_000,
         1_700_000_001_000,
         1,
-        list(borrowed_keys),
+        list(key_grants),
         list(layout),
     )
 

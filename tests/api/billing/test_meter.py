@@ -12,7 +12,7 @@ from api import clock
 from api.audit.actions import OPERATOR
 from api.accounts.models import Account
 from api.billing import provisional
-from api.billing.actions.budgets import BudgetWish, judge_budgets, put_budget
+from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
 from api.billing.actions.plans import ensure_standard_plan
 from api.billing.meter import CostMeter, cost_meter
 from api.billing.models import BudgetEvent, MeterReading, SpendingStop
@@ -102,7 +102,7 @@ def test_meter_without_room_keeps_its_place(account: str, monkeypatch: pytest.Mo
 
 def test_budget_is_used_up_by_what_is_not_settled(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", BudgetWish(1000, [50], True, []))
+    put_budget(OPERATOR, account, "cap", BudgetSpec(1000, [50], True, []))
     merge([seen(account, 100 + 5_000)])
     assert judge_budgets(account) == 1 and not SpendingStop.objects.exists()
     merge([seen(account, 100 + 10_000)])

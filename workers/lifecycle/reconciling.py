@@ -1,0 +1,45 @@
+"""One hint: claim the row, reconcile its partitions, note it; again if the desired state has changed by then."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import structlog
+
+from api import clock
+from api.changes import trim_changes
+from api.hints import Hint, send_hint
+from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
+from api.queues import lifecycle, moving
+from storage_nodes.protocol.errors import StorageError
+from workers.lifecycle.steps import PartitionAdmin, reconcile_partitions
+from workers.storage import StorageRunner
+
+_log = structlog.get_logger(__name__)
+
+
+def reconcile_queue(queue_id: int, storage: StorageRunner[PartitionAdmin]) -> int | None:
+    """Returns the milliseconds until the next attempt (the row says so too); None when nothing is pending, or another
+    worker holds the row."""
+    for _ in range(RECONCILE_ROUNDS_MAX):
+        claim = lifecycle.claim_queue(queue_id)
+        if claim is None:
+            return None
+        try:
+            step = partial(reconcile_partitions, claim=claim, now_ms=clock.ticking_ms())
+            done = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
+        except (StorageError, TimeoutError, OSError) as error:
+            _log.warning("queue_not_reconciled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))
+            return lifecycle.fail_queue(claim, f"{type(error).__name__}: {error}") or None
+        reconciled = lifecycle.complete_queue(claim, done)
+        if done.again_ms:
+            return done.again_ms if reconciled else None
+        _log.info("queue_reconciled", queue=str(claim.queue_uuid), desired=claim.state, reconciled=reconciled)
+    return 0
+
+
+def resync() -> int:
+    """Sends the hints of all rows that make no progress, and trims the log of changes. How many hints went out."""
+    trim_changes()
+    overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
+    return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)
