@@ -16,7 +16,7 @@ from deploy.installation import ROOT, Installation, State
 _WIPE = "\r\033[K"
 
 
-class Progress:
+class StepDisplay:
     """What the process says on stderr: on a terminal one line that changes, else a line for each step. Lines of its log
     are kept for the case that it fails."""
 
@@ -53,7 +53,7 @@ def bring_up_to_now(installation: Installation, state: State) -> dict[str, Any]:
     """The process's answer (`workers/usage/__main__.py`). Raises CommandError."""
     command = [sys.executable, "-P", "-m", "workers.usage", f"--wait-s={limits.REPORT_ROUND_WAIT_S}"]
     environment = {**installation.environment(state, "manage"), "PYTHONPATH": str(ROOT)}
-    progress = Progress(sys.stderr)
+    progress = StepDisplay(sys.stderr)
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
     ) as process:

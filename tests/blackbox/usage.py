@@ -1,9 +1,11 @@
 """From the clients' own counts to the invoice: `python -m tests.blackbox.usage --operations 200000 [--kills 12]`.
 
-Several accounts, each with a standard and a FIFO queue, send, receive and delete while leaders and front ends are killed.
-Then the open windows are closed, Spark ingests the usage stream and sums the month, and its quantities are compared with
-what the clients were told, queue by queue; the live meter's figures must be those of Spark. One queue is deleted at the
-end: what its partition metered since its last export is missing, which is listed as a shortfall and judged nowhere else.
+Several accounts, each with a standard and a FIFO queue, send, receive and delete while leaders and front ends are
+killed. Then the open windows are closed, Spark ingests the usage stream and sums the month, and its quantities are
+compared with what the clients were told, queue by queue; the live meter's figures must be those of Spark.
+
+One queue is deleted at the end: what its partition metered since its last export is missing, which is listed as an
+expected shortfall.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,11 +87,10 @@ def prove(installation: RunningInstallation, operations: int, kills: int, seed: 
         names = uuids_of(metered)
         billed = quantities(Path(lake), {**names, gone.queue_uuid: (gone.queue.account, gone.queue.name)})
     marks.append(time.monotonic())
-    seconds = dict(zip(("load", "now", "spark"), (b - a for a, b in zip(marks, marks[1:], strict=False)), strict=False))
-    return Proof(
-        ledger.operations, killed, ledger.judge(billed), gone.ledger.judge(billed), differences(metered, billed, queues),
-        ledger.unknown, seconds,
-    )  # fmt: skip
+    seconds = dict(zip(("load", "now", "spark"), (end - begin for begin, end in pairwise(marks)), strict=True))
+    found, shortfall = ledger.judge(billed), gone.ledger.judge(billed)
+    differing = differences(metered, billed, queues)
+    return Proof(ledger.operations, killed, found, shortfall, differing, ledger.unknown, seconds)
 
 
 # --- the scene ---
@@ -224,7 +226,8 @@ def spark_job(*arguments: str) -> None:
     from workers.spark_jobs.java import find_java
 
     java = find_java()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": "800"}
+    bounds = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": "800"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **bounds}
     if java is not None:
         environment["JAVA_HOME"] = java.home
     command = [sys.executable, "-P", "-m", "workers.spark_jobs", *arguments]

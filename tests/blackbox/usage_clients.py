@@ -1,4 +1,4 @@
-"""Clients of the usage proof: each sends, receives and deletes on its own queue, one attempt each, and notes what it knows.
+"""Clients of the usage proof: each sends, receives and deletes on its own queue, one attempt each, and notes all.
 
 An answer of 200 is certain, a refusal of the 4xx kind and a connection that was refused are, too. All else is unknown:
 what was asked for may have happened.

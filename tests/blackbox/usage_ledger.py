@@ -1,7 +1,7 @@
 """What clients know of what they did, per account and queue: acknowledged for certain, or of unknown outcome.
 
-A counter that the invoice shows must lie between what was acknowledged and that with the unknown on top. Where nothing is
-unknown, the difference must be 0.
+A counter that the invoice shows must lie between what was acknowledged and that with the unknown on top. Where
+nothing is unknown, the difference must be 0.
 """
 
 from __future__ import annotations
