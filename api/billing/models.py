@@ -102,7 +102,7 @@ class QuarantinedUsage(models.Model):
 
 
 class ProvisionalUsage(models.Model):
-    """What the usage stream says of an hour that is not settled. A later record of its key goes further: it replaces it.
+    """What the usage stream says of an hour that is not settled. A later record of its key replaces it.
 
     `source`: the partition that metered it (`cluster/partition`), or the front end with the access key.
     """

@@ -59,7 +59,7 @@ async def test_supervisor_stop_over_the_socket_leaves_nothing(supervisor: Superv
     assert ready.is_set() and supervisor.demo_key
     status = await supervisor.handle({"command": "status"})
     pids = [row["pid"] for row in status["processes"] if row["role"] != "supervisor"]
-    assert len(pids) == 6 and all(pids)
+    assert len(pids) == 7 and all(pids)
     assert await supervisor.handle({"command": "stop"}) == {"stopping": True}
     await asyncio.wait_for(task, 20)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from api import clock
-from api.audit.actions import OPERATOR
 from api.accounts.models import Account
+from api.audit.actions import OPERATOR
 from api.billing import provisional
 from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
 from api.billing.actions.plans import ensure_standard_plan
