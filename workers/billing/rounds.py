@@ -22,6 +22,7 @@ from api.billing.models import BudgetEvent
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
+from api.settings.environment import billing_interval_s
 from workers.limits import METER_JUDGE_S_MAX
 from workers.storage import storage
 from workers.usage import meter_round
@@ -71,7 +72,7 @@ def _mail(event: BudgetEvent) -> None:
 
 
 def _each(work: str, found: Iterable[T], do: Callable[[T], object]) -> int:
-    ends_s = monotonic() + BILLING_SLICE_S
+    ends_s = monotonic() + min(BILLING_SLICE_S, billing_interval_s())
     done = 0
     for one in found:
         if monotonic() > ends_s:
