@@ -19,7 +19,7 @@ import time
 import uvloop
 from penstock_client import Queue, connect
 
-from benchmarks.http_load import HttpConnection, Signer, Target, ask_sqs, open_connections
+from benchmarks.http_load import HttpConnection, Signer, LoadTarget, ask_sqs, open_connections
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
 
@@ -35,7 +35,7 @@ LATENCY_RATE_S = 200.0
 
 
 class Bench:
-    def __init__(self, installation: TemporaryInstallation, connection: HttpConnection, target: Target) -> None:
+    def __init__(self, installation: TemporaryInstallation, connection: HttpConnection, target: LoadTarget) -> None:
         self._installation = installation
         self._connection = connection
         self._signer = Signer(target)
@@ -87,7 +87,7 @@ class Bench:
 
 async def run(report: Report) -> None:
     with TemporaryInstallation() as installation:
-        target = Target(**installation.target())
+        target = LoadTarget(**installation.target())
         (connection,) = await open_connections(target.host, target.port, 1)
         bench = Bench(installation, connection, target)
         await _backlog(report, installation, bench)
