@@ -19,7 +19,7 @@ import time
 import uvloop
 from penstock_client import Queue, connect
 
-from benchmarks.http_load import HttpConnection, Signer, LoadTarget, ask_sqs, open_connections
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
 
