@@ -4,13 +4,15 @@
 
 PENSTOCK_BENCH_USAGE_ROWS (default "1000000,10000000"): windows of each run. Both read the same files, in processes of
 their own, on two threads and 4 GB; memory is the greatest resident size of all processes of a run together. The
-quantities of both are compared, row by row.
+quantities of both are compared, row by row, and each size is printed when it is done. A run that takes longer than
+PENSTOCK_BENCH_USAGE_S (default 1800) is stopped, and what it cost until then is shown in its place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -27,6 +29,7 @@ from benchmarks.usage_records import COUNTERS, write_month
 
 ROOT = Path(__file__).resolve().parent.parent
 ROWS = os.environ.get("PENSTOCK_BENCH_USAGE_ROWS") or "1000000,10000000"
+RUN_S_MAX = float(os.environ.get("PENSTOCK_BENCH_USAGE_S") or "1800")
 SPARK_MEMORY_MIB = 2_560
 SAMPLE_S = 0.2
 MIB = 1024 * 1024
@@ -62,11 +65,11 @@ _RUN_DUCKDB = "import duckdb, sys; duckdb.execute(sys.stdin.read())"
 
 
 def main() -> int:
-    report = Report("usage")
     for rows in map(int, ROWS.split(",")):
+        report = Report("usage")
         with tempfile.TemporaryDirectory(prefix="penstock-bench-usage-") as directory:
             measure(Path(directory), rows, report)
-    report.print()
+        report.print()
     return 0
 
 
@@ -80,13 +83,21 @@ def measure(directory: Path, rows: int, report: Report) -> None:
     report.add(f"{what}: queues", queues, "queues")
     report.add(f"{what}: Parquet", sum(file.stat().st_size for file in files) / MIB, "MiB")
     report.add(f"{what}: made", written / (time.perf_counter() - began), "rows/s")
-    for name, run in (("Spark", run_spark), ("DuckDB", run_duckdb)):
+    ended = True
+    for name, run in (("DuckDB", run_duckdb), ("Spark", run_spark)):
+        sys.stderr.write(f"  {what}: {name}\n")
         cost = run(directory)
+        ended &= cost.ended
+        if not cost.ended:
+            report.add(f"{what}, {name}: stopped, not done after", cost.seconds, "s")
+            report.add(f"{what}, {name}: CPU until then", cost.cpu_s, "CPU s")
+            continue
         report.add(f"{what}, {name}: from start to end of the process", cost.seconds, "s")
         report.add(f"{what}, {name}: CPU", cost.cpu_s, "CPU s")
         report.add(f"{what}, {name}", written / cost.seconds, "rows/s")
         report.add(f"{what}, {name}: greatest resident size", cost.resident_mib, "MiB")
-    report.add(f"{what}: rows of quantities, equal in both", compare(directory), "rows")
+    if ended:
+        report.add(f"{what}: rows of quantities, equal in both", compare(directory), "rows")
 
 
 def run_spark(directory: Path) -> Cost:
@@ -119,25 +130,38 @@ def compare(directory: Path) -> int:
 
 
 class Cost(NamedTuple):
-    """Of a process with its children. CPU seconds say more than seconds where others use the machine."""
+    """Of a process with its children, or until it was stopped. CPU seconds say more than seconds where others use the
+    machine."""
 
     seconds: float
     cpu_s: float
     resident_mib: float
+    ended: bool = True
 
 
 def _measured(command: list[str], given: str, settings: dict[str, str]) -> Cost:
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **settings}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+        command, cwd=ROOT, env={**os.environ, **settings}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
     cpu_s: dict[int, float] = {}
     peak_mib = [0.0]
     sampler = threading.Thread(target=_sample, args=(process, cpu_s, peak_mib), daemon=True)
     sampler.start()
-    answer, _ = process.communicate(given)
-    seconds = time.perf_counter() - began
-    sampler.join()
+    answer, ended = "", True
+    try:
+        answer, _ = process.communicate(given, timeout=RUN_S_MAX)
+    except subprocess.TimeoutExpired:
+        ended = False
+    finally:
+        seconds = time.perf_counter() - began
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        sampler.join()
+    if not ended:
+        return Cost(seconds, sum(cpu_s.values()), peak_mib[0], False)
     if process.returncode != 0:
         raise RuntimeError(f"{command[:4]} ended with {process.returncode}")
     if answer.strip():

@@ -7,6 +7,7 @@
 <data>/logs/NAME.log         one a process, bounded
 <data>/nodes/ID/             a storage node's files
 <data>/postgres, valkey      the embedded servers' files, when they are used
+<data>/lake/                 usage as Parquet, once Spark has read some
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ ADMIN_SECRET_NAMES = ("postgres-admin.password",)
 MARK = "PENSTOCK_INSTALLATION"
 
 _RPC = ("PENSTOCK_CLUSTER_ID", "PENSTOCK_STORAGE_NODES")
+ROLES_WITH_METRICS = ("metadata", "control", "worker", "usage-worker", "schedule")
 _CONTROL = (
     *_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_ENDPOINT", "PENSTOCK_FRONTEND_URL", "DATABASE_URL",
     "CELERY_BROKER_URL",
@@ -54,9 +56,10 @@ SETTINGS_OF_ROLE: dict[str, tuple[str, ...]] = {
     "frontend": (*_RPC, "PENSTOCK_REGION", "PENSTOCK_SECRETS_DIR", "PENSTOCK_METADATA", "PENSTOCK_CONTROL"),
     "control-plane": _CONTROL,
     "worker": _CONTROL,
-    "schedule": _CONTROL,
-    # Commands of manage.py.
-    "manage": _CONTROL,
+    "usage-worker": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
+    "schedule": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
+    # Commands of manage.py, and reports that count usage first.
+    "manage": (*_CONTROL, "PENSTOCK_USAGE_LAKE"),
 }
 # They are the operator's, if there are any, and hold a password.
 MAIL_SETTINGS = ("PENSTOCK_MAIL_URL", "PENSTOCK_MAIL_URL_FILE", "PENSTOCK_MAIL_DIR", "PENSTOCK_MAIL_FROM")
@@ -231,6 +234,7 @@ class Installation:
             "PENSTOCK_FRONTEND_URL": os.environ.get("PENSTOCK_FRONTEND_URL") or internal_endpoint(state),
             "DATABASE_URL": os.environ.get("DATABASE_URL") or self.database_url(state),
             "CELERY_BROKER_URL": os.environ.get("CELERY_BROKER_URL") or self.broker_url(state),
+            "PENSTOCK_USAGE_LAKE": os.environ.get("PENSTOCK_USAGE_LAKE") or str(self.data / "lake"),
         }
 
     def environment(self, state: State, role: str) -> dict[str, str]:
@@ -301,7 +305,7 @@ def internal_roles(state: State) -> list[str]:
     """Names of the ports that are chosen, not given: one a listening process, one a metrics page."""
     nodes = [name for node_id in state.node_ids() for name in node_port_names(node_id)]
     front_ends = [front_end_name(number) for number in range(1, state.front_ends + 1)]
-    metrics = [f"{name}-metrics" for name in ("metadata", "control", *front_ends, "worker", "schedule")]
+    metrics = [f"{name}-metrics" for name in (*ROLES_WITH_METRICS, *front_ends)]
     internal = [INTERNAL_PORT] if state.tls_certificate else []
     return [*nodes, *metrics, *internal, "metadata", "control", "postgres", "valkey"]
 

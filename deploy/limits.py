@@ -19,6 +19,9 @@ READY_PROBE_TIMEOUT_S = 2.0
 MIGRATE_DEADLINE_S = 180.0
 DEMO_KEY_DEADLINE_S = 60.0
 REPORT_DEADLINE_S = 300.0
+# Of a report with --now: hours that are over are settled first, which Spark takes minutes for.
+REPORT_NOW_DEADLINE_S = 1_800.0
+REPORT_ROUND_WAIT_S = 600.0
 # After this many deaths before it was ever ready, `up` gives up and shows the log.
 START_ATTEMPTS_MAX = 4
 # A life shorter than this is a crash. So many crashes in a row, and the process is said to fail, even in the moment in

@@ -3,7 +3,7 @@
     postgres ------> metadata service
       `-> schema ---> demo key
              |
-    valkey --+-----> control plane, worker       all of it -> schedule
+    valkey --+-----> control plane, worker       all of it -> schedule, usage worker
     storage nodes --> front end
 
 What does not depend on another starts beside it. `docker-compose.yml` runs the same commands.
@@ -122,6 +122,18 @@ def worker_spec(state: State) -> ChildSpec:
         address=(LOOPBACK, state.ports["worker-metrics"]),
         http_path="/healthz",
         environment={"PENSTOCK_METRICS_LISTEN": metrics(state, "worker")},
+    )
+
+
+def usage_worker_spec(state: State) -> ChildSpec:
+    """One task at a time, which starts Spark as a process of its own; without Spark it says so and waits."""
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "-l", "warning"]
+    return ChildSpec(
+        role="usage-worker",
+        command=[PYTHON, "-m", "celery", "-A", "workers", "worker", "-Q", "usage", "-P", "threads", "-c", "1", *quiet],
+        address=(LOOPBACK, state.ports["usage-worker-metrics"]),
+        http_path="/healthz",
+        environment={"PENSTOCK_PROCESS": "usage-worker", "PENSTOCK_METRICS_LISTEN": metrics(state, "usage-worker")},
     )
 
 

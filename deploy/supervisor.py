@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 # Stopped first to last: what takes work in, what does it, what it stands on.
 STOP_ORDER = (
     ("frontend",),
-    ("schedule", "worker"),
+    ("schedule", "worker", "usage-worker"),
     ("control-plane", "metadata"),
     ("storage-node",),
     ("valkey", "postgres"),
@@ -114,7 +114,7 @@ class Supervisor:
             raise first_failure(failures) from None
         # Last, so that its start does not compete with what the endpoint waits for.
         try:
-            await self._start("schedule", [roles.schedule_spec(self.state)])
+            await self._start("schedule", [roles.schedule_spec(self.state), roles.usage_worker_spec(self.state)])
             await self._check_whole()
         except StartFailed as failure:
             raise CommandError(str(failure)) from None

@@ -37,7 +37,7 @@ from frontend.crypto.keyring import (
 from frontend.express.protocol import express_config
 from frontend.http import Receive, Scope, Send, answer
 from frontend.key_uses import tell_key_uses, tell_key_uses_forever
-from frontend.limits import KEY_USES_TOLD_AT_STOP_S
+from frontend.limits import KEY_USES_TOLD_AT_STOP_S, REQUEST_REPORT_AT_STOP_S
 from frontend.logs import configure_logging
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.quota_reports import QuotaReporter
@@ -47,6 +47,7 @@ from frontend.services import FrontendServices
 from frontend.tls.certificate import CertificateRefused
 from frontend.tls.port import TlsPort
 from frontend.tls.redirect import HttpsRedirect
+from frontend.usage_reports import UsageReports
 from frontend.writing import paused_clients
 from storage_nodes.client import StorageClient
 
@@ -97,9 +98,11 @@ async def run(config: FrontendConfig) -> int:
     reporter = QuotaReporter(
         services.quotas, services.account_limits, metadata.report_use, services.note_quota, services.steady_s
     )
+    usage = UsageReports(services, storage)
     beside = [
         asyncio.create_task(reporter.run(), name="quota-reports"),
         asyncio.create_task(tell_key_uses_forever(services), name="key-uses"),
+        asyncio.create_task(usage.run(), name="usage-reports"),
     ]
     if tls is not None:
         beside.append(asyncio.create_task(tls.keeper.run(), name="certificate"))
@@ -110,6 +113,8 @@ async def run(config: FrontendConfig) -> int:
     finally:
         for task in beside:
             task.cancel()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(usage.tell(), REQUEST_REPORT_AT_STOP_S)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(tell_key_uses(services), KEY_USES_TOLD_AT_STOP_S)
         await services.control.close()

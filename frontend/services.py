@@ -28,6 +28,7 @@ from frontend.limits.quota_tree import QuotaTree
 from frontend.metadata.account_quotas import AccountQuotas
 from frontend.metadata.interface import MetadataService
 from frontend.metering.meters import Meters
+from frontend.metering.request_counts import RequestCounts
 from frontend.queues.names import Address
 from frontend.queues.resolver import QueueResolver
 from frontend.readiness import Trouble
@@ -79,6 +80,9 @@ class FrontendServices:
         self.addresses = addresses if addresses is not None else LeakyBuckets(ADDRESS_REQUESTS_PER_S)
         control.limit_calls(lambda caller: self.quotas.limits(caller.account_id, caller.access_key_id).control_calls)
         self.meters = Meters()
+        self.request_counts = RequestCounts(
+            int(now_s() * 1000), lambda amount: self.meters.count("request_counts_dropped", amount)
+        )
         self.now_s = now_s
         # For rates: a clock that is set moves no bucket.
         self.steady_s = steady_s

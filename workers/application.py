@@ -9,7 +9,7 @@ from celery import Celery
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_shutdown, worker_shutdown
 from kombu import Exchange, Queue
 
-from api.billing.limits import CLOSE_INTERVAL_S
+from api.billing.limits import CLOSE_INTERVAL_S, METER_INTERVAL_S
 from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
 from api.settings.environment import billing_interval_s
 from api.settings.server_urls import BROKER_URL, server_url
@@ -85,6 +85,7 @@ app.conf.update(
                 ("refresh_drafts", billing_interval_s()),
                 ("issue_months", CLOSE_INTERVAL_S),
                 ("watch_budgets", billing_interval_s()),
+                ("read_meter", METER_INTERVAL_S),
             )
         },
     },

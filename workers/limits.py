@@ -60,9 +60,31 @@ assert BROKER_VISIBILITY_S * 1000 > MOVE_SLICE_MS + 2 * MOVE_STEP_S_MAX * 1000, 
 # The claim is a session of the database; it is renewed while a job runs, and a job whose claim is lost is stopped.
 USAGE_CLAIM_KEY = 0x7573676A
 USAGE_CLAIM_RENEW_S = 5.0
+# A report that wants hours settled looks so often whether another round has ended.
+USAGE_CLAIM_WAIT_S = 2.0
 USAGE_JOB_S_MAX = 6 * 3600.0
 USAGE_JOB_STOP_S_MAX = 10.0
+USAGE_JOB_NICE = 10
 USAGE_LAST_WORDS_BYTES = 4_096
-USAGE_INTERVAL_S = 3_600
+# Between two looks for hours that are due; Spark starts only where there are some.
+USAGE_INTERVAL_S = 300
+# Hours in which nothing was used are settled together, a quarter of a day at a time.
+USAGE_QUIET_HOURS = 6
 
+# --- the live meter (workers/usage): closes open windows, reads the end of the usage stream ---------------------
+USAGE_CLOSE_S_MAX = 10.0
+USAGE_CLOSE_CALL_S_MAX = 15.0
+USAGE_CLOSE_POLL_S = 0.05
+USAGE_CLOSE_PAUSE_S = 0.5
+USAGE_CLOSE_ROUNDS_MAX = 4
+METER_READ_BYTES = 4 * 1024 * 1024
+METER_READ_S_MAX = 10.0
+# Of one transaction, and how many of those a look does.
+METER_RECORDS_MAX = 50_000
+METER_READS_MAX = 4
+# What the budgets have at its end.
+METER_JUDGE_S_MAX = 10.0
+
+assert USAGE_CLOSE_S_MAX < USAGE_CLOSE_CALL_S_MAX
+assert USAGE_CLOSE_CALL_S_MAX + 2 * METER_READ_S_MAX + METER_JUDGE_S_MAX < BROKER_VISIBILITY_S, "a look is given once"
 assert USAGE_CLAIM_RENEW_S < BROKER_VISIBILITY_S, "the broker's time says nothing about a job: its claim does"

@@ -24,6 +24,7 @@ from api.billing.pricing.periods import (
 from api.billing.pricing.priced_month import CreditLeft, PricedMonth, SpanUsage, TaxRate, price_month
 from api.billing.pricing.standard_plan import STANDARD_CODE
 from api.billing.pricing.terms import parse_terms
+from api.billing.provisional import provisional_quantities_of
 from api.billing.selectors import account_plans, closed_at, credits_left, quantities_of, versions_of
 
 
@@ -50,15 +51,19 @@ def month_of(
     period: BillingPeriod,
     made_by: datetime | None = None,
     credits: list[CreditLeft] | None = None,
+    is_provisional: bool = False,
 ) -> AccountMonth | None:
     """None where the account was not open in the month. `made_by`: as it was when the invoice was issued; `credits`:
-    these, and not the account's."""
+    these, and not the account's; `is_provisional`: with the hours that are not settled, as far as they are known."""
     closed = closed_at(account.pk)
     interval = open_interval(period, account.created_at, closed)
     if not interval.hours:
         return None
     terms = terms_of(account.pk, interval)
-    spans = [_span_usage(account.pk, span, terms, interval, period) for span in plan_spans(interval, terms.changes)]
+    spans = [
+        _span_usage(account.pk, span, terms, interval, period, is_provisional)
+        for span in plan_spans(interval, terms.changes)
+    ]
     if credits is None:
         credits = credits_left(account.pk, spans[0].terms.currency, period, made_by)
     is_closing = closed is not None and closed < period.end
@@ -88,15 +93,20 @@ def terms_of(account_id: str, interval: Interval) -> Terms:
     return Terms(changes, {version.pk: version for version in versions}, taxes)
 
 
-def _span_usage(account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod) -> SpanUsage:
+def _span_usage(
+    account_id: str, span: PlanSpan, terms: Terms, interval: Interval, period: BillingPeriod, is_provisional: bool
+) -> SpanUsage:
     version = terms.versions[span.version_id]
+    usage = quantities_of(account_id, span.interval)
+    if is_provisional:
+        usage = usage + provisional_quantities_of(account_id, span.interval)
     return SpanUsage(
         str(version),
         parse_terms(version.terms),
         span.interval.hours,
         interval.hours,
         Interval(*period).hours,
-        quantities_of(account_id, span.interval),
+        usage,
     )
 
 

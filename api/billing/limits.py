@@ -16,6 +16,16 @@ QUARANTINE_LISTED_MAX = 1_000
 SETTLING_LOCK_KEY = 0x75736167
 NUMBERING_LOCK_KEY = 0x696E766F
 
+# --- the live meter -----------------------------------------------------------------------------------------
+# Rows of hours that are not settled. With more than these nothing is added, and the meter says that it lacks some.
+PROVISIONAL_ROWS_MAX = 2_000_000
+USAGE_SOURCE_CHARACTERS_MAX = 120
+# Every look closes the windows that are open; one that took long leaves the nodes so many times as long.
+METER_INTERVAL_S = 30
+METER_REST_FACTOR = 10
+# A reading that is older is named as such: the meter is not live.
+METER_LIVE_S = 120
+
 # --- plans and accounts -------------------------------------------------------------------------------------
 PLAN_CODE_CHARACTERS_MAX = 40
 PLAN_NAME_CHARACTERS_MAX = 100
@@ -51,4 +61,4 @@ BILLING_INTERVAL_S_MIN = 2
 BILLING_INTERVAL_S_MAX = 3_600
 CLOSE_INTERVAL_S = 300
 
-assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S) > BILLING_SLICE_S
+assert min(BILLING_INTERVAL_S, CLOSE_INTERVAL_S, METER_INTERVAL_S) > BILLING_SLICE_S

@@ -101,6 +101,72 @@ class QuarantinedUsage(models.Model):
         return f"{self.account_id} {self.reason}"
 
 
+class ProvisionalUsage(models.Model):
+    """What the usage stream says of an hour that is not settled. A later record of its key replaces it.
+
+    `source`: the partition that metered it (`cluster/partition`), or the front end with the access key.
+    """
+
+    pk = models.CompositePrimaryKey("hour", "account_id", "queue_uuid", "source", "origin")
+    hour = models.DateTimeField()
+    account_id = models.CharField(max_length=ACCOUNT_ID_DIGITS)
+    queue_uuid = models.UUIDField()
+    source = models.CharField(max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
+    origin = models.CharField(max_length=8)
+    messages_sent = models.BigIntegerField(default=0)
+    messages_delivered = models.BigIntegerField(default=0)
+    messages_deleted = models.BigIntegerField(default=0)
+    messages_moved = models.BigIntegerField(default=0)
+    messages_dead_lettered = models.BigIntegerField(default=0)
+    messages_scheduled = models.BigIntegerField(default=0)
+    sent_bytes = models.BigIntegerField(default=0)
+    delivered_bytes = models.BigIntegerField(default=0)
+    sent_units = models.BigIntegerField(default=0)
+    delivered_units = models.BigIntegerField(default=0)
+    stored_byte_ms = _quantity()
+    requests = models.BigIntegerField(default=0)
+    empty_receives = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "provisional_usage"
+        indexes = (models.Index(fields=["account_id", "hour"], name="provisional_by_account"),)
+
+    def __str__(self) -> str:
+        return f"{self.account_id} {self.hour:%Y-%m-%dT%H} {self.queue_uuid} {self.source} {self.origin}"
+
+
+class UsageStreamPosition(models.Model):
+    """Up to where a partition of the usage stream was read into `provisional_usage`."""
+
+    partition = models.CharField(primary_key=True, max_length=limits.USAGE_SOURCE_CHARACTERS_MAX)
+    next_offset = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "usage_stream_position"
+
+    def __str__(self) -> str:
+        return f"{self.partition} at {self.next_offset}"
+
+
+class MeterReading(models.Model):
+    """One row: how far the provisional usage goes. `as_of`: all that was acknowledged before is in it."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    as_of = models.DateTimeField(null=True)
+    # How long the last look took, and when it ended: the next one leaves the nodes a multiple of that.
+    took_ms = models.BigIntegerField(default=0)
+    ended_at = models.DateTimeField(null=True)
+    # Why it is not the whole; empty: it is.
+    missing = models.CharField(max_length=limits.DETAIL_CHARACTERS_MAX, default="")
+
+    class Meta:
+        db_table = "meter_reading"
+        constraints = (models.CheckConstraint(condition=Q(id=1), name="meter_reading_once"),)
+
+    def __str__(self) -> str:
+        return f"as of {self.as_of}"
+
+
 # --- plans ---
 
 

@@ -1,32 +1,34 @@
-"""What the control plane asks of the usage pipeline. Closing open metering windows is not possible yet: the answer says
-so, and from which hour on usage is missing."""
+"""How far the figures of a report with `--now` go: settled hours, and those that the live meter has read since."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import NamedTuple
 
+from api.billing.models import MeterReading
 from api.billing.pricing.periods import Interval
 
-NOT_ANSWERING = (
-    "Open metering windows cannot be closed from here yet: usage is complete up to `settled_up_to`; what was counted "
-    "since is missing."
-)
+NEVER_READ = "The open windows were not read yet: no worker runs, or the storage nodes do not answer."
+STALE = "The open windows were last read at `as_of`; what was counted since is missing."
 
 
 class NowAnswer(NamedTuple):
-    """`complete`: everything acknowledged before the call is in. Else `missing_from` to the end is not, and why."""
+    """`complete`: everything acknowledged before the question is in. Else `missing_from` to the end is not, and why."""
 
     complete: bool
+    as_of: datetime | None
     missing_from: datetime | None
     reason: str
 
 
-def settle_now(interval: Interval, settled: datetime | None, now: datetime) -> NowAnswer:
-    """Asks that usage up to this moment is settled. A period that is settled whole is complete without that."""
-    if settled is not None and settled >= interval.end:
-        return NowAnswer(True, None, "")
+def answer_now(interval: Interval, settled: datetime | None, reading: MeterReading, asked: datetime) -> NowAnswer:
+    """`asked`: when the question came. A period that is settled whole, or has not begun, is complete in any case."""
     begins = interval.start if settled is None else max(interval.start, settled)
-    if begins >= now:
-        return NowAnswer(True, None, "")
-    return NowAnswer(False, begins, NOT_ANSWERING)
+    wanted = min(asked, interval.end)
+    if begins >= wanted:
+        return NowAnswer(True, reading.as_of, None, "")
+    if reading.as_of is not None and reading.as_of >= wanted:
+        return NowAnswer(True, reading.as_of, None, "")
+    if reading.as_of is None:
+        return NowAnswer(False, None, begins, reading.missing or NEVER_READ)
+    return NowAnswer(False, reading.as_of, max(begins, reading.as_of), reading.missing or STALE)

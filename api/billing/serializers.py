@@ -39,6 +39,23 @@ class UsagePageSerializer(serializers.Serializer):
     next_page_token = serializers.CharField(allow_null=True)
 
 
+class CostMeterSerializer(serializers.Serializer):
+    """`charges_minor` is the sum of `settled_minor` and `provisional_minor`: usage and fees, before credits and tax."""
+
+    period = serializers.CharField()
+    currency = serializers.CharField()
+    minor_digits = serializers.IntegerField()
+    settled_minor = serializers.IntegerField(help_text="Of the hours before `settled_up_to`.")
+    provisional_minor = serializers.IntegerField(help_text="Of what was counted since: the open hours.")
+    charges_minor = serializers.IntegerField()
+    total_minor = serializers.IntegerField(help_text="After credits and tax.")
+    settled_up_to = serializers.DateTimeField(allow_null=True)
+    as_of = serializers.DateTimeField(allow_null=True, help_text="What was acknowledged before is counted.")
+    is_live = serializers.BooleanField(help_text="`as_of` is not long ago, and nothing is missing.")
+    missing = serializers.CharField(help_text="Why something is missing. Empty: nothing is.")
+    provisional = QuantitiesSerializer(help_text="Of the hours that are not settled.")
+
+
 class InvoiceSummarySerializer(serializers.Serializer):
     id = serializers.UUIDField()
     number = serializers.CharField(allow_null=True)

@@ -9,6 +9,7 @@ from api.billing import views
 
 urlpatterns = [
     path("billing/usage", views.UsageView.as_view()),
+    path("billing/meter", views.MeterView.as_view()),
     path("billing/invoices", views.InvoicesView.as_view()),
     path("billing/invoices/<uuid:invoice_id>", views.InvoiceView.as_view()),
     path("billing/invoices/<uuid:invoice_id>.csv", views.InvoiceCsvView.as_view()),

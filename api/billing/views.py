@@ -15,15 +15,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from api import clock
+from api.accounts.models import Account
 from api.accounts.views import PAGE_PARAMETERS
 from api.billing import selectors
 from api.billing.actions import budgets
+from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content, tag_shares
 from api.billing.documents.invoice_csv import invoice_csv
 from api.billing.documents.invoice_pdf import invoice_pdf
 from api.billing.errors import BillingError
+from api.billing.meter import cost_meter
 from api.billing.models import Invoice
 from api.billing.plan_reads import plans_of
+from api.billing.pricing.money import CURRENCIES
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period, period_of
 from api.billing.serializers import (
     AccountPlansSerializer,
@@ -32,6 +36,7 @@ from api.billing.serializers import (
     BudgetRequestSerializer,
     BudgetSerializer,
     BudgetsSerializer,
+    CostMeterSerializer,
     InvoiceDocumentSerializer,
     InvoicePageSerializer,
     UsagePageSerializer,
@@ -78,6 +83,19 @@ class UsageView(BillingView):
             "next_page_token": make_page_token(str(shown[-1])) if len(found) > page.size else None,
         }
         return Response(UsagePageSerializer(content).data)
+
+
+class MeterView(BillingView):
+    @extend_schema(operation_id="meter.get", responses=CostMeterSerializer)
+    def get(self, request: Request) -> Response:
+        """What the current month costs so far: settled usage, and what was counted since."""
+        ensure_standard_plan()
+        account, now = Account.objects.get(pk=caller(request).account_id), clock.now()
+        found = cost_meter(account, period_of(now), now)
+        if found is None:
+            raise NotFound
+        content = {**found._asdict(), "period": found.period.name, "minor_digits": CURRENCIES[found.currency]}
+        return Response(CostMeterSerializer(content).data)
 
 
 class InvoicesView(BillingView):

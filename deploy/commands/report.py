@@ -1,11 +1,15 @@
-"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour."""
+"""`report usage|invoice|quarantine`: what is settled of a month, per queue and kind, and up to which hour.
+
+With `--now` the open windows are closed and read first, hours that are over are settled, and what is open is shown as
+provisional.
+"""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from deploy import limits, management, output
+from deploy import limits, management, output, usage_now
 from deploy.errors import EXIT_USAGE, CommandError
 from deploy.installation import Installation
 
@@ -27,9 +31,12 @@ def run(options: argparse.Namespace) -> int:
     arguments = ["billing_report", options.verb, "--period", options.period]
     if options.account:
         arguments.append(f"--account={options.account}")
-    if options.now:
-        arguments.append("--now")
+    reached: dict[str, Any] = {}
+    if options.now and options.verb != "quarantine":
+        reached = usage_now.bring_up_to_now(installation, state)
+        arguments += ["--now", f"--asked={reached['asked']}"]
     report = management.run_manage_json(installation, state, arguments, limits.REPORT_DEADLINE_S)
+    report |= {"not_settled": reached["not_settled"]} if reached.get("not_settled") else {}
     if options.json:
         output.data_json(report)
         return 0
@@ -44,6 +51,13 @@ def show_usage(report: dict[str, Any]) -> None:
         for queue in report["queues"]
     ]
     rows.append(["all", *(f"{report['totals'][kind]:,}" for _, kind in _SHOWN)])
+    provisional = report.get("provisional")
+    for queue in provisional["queues"] if provisional else []:
+        name = queue["queue"] or queue["queue_uuid"]
+        rows.append([f"{name} (provisional)", *(f"{queue['quantities'][kind]:,}" for _, kind in _SHOWN)])
+    if provisional:
+        sums = (report["totals"][kind] + provisional["totals"][kind] for _, kind in _SHOWN)
+        rows.append(["all, with provisional", *(f"{quantity:,}" for quantity in sums)])
     output.table(["queue", *(heading for heading, _ in _SHOWN)], rows)
 
 
@@ -54,7 +68,12 @@ def show_invoice(report: dict[str, Any]) -> None:
         return
     output.data(f"{invoice['number'] or 'draft'}, {report['account']}, {report['period']}")
     lines = [[line["text"], f"{line['quantity_text']} {line['unit']}", line["amount"]] for line in invoice["lines"]]
-    output.table(["item", "quantity", invoice["currency"]], [*lines, ["total", "", invoice["total"]]])
+    rows = [*lines, ["total", "", invoice["total"]]]
+    provisional = report.get("provisional")
+    if provisional and invoice["state"] == "draft":
+        rows.append(["not settled yet (usage, provisional)", "", provisional["provisional"]["text"]])
+        rows.append(["total, with provisional", "", provisional["total"]["text"]])
+    output.table(["item", "quantity", invoice["currency"]], rows)
     for note in invoice["notes"]:
         output.data(f"{note['number']}: {note['kind']} note, {invoice['currency']} {note['total']}: {note['reason']}")
     if not report.get("recomputed", {"equal": True})["equal"]:
@@ -81,6 +100,8 @@ def show_settled(report: dict[str, Any]) -> None:
     output.say(f"settled up to {report['settled_up_to'] or 'nothing yet'}")
     for count in report.get("quarantined", []):
         output.say(f"not billed: {count['records']} records, {count['reason']} (./penstock report quarantine)")
+    if report.get("not_settled"):
+        output.say(f"not settled now: {report['not_settled']}")
     now = report.get("now")
     if now and not now["complete"]:
         output.say(f"missing from {now['missing_from']} on: {now['reason']}")

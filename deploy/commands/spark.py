@@ -19,4 +19,5 @@ def run(options: argparse.Namespace) -> int:
     if not found.ready:
         raise CommandError("\n".join([*([why_not] if why_not else []), *found.missing]))
     output.say(f"Spark is ready, with Java {found.java}")
+    output.say("A running installation settles usage within minutes; at once: ./penstock report usage ... --now")
     return 0

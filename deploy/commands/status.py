@@ -11,6 +11,7 @@ from deploy.commands import cluster_view
 from deploy.commands.cluster_view import when
 from deploy.errors import EXIT_NOT_RUNNING, EXIT_USAGE, CommandError
 from deploy.installation import Installation
+from deploy.java import look_for_spark
 
 COLUMNS = ["ROLE", "ID", "PID", "ADDRESS", "HEALTH", "RESTARTS", "UP SINCE"]
 HEALTHS = {"failing": "dies again and again", "unhealthy": "does not answer"}
@@ -58,6 +59,8 @@ def print_status(status: dict[str, Any]) -> None:
     output.table(COLUMNS, [process_row(process) for process in status["processes"]])
     for line in not_up_lines(status["processes"]):
         output.data(line)
+    for line in spark_lines():
+        output.data(line)
     if status["nodes"]:
         output.data("")
         output.table(NODE_COLUMNS, cluster_view.node_rows(status))
@@ -68,6 +71,15 @@ def print_status(status: dict[str, Any]) -> None:
         output.data(f"  {line}")
     if "cluster_error" in status:
         output.say(f"penstock: the storage cluster does not answer: {status['cluster_error']}")
+
+
+def spark_lines() -> list[str]:
+    """What counting usage lacks; nothing else waits for it."""
+    try:
+        found = look_for_spark()
+    except CommandError as error:
+        return [str(error)]
+    return [f"usage is not settled: {'; '.join(found.missing)}"] if found.missing else []
 
 
 def not_up_lines(processes: list[dict[str, Any]]) -> list[str]:

@@ -127,6 +127,7 @@ _PENSTOCK = (
 _BILLING = (
     "DeleteBudget",
     "GetInvoice",
+    "GetMeter",
     "GetUsage",
     "ListBudgets",
     "ListCredits",
@@ -245,6 +246,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "keys.get": _own("GetKey", target=Target.KEY),
     "keys.delete": _own("DeleteKey", target=Target.KEY),
     "usage.get": _billing("GetUsage"),
+    "meter.get": _billing("GetMeter"),
     "invoices.list": _billing("ListInvoices"),
     "invoices.get": _billing("GetInvoice"),
     "invoices.csv": _billing("GetInvoice"),

@@ -166,6 +166,15 @@ KEY_USES_TOLD_EVERY_S = 30.0
 KEY_USES_TOLD_MAX = 5_000
 KEY_USES_TOLD_AT_STOP_S = 1.0
 
+# Requests that are counted for the usage stream: rows (account, queue, key) of an hour, beyond which accounts alone are
+# told apart; hours that wait for a stream that is away; and how they are told.
+REQUEST_ROWS_MAX = 20_000
+REQUEST_HOURS_HELD_MAX = 3
+REQUEST_REPORT_INTERVAL_S = 30.0
+REQUEST_REPORT_ROWS_MAX = 1_000
+REQUEST_REPORT_S_MAX = 10.0
+REQUEST_REPORT_AT_STOP_S = 1.0
+
 # --- authorisation ------------------------------------------------------------------------------------------
 # Keys with policies, and policies, that are kept compiled; what has been allowed to one key of late.
 KEY_RIGHTS_CACHED_MAX = 4_096

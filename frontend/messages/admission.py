@@ -32,6 +32,7 @@ from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
 from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
+from frontend.metering.request_counts import NO_KEY, NO_QUEUE, REQUESTS, THROTTLED
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 
@@ -67,7 +68,17 @@ async def admit(
     """
     pay(services, caller, address, messages)
     queue = authorise(services, caller, operation, address, sent_tags)
-    return await find_authorised(services, caller, operation, address, sent_tags) if queue is None else queue
+    if queue is None:
+        queue = await find_authorised(services, caller, operation, address, sent_tags)
+    count_request(services, caller, queue)
+    return queue
+
+
+def count_request(services: FrontendServices, caller: Principal, queue: ResolvedQueue, counter: int = REQUESTS) -> None:
+    """For the owner of the queue, which another account's key is not told to."""
+    record = queue.record
+    key = caller.access_key_id if caller.account_id == record.account_id else NO_KEY
+    services.request_counts.count(record.account_id, record.queue_uuid, key, counter)
 
 
 def authorise(
@@ -164,6 +175,7 @@ def pay(
         is_send,
     )
     if refusal is not None:
+        services.request_counts.count(account_id, NO_QUEUE, caller.access_key_id, THROTTLED)
         raise _refused(services, refusal)
 
 
@@ -176,6 +188,7 @@ def pay_later(services: FrontendServices, caller: Principal, address: Address, m
 def throttle_account(services: FrontendServices, caller: Principal) -> None:
     """For a request that names no queue. Raises RequestError."""
     pay(services, caller, Address(caller.account_id, ""))
+    services.request_counts.count(caller.account_id, NO_QUEUE, caller.access_key_id)
 
 
 def require_sending(services: FrontendServices, caller: Principal) -> None:

@@ -21,11 +21,12 @@ import structlog
 from frontend.authn.principal import Principal
 from frontend.crypto.envelope import Content, EnvelopeError
 from frontend.errors import RequestError
-from frontend.messages.admission import admit, also, pay_later, still_caller
+from frontend.messages.admission import admit, also, count_request, pay_later, still_caller
 from frontend.messages.opening import KeyNotGranted, message_id_of, open_record
 from frontend.messages.receive_options import ReceiveOptions
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.messages.tags import check_filter, filter_finds_nothing
+from frontend.metering.request_counts import EMPTY_RECEIVES
 from frontend.queues.fifo import check_attempt
 from frontend.queues.names import Address, format_arn
 from frontend.queues.resolver import ResolvedQueue
@@ -77,7 +78,9 @@ async def receive_messages(
     # A receive that is repeated gives the same handles: they cannot say when.
     received_s = 0 if options.attempt else int(services.now_s())
     messages = [message for message in await open_leases(services, queue, leases, received_s) if message is not None]
-    if leases:
+    if not leases:
+        count_request(services, caller, queue, EMPTY_RECEIVES)
+    else:
         pay_later(services, caller, address, len(leases), sum(len(found.message.body) for found in leases))
     services.meters.count("messages_received", len(messages))
     return messages

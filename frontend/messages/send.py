@@ -31,7 +31,7 @@ from frontend.crypto.envelope import seal_all
 from frontend.crypto.receipts import make_schedule_id
 from frontend.errors import RequestError, invalid, throttled, unavailable
 from frontend.limits import BATCH_BYTES_MAX, ROUTE_ATTEMPTS_MAX, ROUTE_PAUSE_MS
-from frontend.messages.admission import authorise, find_authorised, pay, pay_later
+from frontend.messages.admission import authorise, count_request, find_authorised, pay, pay_later
 from frontend.messages.auto_creation import create_by_send
 from frontend.messages.drafts import Draft, MessageTooLong, draft_message
 from frontend.messages.due_time import check_due_time
@@ -68,6 +68,7 @@ async def send_message(
     redraft = partial(_attempt_drafts, services, (given,), read)
     try:
         queue = await _queue_to_send_to(services, caller, address)
+        count_request(services, caller, queue)
         sent = Sent(_draft(services, queue, read(given)))
         outcome = (await _deliver(services, caller, queue, [sent], [sent], redraft))[0]
     except RequestError as error:
@@ -104,6 +105,7 @@ async def send_paid(
     redraft = partial(_attempt_drafts, services, batch, read)
     try:
         queue = await _queue_to_send_to(services, caller, address)
+        count_request(services, caller, queue)
         outcomes = redraft(queue)
         _check_batch_size(outcomes, bytes_max)
         outcomes = await _deliver(services, caller, queue, outcomes, _passed(outcomes), redraft)

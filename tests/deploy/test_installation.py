@@ -183,7 +183,7 @@ def test_environment_of_a_role_holds_no_secret_of_another(
     environment = installation.environment(installation.settle_state(None, free_port(), 3), role)
     assert environment[MARK] == str(installation.data)
     told = {name for name in ("database-word", "broker-word") if any(name in text for text in environment.values())}
-    of_rows = {"control-plane", "worker", "schedule", "manage"}
+    of_rows = {"control-plane", "worker", "usage-worker", "schedule", "manage"}
     expected = {"database-word", "broker-word"} if role in of_rows else set()
     assert told == ({"database-word"} if role == "metadata" else expected)
     assert "DATABASE_URL_FILE" not in environment

@@ -38,6 +38,7 @@ def supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
     for name in ("metadata", "control", "worker"):
         monkeypatch.setattr(roles, f"{name}_spec", lambda state, name=name: sleeper(name))
     monkeypatch.setattr(roles, "schedule_spec", lambda state: sleeper("schedule"))
+    monkeypatch.setattr(roles, "usage_worker_spec", lambda state: sleeper("usage-worker"))
     monkeypatch.setattr(roles, "frontend_specs", lambda state: [sleeper("frontend")])
     monkeypatch.setattr(roles, "storage_node_specs", lambda installation, state: [sleeper("storage-node")])
     installation = Installation(tmp_path / "data")
@@ -59,7 +60,7 @@ async def test_supervisor_stop_over_the_socket_leaves_nothing(supervisor: Superv
     assert ready.is_set() and supervisor.demo_key
     status = await supervisor.handle({"command": "status"})
     pids = [row["pid"] for row in status["processes"] if row["role"] != "supervisor"]
-    assert len(pids) == 6 and all(pids)
+    assert len(pids) == 7 and all(pids)
     assert await supervisor.handle({"command": "stop"}) == {"stopping": True}
     await asyncio.wait_for(task, 20)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
@@ -175,7 +176,17 @@ def test_failure_that_is_a_bug_is_shown_as_one() -> None:
 
 def test_stop_order_names_every_role_once() -> None:
     names = [role for stage in STOP_ORDER for role in stage]
-    known = {"frontend", "schedule", "worker", "control-plane", "metadata", "storage-node", "valkey", "postgres"}
+    known = {
+        "frontend",
+        "schedule",
+        "worker",
+        "usage-worker",
+        "control-plane",
+        "metadata",
+        "storage-node",
+        "valkey",
+        "postgres",
+    }
     assert sorted(names) == sorted(known)
 
 

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.slow
 
 HEADER = "account_id,hour,queue_uuid,partition_id,origin,messages_sent,sent_units"
 DRAFT_S_MAX = 60.0
+# A report of the front end and a look of the meter, one after the other, on a busy machine.
+METER_S_MAX = 150.0
 
 
 def settle(installation: RunningInstallation, hour: datetime, *rows: str) -> Any:
@@ -44,7 +46,7 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     assert settle(installation, hour, good)["merged"] == 0
 
     usage = report(installation, "usage", "--account", "billed", "--now")
-    assert usage["totals"]["messages_sent"] == 7 and usage["now"]["complete"] is False
+    assert usage["totals"]["messages_sent"] == 7 and usage["now"]["complete"] is True
     assert datetime.fromisoformat(usage["settled_up_to"]) == hour
     assert usage["quarantined"] == [{"reason": "negative_counter", "records": 1}]
     assert report(installation, "quarantine")["records"][0]["account_id"] == account
@@ -67,6 +69,27 @@ def test_usage_becomes_a_draft_a_pdf_and_an_alert(installation: RunningInstallat
     wait_until(lambda: mails.is_dir() and "ann@example.com" in _texts(mails), DRAFT_S_MAX, 0.2)
     assert rest.delete("/v1/billing/budgets/cap").status_code == 204
     assert rest.get("/v1/billing/budgets").json() == {"sending_stopped": False, "budgets": []}
+
+
+def test_live_meter_follows_within_a_minute_and_counts_requests(installation: RunningInstallation) -> None:
+    own = copy.copy(installation)
+    own.key = json.loads(installation.command("keys", "create", "--account", "metered", "--json").stdout)
+    rest = own.rest()
+    assert rest.post("/v1/queues", json={"name": "orders"}).status_code == 201
+    for _ in range(3):
+        rest.post("/v1/queues/orders/messages", json={"body": "x" * 100}).raise_for_status()
+    assert rest.post("/v1/queues/orders/messages/receive", json={"max_messages": 10}).json()["messages"]
+    while rest.post("/v1/queues/orders/messages/receive", json={}).json()["messages"]:
+        pass
+
+    def counted() -> bool:
+        meter = rest.get("/v1/billing/meter").json()
+        found = meter["provisional"]
+        assert found["messages_sent"] <= 3 and found["sent_bytes"] <= 300
+        return bool(meter["is_live"] and found["messages_sent"] == 3 and found["empty_receives"] == 1)
+
+    wait_until(counted, METER_S_MAX, 1.0)
+    assert rest.get("/v1/billing/meter").json()["provisional"]["requests"] >= 5
 
 
 def _texts(folder: Any) -> str:

@@ -37,7 +37,16 @@ def test_status_names_every_process_and_what_nodes_lead(installation: RunningIns
     installation.new_queue()
     status = installation.status()
     roles = {row["role"] for row in status["processes"]}
-    assert roles >= {"storage-node", "metadata", "control-plane", "frontend", "worker", "schedule", "supervisor"}
+    assert roles >= {
+        "storage-node",
+        "metadata",
+        "control-plane",
+        "frontend",
+        "worker",
+        "usage-worker",
+        "schedule",
+        "supervisor",
+    }
     assert len([row for row in status["processes"] if row["role"] == "storage-node"]) == installation.node_count
     assert all(row["pid"] for row in status["processes"])
     led = [partition for node in status["nodes"] for partition in node["leads"]]

@@ -17,7 +17,7 @@ from tests.support.installation import RunningInstallation
 pytestmark = pytest.mark.slow
 
 # Roles that may know how to reach rows and broker.
-OF_ROWS = {"control-plane", "worker", "schedule"}
+OF_ROWS = {"control-plane", "worker", "usage-worker", "schedule"}
 
 
 def test_environments_hold_no_secret_that_the_role_has_no_use_for(installation: RunningInstallation) -> None:

@@ -24,10 +24,18 @@ from tests.support.control_plane import Caller
 from workers import limits
 from workers.spark_jobs.lake.manifest import MANIFEST_VERSION, Lake, LakeEntry, LakeFile
 from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 from workers.usage import jobs, rounds
 from workers.usage.jobs import ClaimLost, JobFailed, job_environment, run_job
-from workers.usage.rounds import UsageRound, ingest_and_settle, pieces, span_to_settle
+from workers.usage.rounds import (
+    UsageRound,
+    ingest_and_settle,
+    is_round_due,
+    pieces,
+    roll_up_days,
+    span_to_settle,
+    whole_days,
+)
 from workers.usage.settling import SettlementError, merge_settlement, rows_of
 
 QUEUE = UUID(int=1)
@@ -304,3 +312,27 @@ def _lives(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_round_is_due_once_an_hour_has_ended_and_where_nothing_was_used_now_and_then() -> None:
+    settled = datetime.fromtimestamp(hour(5) / 1000, UTC)
+    assert not is_round_due(settled, False, hour(6) + CLOSE_GRACE_MS - 1)
+    assert is_round_due(settled, False, hour(6) + CLOSE_GRACE_MS)
+    quiet_end = hour(5 + limits.USAGE_QUIET_HOURS) + CLOSE_GRACE_MS
+    assert not is_round_due(settled, True, quiet_end - 1) and is_round_due(settled, True, quiet_end)
+    assert is_round_due(None, False, hour(0)) and not is_round_due(None, True, hour(0)), "nothing meters at all"
+
+
+def test_days_that_ended_are_rolled_up(spark: Spark) -> None:
+    day = 24
+    assert whole_days(HourSpan(hour(3), hour(day - 1))) is None
+    assert whole_days(HourSpan(hour(day - 1), hour(day))) == HourSpan(hour(0), hour(day))
+    rolled: list[list[str]] = []
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        rolled.append([name, *arguments[2:]])
+        return {}
+
+    work = UsageRound(spark.lake, "one", "1=a:1", lambda: True, run, spark.merge, settled_up_to)
+    roll_up_days(work, [HourSpan(hour(0), hour(1)), HourSpan(hour(30), hour(3 * day + 2))])
+    assert rolled == [["rollup", "--from", str(hour(day)), "--to", str(hour(3 * day))]]

@@ -20,8 +20,12 @@ from api.billing.limits import BILLING_SLICE_S
 from api.billing.mails import send_budget_mail
 from api.billing.models import BudgetEvent
 from api.billing.pricing.periods import BillingPeriod
+from api.billing.provisional import meter_reading
 from api.billing.selectors import settled_up_to
 from api.settings.environment import billing_interval_s
+from workers.limits import METER_JUDGE_S_MAX
+from workers.storage import storage
+from workers.usage import meter_round
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -42,6 +46,16 @@ def watch_budgets() -> int:
     """Stops of months that are over, and mails that wait. How many of both."""
     ended = _each("resume", due.stops_of_past_months(clock.now()), budgets.judge_budgets)
     return ended + _each("mail", due.unmailed_events(), _mail)
+
+
+def read_meter() -> int:
+    """A look of the live meter, and the budgets of those that used more. How many accounts that were."""
+    if not meter_round.is_due(meter_reading(), clock.now()):
+        return 0
+    found = meter_round.look(storage())
+    ends_s = monotonic() + METER_JUDGE_S_MAX
+    meter_round.judge_spending(found.accounts, lambda: monotonic() > ends_s)
+    return len(found.accounts)
 
 
 def _draft(month: Month) -> None:

@@ -31,6 +31,13 @@ def watch_budgets() -> None:
     _run(rounds.watch_budgets)
 
 
+@app.task(name="workers.billing.read_meter")
+def read_meter() -> None:
+    from workers.billing import rounds
+
+    _run(rounds.read_meter)
+
+
 def _run(work: Callable[[], int]) -> None:
     from django.db import close_old_connections
 

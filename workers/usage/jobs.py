@@ -46,6 +46,8 @@ def run_job(name: str, arguments: Sequence[str], holds_claim: Callable[[], bool]
             command, stdin=subprocess.PIPE, stdout=out, stderr=err, env=job_environment(), start_new_session=True
         )
         try:
+            # Counting waits for everything else that this machine does.
+            os.setpriority(os.PRIO_PROCESS, process.pid, limits.USAGE_JOB_NICE)
             _stay_with(process, holds_claim, time_s_max)
         finally:
             _stop(process)

@@ -4,6 +4,7 @@
     settle   hours of the lake -> a settlement        a process of Spark; only reads the lake
     merge    the settlement -> PostgreSQL             one transaction, with the fill ledger
     note     the lake's entries that are settled      a file; without it the hours are counted again, to the same rows
+    roll up  whole days among the hours               a process of Spark; reports of operators read these
 
 Hours to settle: from the first one that is not settled, or that an entry speaks of which was not settled yet (records
 that came late), up to the last one that has been over for CLOSE_GRACE_MS.
@@ -23,8 +24,8 @@ import structlog
 
 from workers import limits
 from workers.spark_jobs.lake.manifest import Lake, LakeEntry
-from workers.spark_jobs.limits import CLOSE_GRACE_MS, HOUR_MS
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.limits import CLOSE_GRACE_MS, DAY_MS, HOUR_MS
+from workers.spark_jobs.spans import HourSpan
 from workers.usage.jobs import ClaimLost
 
 _log = structlog.get_logger(__name__)
@@ -70,6 +71,41 @@ def settle_due(work: UsageRound, now_ms: int) -> list[HourSpan]:
         settle_span(work, piece)
     note_entries(work.lake, [entry.name for entry in entries if _is_over(entry, now_ms)])
     return spans
+
+
+def roll_up_days(work: UsageRound, settled: list[HourSpan]) -> list[HourSpan]:
+    """Days that ended within what was settled, or of which records came late: the spans that were rolled up."""
+    days = [whole_days(span) for span in settled]
+    found = [span for span in days if span is not None]
+    for span in found:
+        place = ["--lake", str(work.lake.root), "--from", str(span.from_ms), "--to", str(span.to_ms)]
+        work.run_job("rollup", place, work.holds_claim, limits.USAGE_JOB_S_MAX)
+    return found
+
+
+def whole_days(span: HourSpan) -> HourSpan | None:
+    """From the day in which it begins to the last one that is over with it."""
+    begin, end = span.from_ms // DAY_MS * DAY_MS, span.to_ms // DAY_MS * DAY_MS
+    return HourSpan(begin, end) if begin < end else None
+
+
+def is_round_due(begins: datetime | None, is_quiet: bool, now_ms: int) -> bool:
+    """An hour has ended since `begins`, the first one that is not settled; where nothing was used (`is_quiet`),
+    several. None: no hour is known."""
+    if begins is None:
+        return not is_quiet
+    lacking = (now_ms - CLOSE_GRACE_MS) // HOUR_MS - int(begins.timestamp()) * 1000 // HOUR_MS
+    return lacking >= (limits.USAGE_QUIET_HOURS if is_quiet else 1)
+
+
+def read_watermarks(lake: Lake) -> dict[str, int]:
+    """Up to where the stream went when the last whole round began."""
+    path = lake.root / "watermarks.json"
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, int]) if path.exists() else {}
+
+
+def note_watermarks(lake: Lake, watermarks: dict[str, int]) -> None:
+    lake.note(lake.root / "watermarks.json", msgspec.json.encode(watermarks))
 
 
 def settle_span(work: UsageRound, span: HourSpan) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from api.billing.pricing.periods import Interval
 from api.billing.settling import SettledRun, UsageRow, settle
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 
 class SettlementError(Exception):

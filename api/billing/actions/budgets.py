@@ -1,4 +1,5 @@
-"""Budgets: made by customers, judged whenever the month's draft was made, with an event for each level reached.
+"""Budgets: made by customers, judged whenever the month's draft was made or the meter read more of the account's usage,
+with an event for each level reached. What is spent is what the meter says: settled usage and what is not settled yet.
 
 A stop is the state of the account: it stands while a budget that stops is used up in the current month. Each change
 of it takes a new version of the account and is announced on the change feed; the account's record says it to front ends
@@ -17,18 +18,18 @@ from api import clock
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.billing import limits
+from api.billing.actions.plans import ensure_standard_plan
 from api.billing.errors import BillingError, invalid, not_found
+from api.billing.meter import NOTHING_SPENT, MonthSpending, month_spending
 from api.billing.models import (
     BudgetEvent,
     BudgetEventKind,
-    Invoice,
     SpendingBudget,
     SpendingStop,
 )
 from api.billing.pricing.budget_levels import STOP_PERCENT, levels_reached
 from api.billing.pricing.money import nanos_per_minor
 from api.billing.pricing.periods import BillingPeriod, period_of
-from api.billing.pricing.priced_month import LineKind
 from api.people.email import normal_email
 from api.people.errors import PeopleError
 from api.queues.models import Queue
@@ -92,7 +93,7 @@ def delete_budget(actor: Actor, account_id: str, name: str) -> bool:
 
 @transaction.atomic
 def judge_budgets(account_id: str) -> int:
-    """Events for levels that the current month's draft has reached, and the stop as it is to be; how many events."""
+    """Events for levels that the current month has reached, and the stop as it is to be; how many events."""
     return judge(_locked(account_id), period_of(clock.now()))
 
 
@@ -103,28 +104,21 @@ def note_mailed(event_id: int) -> None:
 def judge(account: Account, period: BillingPeriod) -> int:
     """Part of the caller's transaction, with the account locked. How many events are new."""
     budgets = list(SpendingBudget.objects.select_for_update().filter(account=account).order_by("pk"))
-    invoice = Invoice.objects.filter(account=account, period_start=period.start).first()
+    spending = NOTHING_SPENT
+    if budgets:
+        ensure_standard_plan()
+        spending = month_spending(account, period)
     made = 0
     used_up: list[SpendingBudget] = []
     for budget in budgets:
-        spent = 0 if invoice is None else spent_nanos(invoice, budget.queue_uuid)
-        per_minor = nanos_per_minor("USD" if invoice is None else invoice.currency)
+        spent = spending.nanos(budget.queue_uuid)
+        per_minor = nanos_per_minor(spending.currency)
         for percent in levels_reached(budget.limit_minor, spent, per_minor, budget.alert_percents):
-            made += _note(budget, period, BudgetEventKind.ALERT, percent, invoice, spent // per_minor)
+            made += _note(budget, period, BudgetEventKind.ALERT, percent, spending)
         if budget.stops_sending and levels_reached(budget.limit_minor, spent, per_minor, [STOP_PERCENT]):
             used_up.append(budget)
-            made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, invoice, spent // per_minor)
+            made += _note(budget, period, BudgetEventKind.STOP, STOP_PERCENT, spending)
     return made + _set_stop(account, period, used_up, clock.now())
-
-
-def spent_nanos(invoice: Invoice, queue_uuid: UUID | None) -> int:
-    """Usage and fees of the month so far; a minimum that may still be reached by usage is not spent yet."""
-    if queue_uuid is not None:
-        shares = invoice.queue_lines.filter(queue_uuid=queue_uuid).values_list("amount_nanos", flat=True)
-        return sum(int(share) for share in shares)
-    kinds = (LineKind.USAGE.value, LineKind.FEE.value)
-    amounts = invoice.lines.filter(kind__in=kinds).values_list("amount_minor", flat=True)
-    return sum(amounts) * nanos_per_minor(invoice.currency)
 
 
 def _note(
@@ -132,15 +126,15 @@ def _note(
     period: BillingPeriod,
     kind: BudgetEventKind,
     percent: int,
-    invoice: Invoice | None,
-    spent_minor: int,
+    spending: MonthSpending,
 ) -> int:
     """1 where the event is new."""
+    spent_minor = spending.nanos(budget.queue_uuid) // nanos_per_minor(spending.currency)
     _, is_new = BudgetEvent.objects.get_or_create(
         budget=budget, period_start=period.start, generation=budget.generation, kind=kind, percent=percent,
         defaults={
             "account_id": budget.account_id, "budget_name": budget.name, "spent_minor": spent_minor,
-            "limit_minor": budget.limit_minor, "currency": "" if invoice is None else invoice.currency,
+            "limit_minor": budget.limit_minor, "currency": spending.currency,
             "mail_to": budget.mail_to, "at": clock.now(),
             "mailed_at": None if budget.mail_to else clock.now(),
         },
@@ -173,7 +167,7 @@ def _set_stop(account: Account, period: BillingPeriod, used_up: list[SpendingBud
     record(BUDGETS, account.pk, "account.resume_sending", f"account:{account.pk}", budget=stop.budget.name)
     if is_ours:
         resume_sending(BUDGETS, account.pk)
-    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, None, 0)
+    return _note(stop.budget, period, BudgetEventKind.RESUME, 0, NOTHING_SPENT)
 
 
 def _reason(budget: SpendingBudget) -> str:

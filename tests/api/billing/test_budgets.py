@@ -14,7 +14,7 @@ from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
 from api.billing.limits import BILLING_INTERVAL_S
-from api.billing.models import BudgetEvent, SpendingBudget, SpendingStop
+from api.billing.models import BudgetEvent, HourlyUsage, SpendingBudget, SpendingStop
 from api.billing.pricing.budget_levels import levels_reached
 from api.billing.pricing.periods import BillingPeriod
 from api.billing.settling import UsageRow
@@ -136,10 +136,8 @@ def test_new_month_lets_the_account_send(account: str) -> None:
     judge_budgets(account)
     assert rounds.watch_budgets() == 0
     SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
-    # The draft of this month is as it was: the stop is of a month whose draft is not looked at any more.
-    from api.billing.models import Invoice
-
-    Invoice.objects.all().delete()
+    # Nothing was used in this month: the stop is of one that is over.
+    HourlyUsage.objects.all().delete()
     assert rounds.watch_budgets() == 1 and not SpendingStop.objects.exists()
 
 
@@ -280,7 +278,7 @@ def test_schedule_names_tasks_that_exist_and_work_in_their_own_queue() -> None:
 
     app.loader.import_default_modules()
     ours = [entry for name, entry in app.conf.beat_schedule.items() if name.startswith("billing_")]
-    assert len(ours) == 3 and all(entry["task"] in app.tasks for entry in ours)
+    assert len(ours) == 4 and all(entry["task"] in app.tasks for entry in ours)
     assert {app.amqp.router.route({}, entry["task"])["queue"].name for entry in ours} == {"billing"}
 
 

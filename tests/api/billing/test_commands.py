@@ -11,8 +11,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from api.billing.actions.invoices import BILLING, issue_invoice
-from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice
-from api.billing.pipeline import settle_now
+from api.billing.models import AccountPlan, BillingCredit, HourlyUsage, Invoice, MeterReading
+from api.billing.pipeline import answer_now
 from tests.api.billing.test_invoices import document, plan
 from tests.api.billing.usage import (
     MONTH_HOURS,
@@ -57,7 +57,7 @@ def test_usage_report_has_quantities_per_queue_and_kind(account: str) -> None:
     assert queue["by_origin"]["push"]["messages_sent"] == 4 and found["totals"]["messages_sent"] == 7
     assert found["quarantined"] == [{"reason": "negative_counter", "records": 1}]
     assert found["now"]["complete"] is False and found["now"]["missing_from"] == found["settled_up_to"]
-    assert "missing" in found["now"]["reason"]
+    assert "windows were not read" in found["now"]["reason"]
 
 
 def test_invoice_report_has_the_draft_then_the_invoice_priced_again(account: str) -> None:
@@ -89,12 +89,12 @@ def test_report_of_what_is_not_there_is_refused(account: str) -> None:
 
 
 def test_now_is_complete_where_nothing_can_be_missing() -> None:
-    month = hours(0, MONTH_HOURS)
-    assert settle_now(month, month_hour(MONTH_HOURS), month_hour(MONTH_HOURS + 3)).complete
-    assert settle_now(month, None, month_hour(-1)).complete, "the month has not begun"
-    partly = settle_now(month, month_hour(5), month_hour(7))
+    month, never = hours(0, MONTH_HOURS), MeterReading()
+    assert answer_now(month, month_hour(MONTH_HOURS), never, month_hour(MONTH_HOURS + 3)).complete
+    assert answer_now(month, None, never, month_hour(-1)).complete, "the month has not begun"
+    partly = answer_now(month, month_hour(5), never, month_hour(7))
     assert not partly.complete and partly.missing_from == month_hour(5)
-    assert settle_now(month, None, month_hour(7)).missing_from == month.start
+    assert answer_now(month, None, never, month_hour(7)).missing_from == month.start
 
 
 def test_operator_makes_a_plan_assigns_it_grants_a_credit_and_corrects(account: str, tmp_path: Path) -> None:

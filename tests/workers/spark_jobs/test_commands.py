@@ -10,7 +10,7 @@ import pytest
 from workers.spark_jobs import __main__ as program
 from workers.spark_jobs.jobs.command import job_parser, span_of
 from workers.spark_jobs.limits import HOUR_MS
-from workers.spark_jobs.transforms.periods import HourSpan, month_interval
+from workers.spark_jobs.spans import HourSpan, month_interval
 
 DAY_MS = 24 * HOUR_MS
 

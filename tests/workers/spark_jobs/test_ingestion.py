@@ -28,8 +28,8 @@ from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, HOUR_MS
 from workers.spark_jobs.schemas.frames import ACCOUNTS, QUARANTINE, STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.checks import of_known_accounts
-from workers.spark_jobs.transforms.periods import HourSpan
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -28,8 +28,9 @@ from workers.spark_jobs.lake.ingestion import ingest_files, ingest_records
 from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import ANOMALY_OPERATIONS_MIN
 from workers.spark_jobs.schemas.frames import PERIODS, REQUESTS, STREAM_RECORDS, TAGS
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms import operator_reports, reports
-from workers.spark_jobs.transforms.periods import HourSpan, Period
+from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import usage_by_period
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

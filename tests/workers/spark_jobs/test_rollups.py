@@ -29,7 +29,8 @@ from workers.spark_jobs.limits import DAY_MS, HOUR_MS, STORED_BYTES_MAX
 from workers.spark_jobs.schemas.contract import SchemaMismatch
 from workers.spark_jobs.schemas.frames import COUNTERS
 from workers.spark_jobs.schemas.usage_record import UsageWindow
-from workers.spark_jobs.transforms.periods import HourSpan, Period, month_interval
+from workers.spark_jobs.spans import HourSpan, month_interval
+from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import coarser, settled, usage_by_period
 from workers.spark_jobs.transforms.windows import conflicting_windows, last_windows, latest_windows
 

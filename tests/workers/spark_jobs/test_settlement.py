@@ -32,7 +32,7 @@ from workers.spark_jobs.lake.manifest import Lake
 from workers.spark_jobs.limits import HOUR_MS
 from workers.spark_jobs.schemas.frames import STREAM_RECORDS
 from workers.spark_jobs.schemas.usage_record import RequestReport, RequestRow, UsageWindow
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 from workers.usage.settling import merge_settlement
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

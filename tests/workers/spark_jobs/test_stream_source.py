@@ -22,7 +22,7 @@ from workers.spark_jobs.source.stream_source import (
     ranges,
     read_range,
 )
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 
 def read(spark: SparkSession, streams: Streams) -> DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 
 from workers.spark_jobs.jobs.owned import end_with_owner
 from workers.spark_jobs.lake.manifest import Lake
-from workers.spark_jobs.transforms.periods import HourSpan, month_interval
+from workers.spark_jobs.spans import HourSpan, month_interval
 
 Answer = dict[str, Any]
 

@@ -22,8 +22,9 @@ from workers.spark_jobs.lake.tables import read_files, sound_files
 from workers.spark_jobs.limits import TOP_ACCOUNTS
 from workers.spark_jobs.schemas.frames import QUARANTINE, REQUESTS, TAGS
 from workers.spark_jobs.session import spark_session
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms import operator_reports, reports
-from workers.spark_jobs.transforms.periods import HourSpan, Period
+from workers.spark_jobs.transforms.periods import Period
 
 FromDays = Callable[[DataFrame], DataFrame]
 OF_DAYS: Mapping[str, FromDays] = {

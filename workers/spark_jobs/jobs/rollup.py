@@ -20,7 +20,8 @@ from workers.spark_jobs.lake.tables import read_files, read_windows
 from workers.spark_jobs.limits import DAY_MS
 from workers.spark_jobs.schemas.frames import PERIODS
 from workers.spark_jobs.session import spark_session
-from workers.spark_jobs.transforms.periods import HourSpan, Period
+from workers.spark_jobs.spans import HourSpan
+from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import coarser, usage_by_period
 
 

@@ -19,7 +19,8 @@ from workers.spark_jobs.lake.tables import read_files, read_windows, sound_files
 from workers.spark_jobs.limits import QUARANTINE_SHOWN_MAX
 from workers.spark_jobs.schemas.frames import REQUESTS
 from workers.spark_jobs.session import spark_session
-from workers.spark_jobs.transforms.periods import HourSpan, Period
+from workers.spark_jobs.spans import HourSpan
+from workers.spark_jobs.transforms.periods import Period
 from workers.spark_jobs.transforms.rollups import settled, usage_by_period
 from workers.spark_jobs.transforms.settlements import settlement
 from workers.spark_jobs.transforms.windows import conflicting_windows

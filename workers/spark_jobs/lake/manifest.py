@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 WINDOWS_TABLE, REQUESTS_TABLE, QUARANTINE_TABLE = "windows", "requests", "quarantine"
 TABLES = (WINDOWS_TABLE, REQUESTS_TABLE, QUARANTINE_TABLE)

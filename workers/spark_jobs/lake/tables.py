@@ -22,7 +22,7 @@ from workers.spark_jobs.lake.manifest import (
 )
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import WINDOWS
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.windows import last_windows
 
 _HOUR = "hour_ms"

@@ -69,7 +69,7 @@ class StreamReading:
                 offset = self._behind_removed(partition, offset, skip_removed)
                 continue
             for batch in reply.batches:
-                yield from _records_of(batch, offset, end)
+                yield from records_of(batch, offset, end)
             if reply.next_offset <= offset:
                 raise RecordsRemoved(f"partition {partition} ends at {offset}; it went up to {end}")
             offset = reply.next_offset
@@ -83,7 +83,7 @@ class StreamReading:
         return begin
 
 
-def _records_of(batch: bytes, start: int, end: int) -> Iterator[StreamRecord]:
+def records_of(batch: bytes, start: int, end: int) -> Iterator[StreamRecord]:
     header = read_header(batch)
     if header.is_control:
         return

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from workers.spark_jobs.limits import ANOMALY_DAYS, ANOMALY_FACTOR, ANOMALY_OPERATIONS_MIN, DAY_MS
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import PERIODS
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 OPERATIONS = ("sent", "delivered", "deleted", "moved", "scheduled")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import enum
-from datetime import UTC, datetime
-from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -16,19 +14,6 @@ class Period(enum.Enum):
     HOUR = "hour"
     DAY = "day"
     MONTH = "month"
-
-
-class HourSpan(NamedTuple):
-    """From `from_ms` on, before `to_ms`; both at the beginning of an hour."""
-
-    from_ms: int
-    to_ms: int
-
-    def checked(self) -> HourSpan:
-        """Raises ValueError."""
-        if self.from_ms < 0 or self.to_ms < self.from_ms or self.from_ms % HOUR_MS or self.to_ms % HOUR_MS:
-            raise ValueError(f"{self.from_ms}..{self.to_ms} is no span of whole hours")
-        return self
 
 
 def begins(time_ms: Column, period: Period) -> Column:
@@ -54,10 +39,3 @@ def ends(begin_ms: Column, period: Period) -> Column:
     if period is Period.MONTH:
         return F.unix_millis(F.timestamp_millis(begin_ms) + F.expr("interval 1 month"))
     return begin_ms + (HOUR_MS if period is Period.HOUR else DAY_MS)
-
-
-def month_interval(text: str) -> HourSpan:
-    """`2026-11` to its span. Raises ValueError."""
-    begin = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
-    end = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)
-    return HourSpan(int(begin.timestamp()) * 1000, int(end.timestamp()) * 1000)

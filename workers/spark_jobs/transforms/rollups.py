@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, PERIODS, SETTLED, WINDOWS
+from workers.spark_jobs.spans import HourSpan
 from workers.spark_jobs.transforms.exact_sums import HIGH, LOW, joined, pair_of, pair_of_product
-from workers.spark_jobs.transforms.periods import HourSpan, Period, begins, begins_of, ends
+from workers.spark_jobs.transforms.periods import Period, begins, begins_of, ends
 from workers.spark_jobs.transforms.windows import latest_windows, stored_gaps
 
 _KEY = ("account_id", "queue_uuid", "cluster", "period_ms", "origin")

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import BYTE_MS, COUNTERS, REQUESTS, SETTLED
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 ALL_PARTITIONS = 0
 OF_FRONT_ENDS = -1

@@ -16,7 +16,7 @@ from storage_nodes.protocol.usage import Origin
 from workers.spark_jobs.limits import STORED_BYTES_BITS
 from workers.spark_jobs.schemas.contract import conform
 from workers.spark_jobs.schemas.frames import COUNTERS, GAPS, WINDOWS
-from workers.spark_jobs.transforms.periods import HourSpan
+from workers.spark_jobs.spans import HourSpan
 
 _PARTITION = ("account_id", "queue_uuid", "cluster", "partition")
 _LEVEL_RADIX = 1 << STORED_BYTES_BITS

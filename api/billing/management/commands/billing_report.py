@@ -1,11 +1,13 @@
 """`manage.py billing_report usage|invoice|quarantine --period 2026-11 [--account NAME] [--now]`: one JSON object.
 
-What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour.
+What `./penstock report` shows. The quantities are the settled ones; `settled_up_to` says up to which hour. With `--now`
+the hours that are not settled are there too, as `provisional`: as far as the live meter has read them.
 """
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,11 +17,15 @@ from api.accounts.models import Account
 from api.billing import selectors
 from api.billing.account_month import recomputed
 from api.billing.actions.invoices import draft_invoice
+from api.billing.actions.plans import ensure_standard_plan
 from api.billing.documents.content import invoice_content
+from api.billing.meter import cost_meter
 from api.billing.models import InvoiceState
-from api.billing.pipeline import settle_now
+from api.billing.pipeline import answer_now
 from api.billing.pricing.meters import UsageMeter
+from api.billing.pricing.money import format_minor
 from api.billing.pricing.periods import BillingPeriod, Interval, parse_period
+from api.billing.provisional import meter_reading, provisional_quantities_of
 
 
 class Command(BaseCommand):
@@ -29,11 +35,13 @@ class Command(BaseCommand):
         parser.add_argument("what", choices=["usage", "invoice", "quarantine"])
         parser.add_argument("--account", default="", help="name of the account")
         parser.add_argument("--period", required=True, help="a month like 2026-11")
-        parser.add_argument("--now", action="store_true", help="settle what was counted up to now first")
+        parser.add_argument("--now", action="store_true", help="also what is not settled, as far as it was read")
+        parser.add_argument("--asked", metavar="TIME", help="what was acknowledged before is wanted (default: now)")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             period = parse_period(options["period"])
+            asked = datetime.fromisoformat(options["asked"]) if options["asked"] else clock.now()
         except ValueError as error:
             raise CommandError(str(error)) from None
         if options["what"] == "quarantine":
@@ -42,13 +50,17 @@ class Command(BaseCommand):
             account = Account.objects.filter(name=options["account"]).first()
             if account is None:
                 raise CommandError(f"there is no account {options['account']!r}")
+            ensure_standard_plan()
             make = usage_report if options["what"] == "usage" else invoice_report
             report = make(account, period)
+            if options["now"]:
+                report["provisional"] = provisional_report(account, period)
         settled = selectors.settled_up_to()
         report["settled_up_to"] = _text(settled)
         if options["now"]:
-            answer = settle_now(Interval(*period), settled, clock.now())
-            report["now"] = {**answer._asdict(), "missing_from": _text(answer.missing_from)}
+            answer = answer_now(Interval(*period), settled, meter_reading(), asked)
+            times = {"as_of": _text(answer.as_of), "missing_from": _text(answer.missing_from)}
+            report["now"] = {**answer._asdict(), **times}
         self.stdout.write(json.dumps(report))
 
 
@@ -91,6 +103,37 @@ def invoice_report(account: Account, period: BillingPeriod) -> dict[str, Any]:
         again = recomputed(invoice).priced
         head["recomputed"] = {"total_minor": again.total_minor, "equal": again.total_minor == invoice.total_minor}
     return head
+
+
+def provisional_report(account: Account, period: BillingPeriod) -> dict[str, Any] | None:
+    """What is not settled, per queue, and what the month costs with it."""
+    meter = cost_meter(account, period, clock.now())
+    if meter is None:
+        return None
+    queues = provisional_quantities_of(account.pk, Interval(*period))
+    names = {queue.uuid: queue.name for queue in selectors.queues_named(account.pk, [one.queue_uuid for one in queues])}
+    amounts = {
+        name: {"minor": minor, "text": format_minor(minor, meter.currency)}
+        for name, minor in (
+            ("settled", meter.settled_minor),
+            ("provisional", meter.provisional_minor),
+            ("charges", meter.charges_minor),
+            ("total", meter.total_minor),
+        )
+    }
+    return {
+        "queues": [
+            {
+                "queue": names.get(one.queue_uuid, ""),
+                "queue_uuid": str(one.queue_uuid),
+                "quantities": dict(one.quantities),
+            }
+            for one in queues
+        ],
+        "totals": meter.provisional,
+        "currency": meter.currency,
+        **amounts,
+    }
 
 
 def quarantine_report(period: BillingPeriod) -> dict[str, Any]:

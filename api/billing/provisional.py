@@ -1,0 +1,133 @@
+"""Usage of hours that are not settled, from the usage stream itself: what the live meter adds to what is settled.
+
+An hour is either settled or provisional: from the moment in which a run has settled it, its rows here count no more.
+The figures of a key are cumulative, so rows that come again, or late, change nothing; the greatest counts. What is
+missing here until it is settled: what is stored by a queue without traffic, and records that the pipeline must judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.db.models import Exists, OuterRef, QuerySet, Sum
+from psycopg import sql
+
+from api.billing import limits
+from api.billing.models import FillLedger, MeterReading, ProvisionalUsage, UsageStreamPosition
+from api.billing.pricing.meters import UsageMeter
+from api.billing.pricing.periods import Interval
+from api.billing.pricing.priced_month import QueueQuantities
+
+FULL = "More usage is not settled than the meter holds: settle it (docs/usage.md)."
+
+
+class ProvisionalRow(NamedTuple):
+    """As ProvisionalUsage; `counters` in the order of UsageMeter."""
+
+    hour: datetime
+    account_id: str
+    queue_uuid: UUID
+    source: str
+    origin: str
+    counters: Sequence[int]
+
+
+_KEY = ProvisionalRow._fields[:-1]
+_COUNTERS = tuple(meter.value for meter in UsageMeter)
+_COLUMNS = ", ".join((*_KEY, *_COUNTERS))
+_IS_SETTLED = "SELECT FROM fill_ledger l WHERE l.hour = {row}.hour AND l.times_done > 0"
+_STAGE = "CREATE TEMP TABLE provisional_staging (LIKE provisional_usage) ON COMMIT DROP"
+_COPY = f"COPY provisional_staging ({_COLUMNS}) FROM STDIN"
+_MERGE = f"""
+INSERT INTO provisional_usage AS u ({_COLUMNS})
+SELECT {_COLUMNS} FROM provisional_staging s
+ WHERE EXISTS (SELECT FROM account a WHERE a.id = s.account_id) AND NOT EXISTS ({_IS_SETTLED.format(row="s")})
+    ON CONFLICT ({", ".join(_KEY)}) DO UPDATE
+   SET ({", ".join(_COUNTERS)}) = ROW ({", ".join(f"greatest(u.{name}, excluded.{name})" for name in _COUNTERS)})
+ WHERE {" OR ".join(f"u.{name} < excluded.{name}" for name in _COUNTERS)}
+RETURNING u.account_id
+"""
+_DROP_SETTLED = f"DELETE FROM provisional_usage u WHERE EXISTS ({_IS_SETTLED.format(row='u')})"
+_ROWS = f"SELECT count(*) FROM (SELECT FROM provisional_usage LIMIT {limits.PROVISIONAL_ROWS_MAX}) held"
+
+
+def position_of(partition: str) -> int:
+    """The first offset that was not read."""
+    found = UsageStreamPosition.objects.filter(pk=partition).first()
+    return 0 if found is None else found.next_offset
+
+
+@transaction.atomic
+def merge_provisional(partition: str, next_offset: int, rows: Iterable[ProvisionalRow]) -> set[str] | None:
+    """The accounts of which more is known now. `rows` are of different keys, all that was read before `next_offset`.
+    None: there is no room, and the position stays."""
+    position, _ = UsageStreamPosition.objects.select_for_update().get_or_create(pk=partition)
+    with connection.cursor() as cursor:
+        cursor.execute(_ROWS)
+        if cursor.fetchone()[0] >= limits.PROVISIONAL_ROWS_MAX:
+            return None
+        changed = _merge(cursor, rows)
+    if position.next_offset < next_offset:
+        position.next_offset = next_offset
+        position.save(update_fields=["next_offset"])
+    return changed
+
+
+def drop_settled() -> int:
+    """How many rows were of hours that are settled since."""
+    with connection.cursor() as cursor:
+        cursor.execute(_DROP_SETTLED)
+        return int(cursor.rowcount)
+
+
+def _merge(cursor: Any, rows: Iterable[ProvisionalRow]) -> set[str]:
+    cursor.execute(_STAGE)
+    with cursor.copy(sql.SQL(_COPY)) as copy:
+        for row in rows:
+            copy.write_row((*row[:-1], *row.counters))
+    cursor.execute(_MERGE)
+    found = {account_id for (account_id,) in cursor.fetchall()}
+    cursor.execute("DROP TABLE provisional_staging")
+    return found
+
+
+# --- reads ---
+
+
+def provisional_quantities_of(account_id: str, interval: Interval) -> list[QueueQuantities]:
+    """Per queue, of the interval's hours that are not settled."""
+    sums = {f"sum_{meter}": Sum(meter.value) for meter in UsageMeter}
+    rows = unsettled(account_id, interval).values("queue_uuid").annotate(**sums).order_by("queue_uuid")
+    return [
+        QueueQuantities(row["queue_uuid"], {meter: int(row[f"sum_{meter}"]) for meter in UsageMeter}) for row in rows
+    ]
+
+
+def unsettled(account_id: str, interval: Interval) -> QuerySet[ProvisionalUsage]:
+    done = FillLedger.objects.filter(hour=OuterRef("hour"), times_done__gt=0)
+    rows = ProvisionalUsage.objects.filter(account_id=account_id, hour__gte=interval.start, hour__lt=interval.end)
+    return rows.exclude(Exists(done))
+
+
+def first_provisional_hour() -> datetime | None:
+    """Of all accounts."""
+    return ProvisionalUsage.objects.order_by("hour").values_list("hour", flat=True).first()
+
+
+def meter_reading() -> MeterReading:
+    """Of an installation whose meter was never read: one without a time."""
+    return MeterReading.objects.filter(pk=1).first() or MeterReading()
+
+
+def note_reading(as_of: datetime | None, took_ms: int, ended_at: datetime, missing: str) -> None:
+    """`as_of` None: it did not go further than before."""
+    changes: dict[str, Any] = {
+        "took_ms": took_ms, "ended_at": ended_at, "missing": missing[: limits.DETAIL_CHARACTERS_MAX],
+    }  # fmt: skip
+    if as_of is not None:
+        changes["as_of"] = as_of
+    MeterReading.objects.update_or_create(pk=1, defaults=changes)

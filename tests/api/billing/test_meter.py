@@ -1,0 +1,142 @@
+"""The live meter: settled and provisional usage through one price, each hour once; budgets go by it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import pytest
+
+from api import clock
+from api.accounts.models import Account
+from api.audit.actions import OPERATOR
+from api.billing import provisional
+from api.billing.actions.budgets import BudgetSpec, judge_budgets, put_budget
+from api.billing.actions.plans import ensure_standard_plan
+from api.billing.meter import CostMeter, cost_meter
+from api.billing.models import BudgetEvent, MeterReading, SpendingStop
+from api.billing.pipeline import NEVER_READ, answer_now
+from api.billing.pricing.meters import UsageMeter
+from api.billing.pricing.periods import HOUR, Interval, floor_hour
+from api.billing.provisional import ProvisionalRow, merge_provisional, note_reading, position_of
+from api.billing.settling import UsageRow, settle
+from tests.api.billing.test_invoices import plan
+from tests.api.billing.usage import NOW, QUEUE, settle_rows
+from tests.support.control_plane import Caller
+
+pytestmark = pytest.mark.django_db
+
+
+def this_hour() -> datetime:
+    return floor_hour(clock.now())
+
+
+def seen(account: str, units: int, hour: datetime | None = None, source: str = "one/12") -> ProvisionalRow:
+    counters = [0] * len(UsageMeter)
+    counters[list(UsageMeter).index(UsageMeter.SENT_UNITS)] = units
+    return ProvisionalRow(hour or this_hour(), account, QUEUE, source, "client", counters)
+
+
+def merge(rows: Iterable[ProvisionalRow], offset: int = 1) -> set[str] | None:
+    return merge_provisional("one/3", offset, rows)
+
+
+def read(account: str) -> CostMeter:
+    ensure_standard_plan()
+    found = cost_meter(Account.objects.get(pk=account), NOW, clock.now())
+    assert found is not None
+    return found
+
+
+def test_meter_is_what_is_settled_and_what_was_counted_since(account: str) -> None:
+    plan(account)
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 0, "client", sent_units=1100)])
+    merge([seen(account, 500), seen(account, 250, source="one/13")])
+    meter = read(account)
+    assert (meter.settled_minor, meter.provisional_minor, meter.charges_minor) == (100, 75, 175)
+    assert meter.provisional[UsageMeter.SENT_UNITS] == 750
+
+
+def test_free_part_and_tiers_count_across_both(account: str) -> None:
+    """The first 100 units are free: they are so once."""
+    plan(account)
+    settle_rows([UsageRow(account, NOW.start, QUEUE, 0, "client", sent_units=60)])
+    merge([seen(account, 60)])
+    assert (read(account).settled_minor, read(account).charges_minor) == (0, 2)
+
+
+def test_record_that_comes_again_or_late_changes_nothing(account: str) -> None:
+    assert merge([seen(account, 500)]) == {account}
+    assert merge([seen(account, 500)]) == set() and merge([seen(account, 300)]) == set()
+    assert merge([seen(account, 700)]) == {account}
+    assert read(account).provisional[UsageMeter.SENT_UNITS] == 700
+
+
+def test_hour_that_is_settled_is_not_provisional_any_more(account: str) -> None:
+    hour = this_hour() - HOUR
+    if hour < NOW.start:
+        pytest.skip("the month began in this hour")
+    merge([seen(account, 500, hour)])
+    settle_hour([UsageRow(account, hour, QUEUE, 0, "client", sent_units=400)], hour)
+    assert read(account).provisional[UsageMeter.SENT_UNITS] == 0
+    assert merge([seen(account, 900, hour)]) == set(), "a late record is the pipeline's to settle"
+    assert provisional.drop_settled() == 1 and provisional.ProvisionalUsage.objects.count() == 0
+
+
+def settle_hour(rows: list[UsageRow], hour: datetime) -> None:
+    settle(uuid.uuid4(), Interval(hour, hour + HOUR), rows)
+
+
+def test_rows_of_no_account_are_left_out_and_the_position_goes_on(account: str) -> None:
+    assert merge([seen("999999999999", 5), seen(account, 5)], offset=9) == {account}
+    assert position_of("one/3") == 9
+    merge([], offset=4)
+    assert position_of("one/3") == 9, "it never goes back"
+
+
+def test_meter_without_room_keeps_its_place(account: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provisional.limits, "PROVISIONAL_ROWS_MAX", 0)
+    assert merge([seen(account, 5)], offset=9) is None and position_of("one/3") == 0
+
+
+def test_budget_is_used_up_by_what_is_not_settled(account: str) -> None:
+    plan(account)
+    put_budget(OPERATOR, account, "cap", BudgetSpec(1000, [50], True, []))
+    merge([seen(account, 100 + 5_000)])
+    assert judge_budgets(account) == 1 and not SpendingStop.objects.exists()
+    merge([seen(account, 100 + 10_000)])
+    judge_budgets(account)
+    assert [event.kind for event in BudgetEvent.objects.order_by("id")] == ["alert", "stop"]
+    assert SpendingStop.objects.get().account_id == account
+
+
+def test_meter_says_how_far_it_goes(account: str) -> None:
+    assert not read(account).is_live and read(account).as_of is None
+    now = clock.now()
+    note_reading(now, 20, now, "")
+    assert read(account).is_live and read(account).as_of == now
+    note_reading(None, 20, now, "Storage nodes 2 have not closed their windows.")
+    meter = read(account)
+    assert not meter.is_live and meter.as_of == now and "nodes 2" in meter.missing
+    MeterReading.objects.update(missing="", as_of=now - timedelta(hours=1))
+    assert not read(account).is_live
+
+
+def test_meter_is_read_over_rest(caller: Caller) -> None:
+    plan(caller.account_id)
+    merge([seen(caller.account_id, 500)])
+    found = caller.request("GET", "/v1/billing/meter").json()
+    assert (found["provisional_minor"], found["charges_minor"], found["currency"]) == (40, 40, "USD")
+    assert found["provisional"]["sent_units"] == 500 and found["is_live"] is False
+
+
+def test_answer_of_now_names_what_is_missing() -> None:
+    now = this_hour() + timedelta(minutes=30)
+    month = Interval(*NOW)
+    never = answer_now(month, None, MeterReading(), now)
+    assert (never.complete, never.missing_from, never.reason) == (False, NOW.start, NEVER_READ)
+    reading = MeterReading(as_of=now - timedelta(minutes=5))
+    assert answer_now(month, None, reading, now).missing_from == reading.as_of
+    assert answer_now(month, None, MeterReading(as_of=now), now).complete
+    assert answer_now(Interval(month.start - HOUR, month.start), month.start, MeterReading(), now).complete

@@ -1,0 +1,289 @@
+"""From the clients' own counts to the invoice: `python -m tests.blackbox.usage --operations 200000 [--kills 12]`.
+
+Several accounts, each with a standard and a FIFO queue, send, receive and delete while leaders and front ends are
+killed. Then the open windows are closed, Spark ingests the usage stream and sums the month, and its quantities are
+compared with what the clients were told, queue by queue; the live meter's figures must be those of Spark.
+
+One queue is deleted at the end: what its partition metered since its last export is missing, which is listed as an
+expected shortfall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from deploy.installation import Installation
+from tests.blackbox.usage_clients import ClientQueue, UsageClient
+from tests.blackbox.usage_ledger import DELETED, DELIVERED, SENT, SENT_BYTES, SENT_UNITS, Finding, UsageLedger
+from tests.support.installation import ROOT, RunningInstallation, running, wait_until
+
+ACCOUNTS = 3
+CLIENTS_S_MAX = 3_600.0
+RECOVERY_S_MAX = 60.0
+# From one kill to the next, where the load is so short that it must be spread.
+KILL_S = 8.0
+DELETED_OPERATIONS = 40
+JOB_S_MAX = 900.0
+# Names of the pipeline's columns, and those of the invoice.
+COLUMNS = {
+    "sent": SENT, "delivered": DELIVERED, "deleted": DELETED, "sent_bytes": SENT_BYTES, "sent_units": SENT_UNITS,
+}  # fmt: skip
+Billed = dict[tuple[str, str], dict[str, int]]
+
+
+class Proof(NamedTuple):
+    """`findings` of the queues that stand, `shortfall` of the one that was deleted."""
+
+    operations: int
+    kills: int
+    findings: list[Finding]
+    shortfall: list[Finding]
+    meter_differs: list[str]
+    unknown: list[str]
+    seconds: dict[str, float]
+
+    @property
+    def wrong(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.is_right]
+
+
+def prove(installation: RunningInstallation, operations: int, kills: int, seed: int = 1) -> Proof:
+    """Works on accounts of its own; the installation may be used by others."""
+    ledger, marks = UsageLedger(), [time.monotonic()]
+    queues = make_queues(installation, ACCOUNTS)
+    clients = [
+        UsageClient(queue, ledger, operations // (3 * len(queues)) + 1, seed * 1000 + number, kills * KILL_S)
+        for number, queue in enumerate(queues)
+    ]
+    for client in clients:
+        client.thread.start()
+    killed = kill_around(installation, clients, ledger, kills, random.Random(seed), operations)
+    for client in clients:
+        client.thread.join(CLIENTS_S_MAX)
+        assert not client.thread.is_alive(), "a client does not end"
+        if client.failure is not None:
+            raise client.failure
+    installation.wait_healthy()
+    marks.append(time.monotonic())
+    gone = delete_in_use(installation, queues[0])
+    metered = {account: report_now(installation, account) for account in {queue.account for queue in queues}}
+    marks.append(time.monotonic())
+    with tempfile.TemporaryDirectory(prefix="penstock-lake-") as lake:
+        ingest(installation, Path(lake))
+        names = uuids_of(metered)
+        billed = quantities(Path(lake), {**names, gone.queue_uuid: (gone.queue.account, gone.queue.name)})
+    marks.append(time.monotonic())
+    seconds = dict(zip(("load", "now", "spark"), (end - begin for begin, end in pairwise(marks)), strict=True))
+    found, shortfall = ledger.judge(billed), gone.ledger.judge(billed)
+    differing = differences(metered, billed, queues)
+    return Proof(ledger.operations, killed, found, shortfall, differing, ledger.unknown, seconds)
+
+
+# --- the scene ---
+
+
+def make_queues(installation: RunningInstallation, accounts: int) -> list[ClientQueue]:
+    made = []
+    for number in range(accounts):
+        name = f"usage-{number}-{uuid.uuid4().hex[:6]}"
+        key = json.loads(installation.command("keys", "create", "--account", name, "--json").stdout)
+        for queue_name in ("orders", "orders.fifo"):
+            queue = ClientQueue(name, queue_name, key["bearer_token"], key["endpoint"])
+            _post(queue, "/v1/queues", {"name": queue_name})
+            made.append(queue)
+    return made
+
+
+def kill_around(
+    installation: RunningInstallation,
+    clients: list[UsageClient],
+    ledger: UsageLedger,
+    kills: int,
+    chance: random.Random,
+    operations: int,
+) -> int:
+    """A storage node, a front end, a storage node, ...: spread over the operations. How many."""
+    done = 0
+    while done < kills and any(client.thread.is_alive() for client in clients):
+        if ledger.operations < operations * (done + 1) // (kills + 2):
+            time.sleep(0.05)
+            continue
+        if done % 2 == 0:
+            leaders = [row["leader"] for row in installation.status()["partitions"] if row["leader"]]
+            installation.kill("storage-node", chance.choice(leaders))
+        else:
+            installation.kill("frontend")
+        done += 1
+        wait_until(lambda: _is_whole(installation), RECOVERY_S_MAX, 0.3)
+    return done
+
+
+def _is_whole(installation: RunningInstallation) -> bool:
+    status = installation.status()
+    return all(row["health"] == "healthy" for row in status["processes"]) and all(
+        node["alive"] for node in status["nodes"]
+    )
+
+
+class DeletedQueue(NamedTuple):
+    queue: ClientQueue
+    queue_uuid: str
+    ledger: UsageLedger
+
+
+def delete_in_use(installation: RunningInstallation, like: ClientQueue) -> DeletedQueue:
+    """A queue that is used and deleted at once: storage deletes its partition with what it had not exported."""
+    queue, ledger = like._replace(name="gone"), UsageLedger()
+    before = queue_tags(installation)
+    _post(queue, "/v1/queues", {"name": queue.name})
+    (tag,) = queue_tags(installation) - before
+    client = UsageClient(queue, ledger, DELETED_OPERATIONS, 7)
+    client.thread.start()
+    client.thread.join(CLIENTS_S_MAX)
+    assert _request(queue, "DELETE", f"/v1/queues/{queue.name}").status_code == 202
+    wait_until(lambda: tag not in queue_tags(installation), RECOVERY_S_MAX, 0.3)
+    return DeletedQueue(queue, str(uuid.UUID(tag.split(":")[1])), ledger)
+
+
+def queue_tags(installation: RunningInstallation) -> set[str]:
+    return {row["tag"] for row in installation.status()["partitions"] if row["tag"].startswith("queue:")}
+
+
+# --- what is billed ---
+
+
+def report_now(installation: RunningInstallation, account: str) -> dict[str, Any]:
+    """What is not settled of this month; and that nothing is missing."""
+    arguments = ("--account", account, "--period", f"{datetime.now(UTC):%Y-%m}", "--now", "--json")
+    report = json.loads(installation.command("report", "usage", *arguments).stdout)
+    assert report["now"]["complete"], report["now"]
+    merged: dict[str, dict[str, Any]] = {}
+    for row in [*report["queues"], *report["provisional"]["queues"]]:
+        known = merged.setdefault(row["queue_uuid"], {**row, "quantities": {}})
+        for meter, quantity in row["quantities"].items():
+            known["quantities"][meter] = known["quantities"].get(meter, 0) + quantity
+    return {"queues": list(merged.values())}
+
+
+def ingest(installation: RunningInstallation, lake: Path) -> None:
+    known = Installation(installation.data)
+    settings = known.settings(known.load_state())
+    spark_job("ingest", "--lake", str(lake), "--cluster-id", settings["PENSTOCK_CLUSTER_ID"],
+              "--nodes", settings["PENSTOCK_STORAGE_NODES"])  # fmt: skip
+
+
+def uuids_of(metered: Mapping[str, dict[str, Any]]) -> dict[str, tuple[str, str]]:
+    """(account, queue) of each queue's UUID."""
+    return {
+        row["queue_uuid"]: (account, row["queue"]) for account, report in metered.items() for row in report["queues"]
+    }
+
+
+def quantities(lake: Path, names: Mapping[str, tuple[str, str]]) -> Billed:
+    """The month of these queues, as Spark sums it from the lake."""
+    import pyarrow.parquet as pq
+
+    out = lake / "quantities"
+    spark_job("quantities", "--lake", str(lake), "--month", f"{datetime.now(UTC):%Y-%m}", "--out", str(out))
+    billed: Billed = {}
+    for file in out.glob("*.parquet"):
+        for row in pq.read_table(file).to_pylist():
+            key = names.get(row["queue_uuid"])
+            if key is not None:
+                sums = billed.setdefault(key, dict.fromkeys(COLUMNS.values(), 0))
+                for column, meter in COLUMNS.items():
+                    sums[meter] += row[column]
+    return billed
+
+
+def differences(metered: Mapping[str, dict[str, Any]], billed: Billed, queues: list[ClientQueue]) -> list[str]:
+    """Where the live meter, which needs no Spark, says another figure than Spark."""
+    found = []
+    shown = {(account, row["queue"]): row["quantities"] for account, rows in metered.items() for row in rows["queues"]}
+    for queue in queues:
+        key = (queue.account, queue.name)
+        for meter, quantity in billed.get(key, {}).items():
+            if shown.get(key, {}).get(meter, 0) != quantity:
+                found.append(f"{key} {meter}: Spark {quantity}, live meter {shown.get(key, {}).get(meter, 0)}")
+    return found
+
+
+def spark_job(*arguments: str) -> None:
+    from workers.spark_jobs.java import find_java
+
+    java = find_java()
+    bounds = {"SPARK_MASTER": "local[2]", "PENSTOCK_SPARK_MEMORY_MIB": "800"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **bounds}
+    if java is not None:
+        environment["JAVA_HOME"] = java.home
+    command = [sys.executable, "-P", "-m", "workers.spark_jobs", *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=JOB_S_MAX, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def _post(queue: ClientQueue, path: str, asked: dict[str, Any]) -> None:
+    answer = _request(queue, "POST", path, json=asked)
+    assert answer.status_code in (200, 201, 202), answer.text
+
+
+def _request(queue: ClientQueue, method: str, path: str, **given: Any) -> Any:
+    import httpx2
+
+    headers = {"Authorization": f"Bearer {queue.token}"}
+    return httpx2.request(method, f"{queue.endpoint}{path}", headers=headers, timeout=30, **given)
+
+
+def lines(proof: Proof) -> list[str]:
+    """What is printed."""
+    exact = sum(finding.is_exact for finding in proof.findings)
+    head = [
+        f"{proof.operations:,} operations, {proof.kills} kills; seconds: "
+        + ", ".join(f"{name} {seconds:.1f}" for name, seconds in proof.seconds.items()),
+        f"{len(proof.findings)} figures: {exact} exact, {len(proof.findings) - exact - len(proof.wrong)} within the "
+        f"unknown, {len(proof.wrong)} WRONG; the live meter differs from Spark in {len(proof.meter_differs)}",
+    ]
+    rows = [
+        f"  {'' if finding.is_right else 'WRONG '}{finding.account} {finding.queue} {finding.meter}: "
+        f"{finding.low:,} to {finding.high:,} acknowledged, {finding.billed:,} billed"
+        for finding in proof.findings
+        if not finding.is_exact
+    ]
+    gone = [
+        f"  deleted queue, expected shortfall: {finding.meter} {finding.low:,} acknowledged, {finding.billed:,} billed"
+        for finding in proof.shortfall
+        if not finding.is_exact
+    ]
+    return [*head, *rows, *gone, *(f"  unknown: {text}" for text in proof.unknown), *proof.meter_differs]
+
+
+def main() -> int:
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.blackbox.usage", description="Counts of clients against what is billed."
+    )
+    parser.add_argument("--operations", type=int, default=20_000)
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with running() as installation:
+        proof = prove(installation, options.operations, options.kills, options.seed)
+    sys.stdout.write("".join(f"{line}\n" for line in lines(proof)))
+    return 1 if proof.wrong or proof.meter_differs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,24 @@
+"""From the log to the invoice in a running installation: what clients were told is what is billed, through kills."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.blackbox.usage import lines, prove
+from tests.support.installation import RunningInstallation
+from workers.spark_jobs.java import missing_parts
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.skipif(bool(missing_parts()), reason="; ".join(missing_parts())),
+]
+OPERATIONS = 2_000
+
+
+def test_what_is_billed_is_what_clients_were_told(installation: RunningInstallation) -> None:
+    proof = prove(installation, OPERATIONS, kills=2)
+    told = "\n".join(lines(proof))
+    assert proof.kills == 2 and not proof.wrong and not proof.meter_differs, told
+    sends = [finding for finding in proof.findings if finding.meter.startswith("sent")]
+    assert sum(finding.billed for finding in sends) > 0 and proof.operations >= OPERATIONS * 0.9, told

@@ -1,0 +1,85 @@
+"""The worker's side of the live meter: what the stream's end says, what a closing leaves out, when a look is due."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from api import clock
+from api.billing.models import MeterReading
+from api.billing.pricing.meters import UsageMeter
+from frontend.metering.request_counts import CountedHour, CountedRow
+from frontend.usage_reports import request_record
+from storage_nodes.protocol.records import decode_body
+from storage_nodes.protocol.usage import Origin
+from storage_nodes.protocol.usage_records import HOUR_MS, KIND_WINDOW, VERSION
+from workers.usage.meter_round import is_due
+from workers.usage.open_windows import what_is_missing
+from workers.usage.stream_tail import rows_of
+
+HOUR = 496_000 * HOUR_MS
+ACCOUNT = "123456789012"
+QUEUE = b"q" * 16
+
+
+def window(
+    sent: int, until_ms: int = HOUR_MS, hour_ms: int = HOUR, origin: int = Origin.CLIENT, stored: int = 0
+) -> bytes:
+    row = ["one", 7, ACCOUNT, QUEUE, hour_ms, hour_ms + until_ms, False, stored, 0]
+    return bytes((VERSION, KIND_WINDOW)) + msgspec.msgpack.encode(
+        [*row, [[origin, sent, 0, 0, 0, 0, 0, sent * 10, 0, sent, 0]]]
+    )
+
+
+def figures(values: list[bytes], meter: UsageMeter = UsageMeter.MESSAGES_SENT) -> dict[str, int]:
+    """By origin."""
+    found: dict[str, int] = {}
+    for row in rows_of(values, HOUR):
+        found[row.origin] = found.get(row.origin, 0) + row.counters[list(UsageMeter).index(meter)]
+    return found
+
+
+def test_windows_of_one_hour_count_once_in_any_order() -> None:
+    values = [window(3, 1000), window(9, 3000), window(5, 2000), window(9, 3000)]
+    assert figures(values) == {"client": 9} == figures(values[::-1])
+
+
+def test_what_is_stored_counts_once_however_many_origins_there_are() -> None:
+    values = [window(3, origin=Origin.PUSH, stored=70)]
+    assert figures(values, UsageMeter.STORED_BYTE_MS) == {"client": 70, "push": 0}
+    assert figures(values) == {"client": 0, "push": 3}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"\x09\x01\x90", window(-1), window(3, hour_ms=HOUR + 1), window(3, hour_ms=HOUR + 48 * HOUR_MS),
+     window(1 << 50), window(3, origin=9)],
+)  # fmt: skip
+def test_record_that_is_not_sound_adds_nothing(value: bytes) -> None:
+    assert sum(figures([value, window(1)]).values()) == 1
+
+
+def test_reports_of_front_ends_are_requests() -> None:
+    hour = CountedHour(HOUR)
+    early, late = (request_record(b"f" * 16, hour, [CountedRow((ACCOUNT, QUEUE, "K"), (n, 1, 0))]) for n in (2, 5))
+    (row,) = rows_of([decode_body(early).value, decode_body(late).value], HOUR)
+    assert row.counters[-2:] == [5, 1] and row.source.endswith("/K")
+
+
+def test_closing_names_what_it_may_lack() -> None:
+    before = {1: (1, 4), 2: (2, 4), 3: (3, 4)}
+    assert what_is_missing(before, before, set()) == ""
+    assert "no leader" in what_is_missing(before, {**before, 2: (0, 0)}, set())
+    assert "nodes 3" in what_is_missing(before, before, {3})
+    assert "1 partitions changed" in what_is_missing(before, {**before, 2: (1, 5)}, set())
+    assert what_is_missing(before, {1: (1, 4), 2: (2, 4), 9: (0, 0)}, {3}) == "", "gone, and new ones, tell nothing"
+
+
+@pytest.mark.django_db
+def test_look_that_took_long_leaves_the_nodes_their_time() -> None:
+    now = clock.now()
+    assert is_due(MeterReading(), now)
+    slow = MeterReading(took_ms=10_000, ended_at=now - timedelta(seconds=60))
+    assert not is_due(slow, now) and is_due(slow, now + timedelta(seconds=60))

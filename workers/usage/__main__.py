@@ -1,0 +1,52 @@
+"""`python -m workers.usage [--wait-s N]`: what `./penstock report ... --now` runs before it reads the figures.
+
+Closes the open windows, reads them into the live meter, and settles the hours that are over where Spark is there. Tells
+what it does on stderr, a line each; one JSON object on stdout: `asked`, `missing` (empty: all that was acknowledged
+before `asked` is counted), `settled_hours`, `not_settled` (why).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.usage", description="Usage up to this moment.")
+    parser.add_argument("--wait-s", type=float, default=0.0, help="for a round that is under way")
+    options = parser.parse_args(arguments)
+    os.environ.setdefault("PENSTOCK_PROCESS", "usage-now")
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "api.settings.project")
+    import django
+
+    django.setup()
+    sys.stdout.write(json.dumps(bring_up_to_now(options.wait_s)) + "\n")
+    return 0
+
+
+def bring_up_to_now(wait_s: float) -> dict[str, object]:
+    from workers.storage import close_storage, storage
+    from workers.usage.meter_round import look
+    from workers.usage.running import run_round
+
+    say("closing open windows")
+    try:
+        found = look(storage(), say)
+    finally:
+        close_storage()
+    done = run_round(say, wait_s)
+    asked = found.as_of.isoformat()
+    return {
+        "asked": asked, "missing": found.missing, "settled_hours": done.settled_hours, "not_settled": done.why_not,
+    }  # fmt: skip
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""A round of usage: for the usage worker on its schedule, and for a report that wants the hours settled now.
+
+One at a time, by a claim in the database that is renewed while a job of Spark runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+import structlog
+
+from api import clock
+from api.billing.provisional import first_provisional_hour
+from api.billing.selectors import settled_up_to
+from api.settings.environment import environment
+from api.settings.server_urls import DATABASE_URL, server_url
+from storage_nodes.model import format_node_list
+from storage_nodes.protocol.errors import StorageError
+from workers import limits
+from workers.schedule import ScheduleLock
+from workers.spark_jobs.java import missing_parts
+from workers.spark_jobs.lake.manifest import Lake, LakeError
+from workers.spark_jobs.limits import HOUR_MS
+from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX, StreamReading
+from workers.usage.jobs import ClaimLost, JobFailed, run_job
+from workers.usage.open_windows import Say
+from workers.usage.rounds import (
+    JobRunner,
+    UsageRound,
+    ingest_and_settle,
+    is_round_due,
+    note_watermarks,
+    read_watermarks,
+    roll_up_days,
+)
+from workers.usage.settling import SettlementError, merge_settlement
+
+_log = structlog.get_logger(__name__)
+NO_LAKE = "PENSTOCK_USAGE_LAKE names no folder: usage is not settled here"
+BUSY = "another round is under way"
+
+
+class RoundDone(NamedTuple):
+    """`why_not`: why nothing was settled; empty where it was, or nothing was due."""
+
+    settled_hours: int
+    why_not: str
+
+
+def missing_for_rounds() -> str:
+    """What Spark lacks, as one text; empty: nothing. Packages that were installed since this process began count."""
+    importlib.invalidate_caches()
+    return "; ".join(missing_parts())
+
+
+def run_round(say: Say = lambda text: None, wait_s: float = 0.0) -> RoundDone:
+    """What is due. Where another one holds the claim, that one is waited for. Never raises for what a job can do."""
+    lake_dir = environment().usage_lake
+    if not lake_dir:
+        return RoundDone(0, NO_LAKE)
+    missing = missing_for_rounds()
+    if missing:
+        return RoundDone(0, missing)
+    claim = ScheduleLock(server_url(DATABASE_URL), limits.USAGE_CLAIM_KEY)
+    try:
+        ends_s = monotonic() + wait_s
+        while not claim.hold():
+            if monotonic() > ends_s:
+                return RoundDone(0, BUSY)
+            say("the usage worker settles; waiting for it")
+            sleep(limits.USAGE_CLAIM_WAIT_S)
+        return _settle(Lake(Path(lake_dir)), claim, say)
+    except (JobFailed, ClaimLost, SettlementError, LakeError, StorageError, OSError) as error:
+        _log.warning("usage_not_settled", error=str(error))
+        return RoundDone(0, str(error))
+    finally:
+        claim.release()
+
+
+def _settle(lake: Lake, claim: ScheduleLock, say: Say) -> RoundDone:
+    nodes = format_node_list(environment().nodes())
+    now_ms = int(clock.now().timestamp() * 1000)
+    watermarks = _watermarks(nodes)
+    if not is_round_due(settled_up_to() or first_provisional_hour(), watermarks == read_watermarks(lake), now_ms):
+        return RoundDone(0, "")  # Java is not started for nothing
+    run = told_job(say)
+    work = UsageRound(lake, environment().cluster_id, nodes, claim.hold, run, merge_settlement, settled_up_to)
+    settled = ingest_and_settle(work, now_ms)
+    note_watermarks(lake, watermarks)
+    roll_up_days(work, settled)
+    return RoundDone(sum(span.to_ms - span.from_ms for span in settled) // HOUR_MS, "")
+
+
+def told_job(say: Say) -> JobRunner:
+    """`run_job`, which says what it begins."""
+
+    def run(name: str, arguments: list[str], holds_claim: Callable[[], bool], time_s_max: float) -> dict[str, Any]:
+        say(f"Spark: {name}")
+        return run_job(name, arguments, holds_claim, time_s_max)
+
+    return run
+
+
+def _watermarks(nodes: str) -> dict[str, int]:
+    """Up to where each partition of the usage stream goes; none where nothing meters."""
+    with StreamReading(environment().cluster_id, nodes) as reading:
+        return {
+            str(partition): reading.bounds(partition).high_watermark
+            for partition in reading.partitions_tagged(USAGE_TAG_PREFIX)
+        }

@@ -1,0 +1,123 @@
+"""The end of the usage stream, read without Spark: what is not settled yet, for the live meter.
+
+Only what cannot be wrong is taken; what is refused here is for the pipeline to judge, and to put into quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+from uuid import UUID
+
+from api.billing.limits import USAGE_SOURCE_CHARACTERS_MAX
+from api.billing.pricing.meters import UsageMeter, UsageOrigin
+from api.billing.provisional import ProvisionalRow
+from storage_nodes.client import StorageClient
+from storage_nodes.model import PartitionKind
+from storage_nodes.protocol.errors import ErrorCode, StorageError
+from storage_nodes.protocol.usage import Origin
+from workers import limits
+from workers.spark_jobs.limits import CLOCK_AHEAD_MS_MAX, COUNTER_MAX, HOUR_MS, STORED_BYTE_MS_MAX
+from workers.spark_jobs.schemas.usage_record import (
+    UUID_BYTES,
+    RequestReport,
+    UsageRecordError,
+    UsageWindow,
+    decode_record,
+)
+from workers.spark_jobs.source.stream_reading import USAGE_TAG_PREFIX, records_of
+
+_GROUP = b"meter"
+_COUNTERS = len(UsageMeter)
+_NAMES = {int(origin): UsageOrigin[origin.name] for origin in Origin}
+_CLIENT = UsageOrigin.CLIENT
+Key = tuple[datetime, str, UUID, str, str]
+
+
+class Tail(NamedTuple):
+    """`at_end`: nothing was left to be read."""
+
+    rows: list[ProvisionalRow]
+    next_offset: int
+    at_end: bool
+
+
+async def usage_partitions(client: StorageClient) -> list[int]:
+    cluster = await client.describe()
+    streams = (one for one in cluster.partitions if one.kind == PartitionKind.STREAM)
+    return sorted(one.partition for one in streams if one.tag.startswith(USAGE_TAG_PREFIX))
+
+
+async def read_tail(client: StorageClient, partition: int, offset: int, now_ms: int) -> Tail:
+    """What stands from `offset` on, up to a bound. Raises StorageError."""
+    values: list[bytes] = []
+    at_end = False
+    while not at_end and len(values) < limits.METER_RECORDS_MAX:
+        try:
+            page = await client.stream_read(partition, offset, limits.METER_READ_BYTES)
+        except StorageError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            begins = (await client.group_committed(partition, _GROUP)).log_start
+            if begins <= offset:
+                raise
+            offset = begins  # retention took what was not read: it was settled long ago, or never will be
+            continue
+        for batch in page.batches:
+            values.extend(value for _, _, _, value in records_of(batch, offset, page.next_offset))
+        at_end = page.next_offset >= page.high_watermark or page.next_offset <= offset
+        offset = page.next_offset
+    return Tail(rows_of(values, now_ms), offset, at_end)
+
+
+def rows_of(values: Iterable[bytes], now_ms: int) -> list[ProvisionalRow]:
+    """One of each key: the greatest figures."""
+    found: dict[Key, list[int]] = {}
+    for value in values:
+        try:
+            record = decode_record(value)
+        except UsageRecordError:
+            continue
+        if record.hour_ms % HOUR_MS or not 0 <= record.hour_ms <= now_ms + CLOCK_AHEAD_MS_MAX:
+            continue
+        rows = _of_window(record) if isinstance(record, UsageWindow) else _of_requests(record)
+        for key, counters in rows:
+            known = found.get(key)
+            found[key] = counters if known is None else list(map(max, known, counters))
+    return [ProvisionalRow(*key, counters) for key, counters in found.items()]
+
+
+def _of_window(window: UsageWindow) -> Iterator[tuple[Key, list[int]]]:
+    if len(window.queue_uuid) != UUID_BYTES or not 0 <= window.stored_byte_ms <= STORED_BYTE_MS_MAX:
+        return
+    queue, hour = UUID(bytes=window.queue_uuid), _time_of(window.hour_ms)
+    source = f"{window.cluster}/{window.partition}"[:USAGE_SOURCE_CHARACTERS_MAX]
+    stored = [0] * (_COUNTERS - 3)
+    yield (hour, window.account_id, queue, source, _CLIENT), [*stored, window.stored_byte_ms, 0, 0]
+    for counters in window.origins:
+        figures = [
+            counters.sent, counters.delivered, counters.deleted, counters.moved, counters.dead_lettered,
+            counters.scheduled, counters.sent_bytes, counters.delivered_bytes, counters.sent_units,
+            counters.delivered_units,
+        ]  # fmt: skip
+        name = _NAMES.get(counters.origin)
+        if name is not None and _are_sound(figures):
+            yield (hour, window.account_id, queue, source, name), [*figures, 0, 0, 0]
+
+
+def _of_requests(report: RequestReport) -> Iterator[tuple[Key, list[int]]]:
+    hour, nothing = _time_of(report.hour_ms), [0] * (_COUNTERS - 2)
+    for row in report.rows:
+        if len(row.queue_uuid) == UUID_BYTES and _are_sound([row.requests, row.empty_receives]):
+            source = f"{report.front_end.hex()}/{report.sequence}/{row.access_key_id}"[:USAGE_SOURCE_CHARACTERS_MAX]
+            key = (hour, row.account_id, UUID(bytes=row.queue_uuid), source, _CLIENT)
+            yield key, [*nothing, row.requests, row.empty_receives]
+
+
+def _are_sound(figures: list[int]) -> bool:
+    return all(0 <= figure <= COUNTER_MAX for figure in figures)
+
+
+def _time_of(time_ms: int) -> datetime:
+    return datetime.fromtimestamp(time_ms / 1000, UTC)
