@@ -72,13 +72,13 @@ ARN_CHARACTERS_MAX = 256
 REDRIVE_CHAIN_MAX = 16
 # Keys that a dead-letter queue holds of other queues, and how long it keeps those of queues that are gone: a message
 # waits at most 14 days in each queue of a chain.
-BORROWED_KEYS_MAX = 5_000
-BORROWED_KEY_DAYS = 60
+KEY_GRANTS_MAX = 5_000
+KEY_GRANT_DAYS = 60
 # A closed partition is looked at so often, until it is empty; its deduplication ids are waited for a little longer.
 DRAIN_CHECK_MS = 2_000
 DRAIN_WINDOW_MARGIN_MS = 15_000
 # A deleted queue's name is not given again before this long after the delete was asked for.
-QUEUE_NAME_REST_S = 60
+QUEUE_NAME_COOLDOWN_S = 60
 QUEUE_READY_WAIT_MS_MAX = 15_000
 # How often a waiting request looks at the row although nothing was announced: a lost LISTEN connection costs this.
 QUEUE_READY_POLL_MS = 1_000
@@ -90,11 +90,11 @@ LIFECYCLE_STEP_MS_MAX = 30_000
 LIFECYCLE_RETRY_MS_MIN = 1_000
 LIFECYCLE_RETRY_MS_MAX = 60_000
 LIFECYCLE_ERROR_CHARACTERS_MAX = 500
-RECONCILE_INTERVAL_S = 30
-RECONCILE_HINTS_MAX = 1_000
+RESYNC_INTERVAL_S = 30
+RESYNC_HINTS_MAX = 1_000
 # A wish younger than this has its own hint under way.
-RECONCILE_AGE_MS_MIN = 5_000
-SETTLE_ROUNDS_MAX = 3
+RESYNC_AGE_MS_MIN = 5_000
+RECONCILE_ROUNDS_MAX = 3
 
 # --- message moves ------------------------------------------------------------------------------------------
 MOVE_MESSAGES_MAX = 1_000_000_000
@@ -172,6 +172,7 @@ METADATA_REFRESHERS = 2
 QUEUES_HELD_BYTES_MAX = 768 * 1024 * 1024
 KEYS_HELD_BYTES_MAX = 192 * 1024 * 1024
 ACCOUNTS_HELD_BYTES_MAX = 64 * 1024 * 1024
+ENCRYPTION_KEYS_HELD_BYTES_MAX = 64 * 1024 * 1024
 # What a record costs beside its own bytes: its name, and its places in tables.
 HELD_ROW_OVERHEAD_BYTES = 200
 # A front end that comes back is told what it missed while that is among the last so many changes, and compares all

@@ -26,7 +26,7 @@ class NodeRow(NamedTuple):
     replicas: int
 
 
-class PartitionRow(NamedTuple):
+class PartitionSummary(NamedTuple):
     partition: int
     tag: str
     leader: int
@@ -42,8 +42,8 @@ class ClusterView(NamedTuple):
     manager: int
     nodes: list[NodeRow]
     partition_count: int
-    leaderless: list[PartitionRow]
-    recent: list[PartitionRow]
+    leaderless: list[PartitionSummary]
+    recent: list[PartitionSummary]
     silent: list[int]
 
 
@@ -79,7 +79,7 @@ def view_of(views: dict[int, Any], silent: list[int]) -> ClusterView:
             if row.partition not in best or rank > best[row.partition][0]:
                 best[row.partition] = (rank, row)
     rows = [
-        PartitionRow(
+        PartitionSummary(
             row.partition, row.tag, row.leader, row.epoch, list(row.replicas), row.leader_since_ms, row.leader_reason
         )
         for _, (_, row) in sorted(best.items())

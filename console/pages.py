@@ -18,7 +18,7 @@ from api.people.origin import origin_of
 from api.people.roles import Act, roles_that_may
 from api.people.selectors import membership_of
 from console import notices
-from console.refusals import REFUSED, Refusal, refusal_of
+from console.error_notices import REFUSED, ErrorNotice, notice_of
 from console.sessions import session_of
 from console.visits import AccountVisit, Visit
 
@@ -140,7 +140,7 @@ def to_sign_in(request: HttpRequest) -> HttpResponse:
 def denied(request: HttpRequest, act: Act) -> HttpResponse:
     roles = ", ".join(roles_that_may(act))
     text = f"Your role in this account does not allow to {_ACTS_IN_WORDS.get(act, str(act))}."
-    return show(request, Refusal(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
+    return show(request, ErrorNotice(403, text, f"These roles do: {roles}. Ask an owner or admin of the account."))
 
 
 def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
@@ -150,10 +150,10 @@ def show_refusal(request: HttpRequest, error: Exception) -> HttpResponse:
         if is_part(request):
             return HttpResponse(status=204, headers={"HX-Redirect": target})
         return HttpResponseRedirect(target)
-    return show(request, refusal_of(error))
+    return show(request, notice_of(error))
 
 
-def show(request: HttpRequest, refusal: Refusal) -> HttpResponse:
+def show(request: HttpRequest, refusal: ErrorNotice) -> HttpResponse:
     template = "console/parts/refusal.html" if is_part(request) else "console/refused.html"
     answer = render(request, template, {"refusal": refusal}, status=refusal.status)
     return answer

@@ -7,8 +7,8 @@ from functools import cached_property
 from api.audit.actions import Actor
 from api.iam.member_on_queue import MemberOnQueue
 from api.iam.selectors import acts_of
-from api.people.models import AccountState, Membership, Person, PersonSession
-from api.people.origin import Origin
+from api.people.models import AccountMembership, AccountState, Person, PersonSession
+from api.people.origin import RequestOrigin
 from api.people.roles import Act, act_to_give
 from api.people.selectors import is_operator, memberships_of
 from console.data_plane import DataPlane
@@ -20,14 +20,14 @@ ACTS_ON_QUEUES = frozenset((Act.READ_QUEUES, Act.MANAGE_QUEUES, Act.READ_MESSAGE
 class Visit:
     """A signed-in person."""
 
-    def __init__(self, session: PersonSession, origin: Origin, is_secure: bool) -> None:
+    def __init__(self, session: PersonSession, origin: RequestOrigin, is_secure: bool) -> None:
         self.session = session
         self.person: Person = session.person
         self.origin = origin
         self.is_secure = is_secure
 
     @cached_property
-    def memberships(self) -> list[Membership]:
+    def memberships(self) -> list[AccountMembership]:
         return sorted(memberships_of(self.person), key=lambda one: (one.account.life.title.lower(), one.account_id))
 
     @cached_property
@@ -42,7 +42,7 @@ class Visit:
 class AccountVisit(Visit):
     """A member looks at the account, or at one queue of it."""
 
-    def __init__(self, visit: Visit, membership: Membership, queue: str | None = None) -> None:
+    def __init__(self, visit: Visit, membership: AccountMembership, queue: str | None = None) -> None:
         super().__init__(visit.session, visit.origin, visit.is_secure)
         on_queue = MemberOnQueue(membership, queue, visit.origin.source, visit.is_secure) if queue else None
         self._on_queue = on_queue

@@ -48,7 +48,7 @@ class Disconnected(Exception):
     """The client went away before it had said everything."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A whole answer; its length is told by what writes it."""
 
     status: int

@@ -109,7 +109,7 @@ class ClientTransport:
 
     def paused(self) -> None:
         if self._window is None and not self._over:
-            self._before_bytes = self._owed_bytes()
+            self._before_bytes = self._unacknowledged_bytes()
             self._window = self._call_later(WRITE_WINDOW_S, self._look)
             paused_clients.note(self, self._transport.get_write_buffer_size())
 
@@ -132,16 +132,16 @@ class ClientTransport:
     # --- the watch ---
 
     def _look(self) -> None:
-        owed_bytes = self._owed_bytes()
-        taken_bytes = self._before_bytes - owed_bytes
-        if owed_bytes and taken_bytes < WRITE_BYTES_PER_S_MIN * WRITE_WINDOW_S:
+        unacknowledged_bytes = self._unacknowledged_bytes()
+        taken_bytes = self._before_bytes - unacknowledged_bytes
+        if unacknowledged_bytes and taken_bytes < WRITE_BYTES_PER_S_MIN * WRITE_WINDOW_S:
             self.cut(f"the client took {max(taken_bytes, 0)} bytes in {WRITE_WINDOW_S:g} s")
             return
-        self._before_bytes = owed_bytes
+        self._before_bytes = unacknowledged_bytes
         self._window = self._call_later(WRITE_WINDOW_S, self._look)
         paused_clients.note(self, self._transport.get_write_buffer_size())
 
-    def _owed_bytes(self) -> int:
+    def _unacknowledged_bytes(self) -> int:
         """What the client's host has not acknowledged. The kernel's part counts too: it asks for more only once it has
         sent a third of a buffer of megabytes, and until then a slow reader would look like one that does not read."""
         count = bytearray(4)

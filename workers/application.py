@@ -10,7 +10,7 @@ from celery.signals import beat_init, setup_logging, worker_init, worker_process
 from kombu import Exchange, Queue
 
 from api.billing.limits import BUDGET_INTERVAL_S, CLOSE_INTERVAL_S, DRAFT_INTERVAL_S
-from api.limits import CRON_INTERVAL_S, RECONCILE_INTERVAL_S
+from api.limits import CRON_INTERVAL_S, RESYNC_INTERVAL_S
 from api.settings.server_urls import BROKER_URL, server_url
 from workers import limits
 
@@ -64,10 +64,10 @@ app.conf.update(
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
         "reconcile": {
-            "task": "workers.lifecycle.reconcile",
-            "schedule": float(RECONCILE_INTERVAL_S),
+            "task": "workers.lifecycle.resync",
+            "schedule": float(RESYNC_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
-            "options": {"expires": RECONCILE_INTERVAL_S},
+            "options": {"expires": RESYNC_INTERVAL_S},
         },
         "cron": {
             "task": "workers.cron.hand_over_ticks",

@@ -179,7 +179,7 @@ def start_watcher() -> Watcher:
     from api.queues import lifecycle, moving
     from api.queues.readiness import announcements
     from workers.cron.firing import hand_over
-    from workers.lifecycle.settling import settle
+    from workers.lifecycle.reconciling import reconcile_queue
     from workers.moves.slices import move_slice
     from workers.storage import storage
 
@@ -191,7 +191,7 @@ def start_watcher() -> Watcher:
                 "lifecycle",
                 limits.LIFECYCLE_THREADS,
                 lambda: lifecycle.due_queues(grace_ms),
-                lambda row_id: settle(row_id, storage()),
+                lambda row_id: reconcile_queue(row_id, storage()),
             )
             _watcher.add(
                 "moves",

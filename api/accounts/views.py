@@ -74,8 +74,8 @@ class KeysView(APIView):
         given = asked.validated_data
         principal = caller(request)
         policy = None if given["policy"] is None else stored_form(given["policy"])
-        wish = keys.KeyWish(given["name"], given["expires_at"], policy, given["tags"])
-        return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, wish))
+        spec = keys.KeySpec(given["name"], given["expires_at"], policy, given["tags"])
+        return new_key_answer(keys.make_key(actor_of(principal), principal.account_id, spec))
 
 
 class KeyView(APIView):

@@ -7,7 +7,7 @@ from typing import Any
 from rest_framework import serializers
 
 from api.billing import limits
-from api.billing.actions.budgets import BudgetWish
+from api.billing.actions.budgets import BudgetSpec
 from api.billing.pricing.meters import UsageMeter
 from api.people.strict import StrictCharField, StrictSerializer
 
@@ -190,9 +190,9 @@ class BudgetRequestSerializer(StrictSerializer):
     mail_to = serializers.ListField(child=StrictCharField(), default=list, max_length=limits.BUDGET_MAILS_MAX)
     queue = StrictCharField(required=False, default="", help_text="Of this queue alone. Empty: of the account.")
 
-    def wish(self) -> BudgetWish:
+    def spec(self) -> BudgetSpec:
         given = self.validated_data
-        return BudgetWish(
+        return BudgetSpec(
             given["limit_minor"], given["alert_percents"], given["stops_sending"], given["mail_to"], given["queue"]
         )
 

@@ -147,7 +147,7 @@ class BudgetView(BillingView):
         asked = BudgetRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        budget, is_new = budgets.put_budget(actor_of(who), who.account_id, name, asked.wish())
+        budget, is_new = budgets.put_budget(actor_of(who), who.account_id, name, asked.spec())
         return Response(BudgetSerializer(budget).data, status=201 if is_new else 200)
 
     @extend_schema(operation_id="budgets.delete", responses={204: None})

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from api.iam.errors import AccessDenied
 from api.iam.selectors import KeyRightsFound, key_rights, member_rights
-from api.internal.principal import Principal
+from api.internal.principal import ForwardedPrincipal
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
 from frontend.authn.page_pass import PERSON_PREFIX
@@ -30,16 +30,17 @@ _OF_THE_ACCOUNT = frozenset((Target.ALL_QUEUES, Target.ACCOUNT))
 
 class Targets(NamedTuple):
     """What an operation is about: names of queues of the account, the name or id of something else, tags that it sets
-    (`tags` and their keys) or takes away (keys alone)."""
+    (`tags` and their keys) or takes away (keys alone), the id of the encryption key that it gives the queue."""
 
     queue: str = ""
     destinations: tuple[str, ...] = ()
     item: str = ""
     tags: Tags = NO_TAGS
     tag_keys: tuple[str, ...] = ()
+    encryption_key: str = ""
 
 
-def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -> None:
+def require(principal: ForwardedPrincipal, demands: Sequence[Demand], targets: Targets) -> None:
     """Raises AccessDenied where a demand is not allowed."""
     found = _rights_of(principal)
     if found is None:
@@ -55,7 +56,7 @@ def require(principal: Principal, demands: Sequence[Demand], targets: Targets) -
                     _require_one(principal, found.rights, demand, name, side, targets)
 
 
-def _rights_of(principal: Principal) -> KeyRightsFound | None:
+def _rights_of(principal: ForwardedPrincipal) -> KeyRightsFound | None:
     """Of a key; of a person who acts through a page, for whom the front end asks."""
     if not principal.access_key_id.startswith(PERSON_PREFIX):
         return key_rights(principal.account_id, principal.access_key_id)
@@ -76,7 +77,7 @@ _NO_QUEUE = _QueueSide(NO_POLICY, NO_TAGS)
 
 
 def _require_one(
-    principal: Principal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
+    principal: ForwardedPrincipal, rights: Rights | None, demand: Demand, name: str, side: _QueueSide, targets: Targets
 ) -> None:
     region = environment().region
     request = RequestContext(
@@ -99,6 +100,8 @@ def _require_one(
 def _is_made(demand: Demand, targets: Targets) -> bool:
     if demand.when is When.TAGS_ARE_SET:
         return bool(targets.tags)
+    if demand.when is When.KEY_IS_NAMED:
+        return bool(targets.encryption_key)
     return demand.when is When.ALWAYS or (bool(targets.tag_keys) and not targets.tags)
 
 
@@ -107,6 +110,8 @@ def _names_of(demand: Demand, targets: Targets) -> tuple[str, ...]:
         return (targets.queue,)
     if demand.target is Target.DESTINATION:
         return targets.destinations
+    if demand.when is When.KEY_IS_NAMED:
+        return (targets.encryption_key,)
     return ("",) if demand.target in _OF_THE_ACCOUNT else (targets.item,)
 
 

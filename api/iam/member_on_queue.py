@@ -11,8 +11,8 @@ import time
 from functools import cached_property
 
 from api.iam.selectors import attached_policies
-from api.people.models import Membership
-from api.people.roles import Role, role_policy
+from api.people.models import AccountMembership
+from api.people.roles import MemberRole, role_policy
 from api.queues.selectors import queue_of
 from api.settings.environment import environment
 from frontend.authz import CompiledPolicy, RequestContext, evaluate, join_policies
@@ -23,7 +23,7 @@ from frontend.authz.request_context import NO_TAGS, Tags, person_caller
 class MemberOnQueue:
     """Looks at the database when it is first asked, and once."""
 
-    def __init__(self, member: Membership, queue: str, source_ip: str, is_secure: bool) -> None:
+    def __init__(self, member: AccountMembership, queue: str, source_ip: str, is_secure: bool) -> None:
         self._member = member
         self._queue = queue
         self._source_ip = source_ip
@@ -50,7 +50,7 @@ class MemberOnQueue:
 
     @cached_property
     def _policy(self) -> CompiledPolicy:
-        return join_policies([role_policy(Role(self._member.role)), *self._attached])
+        return join_policies([role_policy(MemberRole(self._member.role)), *self._attached])
 
     @cached_property
     def _tags(self) -> Tags:

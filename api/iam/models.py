@@ -6,7 +6,7 @@ from django.db import models
 
 from api.accounts.models import AccessKey, Account
 from api.iam import limits
-from api.people.models import Membership
+from api.people.models import AccountMembership
 
 
 class KeyAccess(models.Model):
@@ -60,7 +60,7 @@ class GroupMember(models.Model):
     """Goes with the membership: who leaves the account leaves its groups."""
 
     group = models.ForeignKey(PeopleGroup, on_delete=models.CASCADE, related_name="members", db_index=False)
-    member = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="groups")
+    member = models.ForeignKey(AccountMembership, on_delete=models.CASCADE, related_name="groups")
 
     class Meta:
         db_table = "iam_group_member"
@@ -75,7 +75,7 @@ class PolicyAttachment(models.Model):
 
     policy = models.ForeignKey(Policy, on_delete=models.PROTECT, related_name="attachments")
     key = models.ForeignKey(KeyAccess, on_delete=models.CASCADE, null=True, related_name="attachments")
-    member = models.ForeignKey(Membership, on_delete=models.CASCADE, null=True, related_name="attachments")
+    member = models.ForeignKey(AccountMembership, on_delete=models.CASCADE, null=True, related_name="attachments")
     group = models.ForeignKey(PeopleGroup, on_delete=models.CASCADE, null=True, related_name="attachments")
 
     class Meta:

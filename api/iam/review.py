@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from api.iam import limits
 from api.iam.models import KeyAccess, Policy
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 from frontend.authz import PolicyError, PolicyKind, compile_policy
 
 
@@ -41,7 +41,7 @@ def stored_policies() -> Iterator[Stored]:
     named = Policy.objects.order_by("account_id", "name").values_list("account_id", "name", "text")
     for account_id, name, text in named.iterator(chunk_size=size):
         yield Stored(account_id, f"policy:{name}", PolicyKind.IDENTITY, text)
-    queues = Queue.objects.filter(attributes__has_key="Policy").exclude(state=QueueState.DELETED)
+    queues = Queue.objects.filter(attributes__has_key="Policy").exclude(state=QueueStatus.DELETED)
     rows = queues.order_by("account_id", "name").values_list("account_id", "name", "attributes__Policy")
     for account_id, name, text in rows.iterator(chunk_size=size):
         if text:

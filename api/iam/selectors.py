@@ -9,8 +9,8 @@ from django.db.models import QuerySet
 
 from api.accounts.models import AccessKey
 from api.iam.models import KeyAccess, PeopleGroup, Policy, PolicyAttachment
-from api.people.models import Membership
-from api.people.roles import Act, Role, may_with, role_policy
+from api.people.models import AccountMembership
+from api.people.roles import Act, MemberRole, may_with, role_policy
 from frontend.authn.rights import Rights, compiled, rights_of
 from frontend.authz import CompiledPolicy, join_policies
 from frontend.authz.request_context import person_caller
@@ -79,7 +79,7 @@ def members_of_group(group: PeopleGroup) -> list[str]:
     return [str(person_id) for person_id in rows]
 
 
-def member_policies(member: Membership) -> list[PolicyRecord]:
+def member_policies(member: AccountMembership) -> list[PolicyRecord]:
     """Those of the member, then those of the groups, each once."""
     own = PolicyAttachment.objects.filter(member=member)
     shared = PolicyAttachment.objects.filter(group__members__member=member)
@@ -87,12 +87,12 @@ def member_policies(member: Membership) -> list[PolicyRecord]:
     return list(found.values())
 
 
-def attached_policies(member: Membership) -> list[CompiledPolicy]:
+def attached_policies(member: AccountMembership) -> list[CompiledPolicy]:
     """Those of the member and of its groups, to be weighed with its role."""
     return [compiled(policy) for policy in member_policies(member)]
 
 
-def acts_of(member: Membership) -> frozenset[Act]:
+def acts_of(member: AccountMembership) -> frozenset[Act]:
     """What the member may do, by its role and the attached policies."""
     attached = attached_policies(member)
     caller = person_caller(member.account_id, str(member.person_id))
@@ -101,16 +101,16 @@ def acts_of(member: Membership) -> frozenset[Act]:
 
 def member_rights(account_id: str, person_id: uuid.UUID) -> Rights | None:
     """With those of the role; None where the person is no member."""
-    member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
+    member = AccountMembership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         return None
-    policies = [role_policy(Role(member.role)), *attached_policies(member)]
+    policies = [role_policy(MemberRole(member.role)), *attached_policies(member)]
     return Rights(person_caller(account_id, str(person_id)), join_policies(policies), {})
 
 
 def attached_to_member(account_id: str, person_id: uuid.UUID) -> list[str] | None:
     """Names of policies; None where the person is no member."""
-    member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
+    member = AccountMembership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         return None
     attached = PolicyAttachment.objects.filter(member=member)

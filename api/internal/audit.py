@@ -20,7 +20,7 @@ from django.http import HttpRequest, HttpResponse
 
 from api.audit.actions import record
 from api.internal.authentication import actor_of, principal_of
-from api.internal.principal import Principal, PrincipalError
+from api.internal.principal import ForwardedPrincipal, PrincipalError
 from api.internal.sqs import json_answer, problem_answer
 from api.outage import DATABASE_AWAY, DATABASE_AWAY_TEXT
 from api.queues import selectors
@@ -102,7 +102,7 @@ async def note_action(request: HttpRequest) -> HttpResponse:
 
 
 @transaction.atomic
-def _write(principal: Principal, entry: Entry) -> bool:
+def _write(principal: ForwardedPrincipal, entry: Entry) -> bool:
     if selectors.queue_of(principal.account_id, entry.queue) is None:
         return False
     details = msgspec.structs.asdict(entry)

@@ -9,11 +9,11 @@ import structlog
 from django.http import HttpRequest
 
 from api.audit.actions import Actor
-from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, Principal, verify_principal
+from api.internal.principal import MAC_HEADER, PRINCIPAL_HEADER, ForwardedPrincipal, verify_principal
 from api.secrets import internal_key
 
 
-def principal_of(request: HttpRequest) -> Principal:
+def principal_of(request: HttpRequest) -> ForwardedPrincipal:
     """Raises PrincipalError."""
     principal = verify_principal(
         internal_key(),
@@ -28,7 +28,7 @@ def principal_of(request: HttpRequest) -> Principal:
     return principal
 
 
-def actor_of(principal: Principal) -> Actor:
+def actor_of(principal: ForwardedPrincipal) -> Actor:
     return Actor(principal.access_key_id, principal.request_id)
 
 

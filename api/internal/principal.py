@@ -29,7 +29,7 @@ class PrincipalError(Exception):
     """The request does not come from a front end of this installation."""
 
 
-class Principal(msgspec.Struct, frozen=True):
+class ForwardedPrincipal(msgspec.Struct, frozen=True):
     account_id: str
     access_key_id: str
     request_id: str
@@ -38,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True):
     is_secure: bool = False
 
 
-_decode = msgspec.json.Decoder(Principal).decode
+_decode = msgspec.json.Decoder(ForwardedPrincipal).decode
 
 
 def principal_mac(key: bytes, method: str, target: bytes, principal: str, body: bytes) -> str:
@@ -49,7 +49,7 @@ def principal_mac(key: bytes, method: str, target: bytes, principal: str, body: 
 
 def verify_principal(
     key: bytes, method: str, target: bytes, principal: str, mac: str, body: bytes, now_ms: int
-) -> Principal:
+) -> ForwardedPrincipal:
     """The principal. Raises PrincipalError."""
     if not principal or len(principal) > limits.PRINCIPAL_CHARACTERS_MAX or not principal.isascii():
         raise PrincipalError("there is no principal")

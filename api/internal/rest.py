@@ -9,13 +9,13 @@ from rest_framework.request import Request
 
 from api.accounts.actions import note_key_use
 from api.internal.authentication import principal_of
-from api.internal.principal import Principal, PrincipalError
+from api.internal.principal import ForwardedPrincipal, PrincipalError
 
 
 class PrincipalAuthentication(BaseAuthentication):
     """`request.user` is the Principal. The front end has checked the key and its limits before."""
 
-    def authenticate(self, request: Request) -> tuple[Principal, None]:
+    def authenticate(self, request: Request) -> tuple[ForwardedPrincipal, None]:
         try:
             principal = principal_of(request._request)
         except PrincipalError as error:
@@ -37,7 +37,7 @@ class PrincipalScheme(OpenApiAuthenticationExtension):
         return {"type": "http", "scheme": "bearer", "bearerFormat": "pstk_..."}
 
 
-def caller(request: Request) -> Principal:
+def caller(request: Request) -> ForwardedPrincipal:
     """Who asks, in a view that lets nobody in without a principal."""
-    assert isinstance(request.user, Principal)
+    assert isinstance(request.user, ForwardedPrincipal)
     return request.user

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from api.iam.authorisation import Targets, require
-from api.iam.origins import destinations_of
-from api.internal.principal import Principal
+from api.iam.origins import destinations_of, encryption_key_of
+from api.internal.principal import ForwardedPrincipal
 from api.queues import attributes as rules
 from api.queues import moves
 from api.queues.attributes import QueueProblem
@@ -18,7 +18,7 @@ from frontend.authz.actions import MANAGEMENT_OPERATIONS, SQS_OPERATIONS
 _AUTO_CREATE = "AutoCreateQueue"
 
 
-def authorise(principal: Principal, action: str, params: Mapping[str, object]) -> None:
+def authorise(principal: ForwardedPrincipal, action: str, params: Mapping[str, object]) -> None:
     """Raises AccessDenied; QueueProblem for parameters that name nothing."""
     demands = MANAGEMENT_OPERATIONS["queues.create_on_send"] if action == _AUTO_CREATE else SQS_OPERATIONS[action]
     targets = _targets_of(principal.account_id, action, params)
@@ -45,13 +45,16 @@ def _targets_of(account_id: str, action: str, params: Mapping[str, object]) -> T
     if action == "ListQueues":
         return Targets()
     if action in ("CreateQueue", _AUTO_CREATE):
-        tags = rules.check_tags(params.get("tags"))
-        return Targets(rules.check_name(params.get("QueueName")), tags=tags, tag_keys=tuple(tags))
+        tags, key_id = rules.check_tags(params.get("tags")), encryption_key_of(account_id, params.get("Attributes"))
+        name = rules.check_name(params.get("QueueName"))
+        return Targets(name, tags=tags, tag_keys=tuple(tags), encryption_key=key_id)
     if action == "CancelMessageMoveTask":
         return _of_task(account_id, params.get("TaskHandle"))
     if action in ("StartMessageMoveTask", "ListMessageMoveTasks"):
         return _of_move(account_id, params.get("SourceArn"), params.get("DestinationArn"))
     name = queue_name_of(account_id, params)
+    if action == "SetQueueAttributes":
+        return Targets(name, encryption_key=encryption_key_of(account_id, params.get("Attributes")))
     if action == "TagQueue":
         tags = rules.check_tags(params.get("Tags"))
         return Targets(name, tags=tags, tag_keys=tuple(tags))

@@ -23,7 +23,7 @@ from frontend.metadata.interface import MISS, Missing
 _VERSION_BYTES = 8
 
 
-class Row(NamedTuple):
+class EncodedRecord(NamedTuple):
     """A record as it is sent: `reply` is the encoded answer to who asks for it."""
 
     key: str
@@ -92,7 +92,7 @@ class Holding:
         self._fills.setdefault(key, []).append(fill)
         return fill
 
-    def finish(self, fill: Fill[str], row: Row | None) -> bool:
+    def finish(self, fill: Fill[str], row: EncodedRecord | None) -> bool:
         """What the database said. False: it may be out of date, read again."""
         self.abandon(fill)
         if (fill.floor > 0) if row is None else (row.version < fill.floor):
@@ -115,7 +115,7 @@ class Holding:
 
     # --- content ---
 
-    def put(self, row: Row) -> None:
+    def put(self, row: EncodedRecord) -> None:
         """Unless a newer one is held."""
         if self._due.get(row.key, 0) <= row.version:
             self._due.pop(row.key, None)

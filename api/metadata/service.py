@@ -28,7 +28,7 @@ from prometheus_client import Counter, Gauge
 from api import limits
 from api.metadata.demands import DemandTable
 from api.metadata.holding import Holding
-from api.metadata.store import MetadataStore, Missed, Position, StoreUnavailable
+from api.metadata.store import FeedPosition, MetadataStore, Missed, StoreUnavailable
 from frontend.metadata.interface import MISS, Missing
 from frontend.metadata.limits import METADATA_FILL_ATTEMPTS_MAX
 from frontend.metadata.messages import Change, FeedState
@@ -63,6 +63,7 @@ class MetadataLookups:
             RecordKind.ACCOUNT: Holding(limits.ACCOUNTS_HELD_BYTES_MAX),
             RecordKind.KEY: Holding(limits.KEYS_HELD_BYTES_MAX),
             RecordKind.QUEUE: Holding(limits.QUEUES_HELD_BYTES_MAX),
+            RecordKind.ENCRYPTION_KEY: Holding(limits.ENCRYPTION_KEYS_HELD_BYTES_MAX),
         }
         self.demands = DemandTable()
         self._flights: dict[tuple[RecordKind, str], asyncio.Task[bytes | None]] = {}
@@ -71,7 +72,7 @@ class MetadataLookups:
         self._epoch = secrets.token_hex(8)
         self._sequence = 0
         self._remembered: deque[Change] = deque(maxlen=limits.CHANGES_REMEMBERED_MAX)
-        self._position: Position | None = None
+        self._position: FeedPosition | None = None
         # Versions that were told, and that the next look at the log of changes may find again.
         self._told: set[int] = set()
         self._looking = asyncio.Lock()

@@ -15,9 +15,9 @@ import msgspec
 import psycopg
 
 from api import limits
-from api.metadata.holding import Row
-from api.metadata.rows import QUEUE, QUEUES, queue_record
-from frontend.metadata.messages import AccountReply, Change, KeyReply, QueueReply
+from api.metadata.holding import EncodedRecord
+from api.metadata.rows import ENCRYPTION_KEY, ENCRYPTION_KEYS, QUEUE, QUEUES, encryption_key_record, queue_record
+from frontend.metadata.messages import AccountReply, Change, EncryptionKeyReply, KeyReply, QueueReply
 from frontend.metadata.records import (
     OWN_POLICY,
     AccountRecord,
@@ -71,7 +71,7 @@ class StoreUnavailable(Exception):
     """The database does not answer now."""
 
 
-class Position(NamedTuple):
+class FeedPosition(NamedTuple):
     """How far the log of changes was read: every transaction below `horizon` had ended, and was seen."""
 
     source: str
@@ -81,12 +81,12 @@ class Position(NamedTuple):
 class Missed(NamedTuple):
     """What came since a position: every change of it, and the new position. `again`: those that may be read twice."""
 
-    position: Position
+    position: FeedPosition
     changes: list[Change]
     again: set[int]
 
 
-def _key_row(row: Sequence[Any]) -> Row:
+def _key_row(row: Sequence[Any]) -> EncodedRecord:
     is_restricted, own, tags, names, texts = row[8:]
     policies = None
     if is_restricted:
@@ -94,29 +94,43 @@ def _key_row(row: Sequence[Any]) -> Row:
         policies = [*((PolicyRecord(OWN_POLICY, own),) if own else ()), *attached]
     fields: list[Any] = [*row[:8], policies, _tags(tags) if tags else {}]
     record = KeyRecord(*fields)
-    return Row(row[0], row[7], encode_message(KeyReply(record)))
+    return EncodedRecord(row[0], row[7], encode_message(KeyReply(record)))
 
 
-def _account_row(row: Sequence[Any]) -> Row:
+def _account_row(row: Sequence[Any]) -> EncodedRecord:
     fields: list[Any] = [*row[:5], {} if row[5] is None else _quotas(row[5]), row[6] or ""]
-    return Row(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
+    return EncodedRecord(row[0], row[3], encode_message(AccountReply(AccountRecord(*fields))))
 
 
-def _queue_row(row: Sequence[Any]) -> Row:
+def _queue_row(row: Sequence[Any]) -> EncodedRecord:
     record = queue_record(row)
-    return Row(queue_change_key(record.account_id, record.name), record.version, encode_message(QueueReply(record)))
+    return EncodedRecord(
+        queue_change_key(record.account_id, record.name), record.version, encode_message(QueueReply(record))
+    )
 
 
-_ROW_OF: dict[RecordKind, Callable[[Sequence[Any]], Row]] = {
+def _encryption_key_row(row: Sequence[Any]) -> EncodedRecord:
+    record = encryption_key_record(row)
+    return EncodedRecord(record.key_id, record.version, encode_message(EncryptionKeyReply(record)))
+
+
+_ROW_OF: dict[RecordKind, Callable[[Sequence[Any]], EncodedRecord]] = {
     RecordKind.KEY: _key_row,
     RecordKind.ACCOUNT: _account_row,
     RecordKind.QUEUE: _queue_row,
+    RecordKind.ENCRYPTION_KEY: _encryption_key_row,
 }
-_ALL: dict[RecordKind, str] = {RecordKind.ACCOUNT: _ACCOUNTS, RecordKind.KEY: _KEYS, RecordKind.QUEUE: QUEUES}
+_ALL: dict[RecordKind, str] = {
+    RecordKind.ACCOUNT: _ACCOUNTS,
+    RecordKind.KEY: _KEYS,
+    RecordKind.QUEUE: QUEUES,
+    RecordKind.ENCRYPTION_KEY: ENCRYPTION_KEYS,
+}
 _ONE: dict[RecordKind, str] = {
     RecordKind.ACCOUNT: _ACCOUNTS + " WHERE id = %s",
     RecordKind.KEY: _KEYS + " WHERE k.access_key_id = %s",
     RecordKind.QUEUE: QUEUE,
+    RecordKind.ENCRYPTION_KEY: ENCRYPTION_KEY,
 }
 
 
@@ -130,13 +144,13 @@ class MetadataStore:
         self._busy: set[Connection] = set()
         self._reads: set[asyncio.Task[Any]] = set()
 
-    async def row(self, kind: RecordKind, key: str) -> Row | None:
+    async def row(self, kind: RecordKind, key: str) -> EncodedRecord | None:
         """The record as it is in the database now, None where there is none."""
         parameters = split_queue_change_key(key) if kind == RecordKind.QUEUE else (key,)
         found = await self._within(self._one(_ONE[kind], parameters), limits.METADATA_READ_MS_MAX)
         return None if found is None else _ROW_OF[kind](found)
 
-    async def missed(self, since: Position, ms_max: int) -> Missed | None:
+    async def missed(self, since: FeedPosition, ms_max: int) -> Missed | None:
         """None: the log of changes does not say all that came since. Load then."""
         return await self._within(self._missed(since), ms_max)
 
@@ -160,7 +174,7 @@ class MetadataStore:
         for read in list(self._reads):
             read.cancel()
 
-    async def _missed(self, since: Position) -> Missed | None:
+    async def _missed(self, since: FeedPosition) -> Missed | None:
         async with self._connection() as connection, connection.transaction():
             await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
             now, whole_from = await _position(connection)
@@ -234,12 +248,12 @@ class Snapshot:
     def __init__(self, connection: Connection, within: Callable[[Awaitable[Any], int], Awaitable[Any]]) -> None:
         self._connection = connection
         self._within = within
-        self.position = Position("", 0)
+        self.position = FeedPosition("", 0)
 
     async def begin(self) -> None:
         await self._within(self._begin(), limits.METADATA_LOAD_MS_MAX)
 
-    async def rows(self, kind: RecordKind) -> AsyncIterator[list[Row]]:
+    async def rows(self, kind: RecordKind) -> AsyncIterator[list[EncodedRecord]]:
         """Every record of a kind, a few at a time."""
         cursor = self._connection.cursor(name="records")
         await self._within(cursor.execute(_ALL[kind]), limits.METADATA_LOAD_MS_MAX)
@@ -253,11 +267,11 @@ class Snapshot:
         self.position = (await _position(self._connection))[0]
 
 
-async def _position(connection: Connection) -> tuple[Position, int | None]:
+async def _position(connection: Connection) -> tuple[FeedPosition, int | None]:
     """Where the log of changes ends, and how far back it is whole (None: as far as it will)."""
     row = await (await connection.execute(_POSITION)).fetchone()
     assert row is not None
-    return Position(row[0], row[1]), row[2]
+    return FeedPosition(row[0], row[1]), row[2]
 
 
 async def connect(database_url: str, name: str) -> Connection:

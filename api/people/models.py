@@ -10,7 +10,7 @@ from django.db.models.functions import Lower
 
 from api.accounts.models import Account
 from api.people import limits
-from api.people.roles import Role
+from api.people.roles import MemberRole
 
 _HASH_BYTES = 32
 _SOURCE_CHARACTERS_MAX = 45
@@ -163,12 +163,12 @@ class AccountLife(models.Model):
         return f"{self.pk} {self.state}"
 
 
-class Membership(models.Model):
+class AccountMembership(models.Model):
     """A person in an account. An account that has members has an owner among them (`actions/members.py`)."""
 
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="members", db_index=False)
     person = models.ForeignKey(Person, on_delete=models.PROTECT, related_name="memberships")
-    role = models.CharField(max_length=16, choices=[(role.value, role.value) for role in Role])
+    role = models.CharField(max_length=16, choices=[(role.value, role.value) for role in MemberRole])
     created_at = models.DateTimeField()
 
     class Meta:
@@ -185,7 +185,7 @@ class Invitation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     account = models.ForeignKey(Account, on_delete=models.CASCADE, related_name="invitations", db_index=False)
     email = models.CharField(max_length=limits.EMAIL_CHARACTERS_MAX)
-    role = models.CharField(max_length=16, choices=[(role.value, role.value) for role in Role])
+    role = models.CharField(max_length=16, choices=[(role.value, role.value) for role in MemberRole])
     invited_by = models.ForeignKey(Person, on_delete=models.CASCADE, related_name="+")
     token_hash = models.BinaryField(max_length=_HASH_BYTES, unique=True)
     created_at = models.DateTimeField()

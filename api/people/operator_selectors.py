@@ -8,9 +8,9 @@ from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from api.accounts.models import Account
-from api.people.models import Membership
-from api.people.roles import Role
-from api.queues.models import Queue, QueueState
+from api.people.models import AccountMembership
+from api.people.roles import MemberRole
+from api.queues.models import Queue, QueueStatus
 
 
 class AccountRow(NamedTuple):
@@ -31,7 +31,7 @@ def accounts_found(text: str, after: str, limit: int) -> list[AccountRow]:
             Q(id__startswith=text)
             | Q(name__icontains=text)
             | Q(life__title__icontains=text)
-            | Q(pk__in=Membership.objects.filter(person__email__icontains=text).values("account_id"))
+            | Q(pk__in=AccountMembership.objects.filter(person__email__icontains=text).values("account_id"))
         )
     return [_row(account) for account in _counted(rows).order_by("id")[:limit]]
 
@@ -43,10 +43,12 @@ def account_row(account_id: str) -> AccountRow | None:
 
 def _counted(rows: QuerySet[Account]) -> QuerySet[Any]:
     """Each count is a query of its own beside the row: joins would multiply queues by members."""
-    owners = Membership.objects.filter(account=OuterRef("pk"), role=Role.OWNER).order_by("created_at", "pk")
+    owners = AccountMembership.objects.filter(account=OuterRef("pk"), role=MemberRole.OWNER).order_by(
+        "created_at", "pk"
+    )
     return rows.annotate(
-        queue_count=_count_of(Queue.objects.exclude(state=QueueState.DELETED)),
-        member_count=_count_of(Membership.objects.all()),
+        queue_count=_count_of(Queue.objects.exclude(state=QueueStatus.DELETED)),
+        member_count=_count_of(AccountMembership.objects.all()),
         owner_email=Subquery(owners.values("person__email")[:1]),
     )
 

@@ -30,7 +30,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _VOUCHED = re.compile(r"([0-9A-Fa-f:.]{2,45}) ([0-9]{1,16})", re.ASCII)
 
 
-class Origin(NamedTuple):
+class RequestOrigin(NamedTuple):
     source: str
     user_agent: str = ""
     request_id: str = ""
@@ -54,7 +54,7 @@ class Origin(NamedTuple):
         record(actor, account_id, action, subject, source=self.source, **details)
 
 
-def origin_of(request: HttpRequest) -> Origin:
+def origin_of(request: HttpRequest) -> RequestOrigin:
     """Raises PeopleError for a source that no front end vouched for."""
     agent = "".join(char for char in request.headers.get("User-Agent", "") if char.isprintable())
     request_id = request.headers.get("X-Request-Id", "")
@@ -62,7 +62,7 @@ def origin_of(request: HttpRequest) -> Origin:
         request_id = ""
     if request_id:
         structlog.contextvars.bind_contextvars(request_id=request_id)
-    return Origin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
+    return RequestOrigin(_source(request), agent[: limits.USER_AGENT_CHARACTERS_MAX], request_id)
 
 
 def source_mac(key: bytes, method: str, target: str, source: str) -> str:

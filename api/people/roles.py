@@ -17,7 +17,7 @@ from frontend.authz.actions import Target, resource_arn
 from frontend.authz.request_context import Caller, person_caller
 
 
-class Role(enum.StrEnum):
+class MemberRole(enum.StrEnum):
     OWNER = "owner"
     ADMIN = "admin"
     DEVELOPER = "developer"
@@ -60,6 +60,7 @@ _OF_OWNERS: list[str] = [Act.CLOSE_ACCOUNT, Act.MANAGE_OWNERS]
 _OF_ADMINS: list[str] = [
     Act.MANAGE_MEMBERS,
     "penstock:*Key",
+    "penstock:*EncryptionKeyDeletion",
     "penstock:*KeyPolicy",
     "penstock:*Policy",
     "penstock:*Group",
@@ -73,43 +74,43 @@ def _statement(effect: str, actions: list[str]) -> dict[str, object]:
     return {"Effect": effect, "Action": actions, "Resource": "*"}
 
 
-STATEMENTS: dict[Role, list[dict[str, object]]] = {
-    Role.OWNER: [_statement("Allow", ["*"])],
-    Role.ADMIN: [{"Effect": "Allow", "NotAction": _OF_OWNERS, "Resource": "*"}],
-    Role.DEVELOPER: [
-        _statement("Allow", [*_READING, "sqs:*"]),
+STATEMENTS: dict[MemberRole, list[dict[str, object]]] = {
+    MemberRole.OWNER: [_statement("Allow", ["*"])],
+    MemberRole.ADMIN: [{"Effect": "Allow", "NotAction": _OF_OWNERS, "Resource": "*"}],
+    MemberRole.DEVELOPER: [
+        _statement("Allow", [*_READING, "sqs:*", "penstock:UseEncryptionKey"]),
         {"Effect": "Allow", "NotAction": [*_OF_OWNERS, *_OF_ADMINS, "sqs:*"], "Resource": "*"},
     ],
-    Role.READER: [_statement("Allow", _READING)],
-    Role.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
+    MemberRole.READER: [_statement("Allow", _READING)],
+    MemberRole.BILLING: [_statement("Allow", [Act.READ_ACCOUNT, "billing:*"])],
 }
 
 
 @cache
-def role_policy(role: Role) -> CompiledPolicy:
+def role_policy(role: MemberRole) -> CompiledPolicy:
     text = json.dumps({"Version": "2012-10-17", "Statement": STATEMENTS[role]})
     return compile_policy(text, PolicyKind.IDENTITY, f"role/{role.value}")
 
 
 def may(role: str, act: Act) -> bool:
     """By the role alone."""
-    return _is_allowed(act, role_policy(Role(role)))
+    return _is_allowed(act, role_policy(MemberRole(role)))
 
 
-def roles_that_may(act: Act) -> list[Role]:
-    return [role for role in Role if may(role, act)]
+def roles_that_may(act: Act) -> list[MemberRole]:
+    return [role for role in MemberRole if may(role, act)]
 
 
 def may_with(role: str, act: Act, attached: Sequence[CompiledPolicy], caller: Caller) -> bool:
     """By the role and the policies that are attached. What is the owners' alone no attached policy gives."""
-    if attached and not _is_allowed(act, join_policies([role_policy(Role(role)), *attached]), caller):
+    if attached and not _is_allowed(act, join_policies([role_policy(MemberRole(role)), *attached]), caller):
         return False
     return may(role, act) if act in _OF_OWNERS or not attached else True
 
 
 def act_to_give(role: str) -> Act:
     """What it takes to give the role, to change it or to take it away."""
-    return Act.MANAGE_OWNERS if role == Role.OWNER else Act.MANAGE_MEMBERS
+    return Act.MANAGE_OWNERS if role == MemberRole.OWNER else Act.MANAGE_MEMBERS
 
 
 def _is_allowed(act: Act, policy: CompiledPolicy, caller: Caller = _ANYBODY) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from api.people import limits
-from api.people.models import Invitation, Membership, Operator, Person, PersonSession, TotpFactor
+from api.people.models import AccountMembership, Invitation, Operator, Person, PersonSession, TotpFactor
 from api.people.tokens import TokenKind, hash_token, same_hash
 
 
@@ -46,20 +46,20 @@ def is_operator(person: Person) -> bool:
     return Operator.objects.filter(person=person).exists()
 
 
-def membership_of(person: Person, account_id: str) -> Membership | None:
-    rows = Membership.objects.select_related("account__life")
+def membership_of(person: Person, account_id: str) -> AccountMembership | None:
+    rows = AccountMembership.objects.select_related("account__life")
     return rows.filter(person=person, account_id=account_id).first()
 
 
-def memberships_of(person: Person) -> list[Membership]:
+def memberships_of(person: Person) -> list[AccountMembership]:
     """By account. At most ACCOUNTS_PER_PERSON_MAX."""
-    rows = Membership.objects.select_related("account__life").filter(person=person)
+    rows = AccountMembership.objects.select_related("account__life").filter(person=person)
     return list(rows.order_by("account_id"))
 
 
-def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[Membership]:
+def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[AccountMembership]:
     """In the order of their ids, from the first one behind `after` on."""
-    rows = Membership.objects.select_related("person").filter(account_id=account_id)
+    rows = AccountMembership.objects.select_related("person").filter(account_id=account_id)
     if after is not None:
         rows = rows.filter(person_id__gt=after)
     return list(rows.order_by("person_id")[:limit])
@@ -67,7 +67,7 @@ def members_of(account_id: str, after: uuid.UUID | None, limit: int) -> list[Mem
 
 def member_addresses(account_id: str, person_ids: Sequence[str]) -> dict[str, str]:
     """Of those who are members, by the text of their ids."""
-    rows = Membership.objects.filter(account_id=account_id, person_id__in=person_ids).select_related("person")
+    rows = AccountMembership.objects.filter(account_id=account_id, person_id__in=person_ids).select_related("person")
     return {str(member.person_id): member.person.email for member in rows}
 
 

@@ -7,12 +7,12 @@ from typing import Any
 from rest_framework import serializers
 
 from api.people import limits
-from api.people.models import AccountState, Invitation, Membership, Person, PersonSession
-from api.people.roles import Role
+from api.people.models import AccountMembership, AccountState, Invitation, Person, PersonSession
+from api.people.roles import MemberRole
 from api.people.selectors import expiry_of, has_second_factor
 from api.people.strict import StrictCharField, StrictChoiceField, StrictSerializer
 
-_ROLES = [role.value for role in Role]
+_ROLES = [role.value for role in MemberRole]
 
 
 def _email() -> StrictCharField:
@@ -170,7 +170,7 @@ class MemberAccountSerializer(serializers.Serializer):
     state_since = serializers.DateTimeField()
     closes_at = serializers.DateTimeField(allow_null=True)
 
-    def to_representation(self, instance: Membership) -> dict[str, Any]:
+    def to_representation(self, instance: AccountMembership) -> dict[str, Any]:
         life = instance.account.life
         return {
             "account_id": instance.account_id,
@@ -193,7 +193,7 @@ class MemberSerializer(serializers.Serializer):
     role = serializers.ChoiceField(choices=_ROLES)
     since = serializers.DateTimeField()
 
-    def to_representation(self, instance: Membership) -> dict[str, Any]:
+    def to_representation(self, instance: AccountMembership) -> dict[str, Any]:
         return {
             "person_id": str(instance.person_id),
             "email": instance.person.email,

@@ -1,7 +1,7 @@
 """Every wish about a queue: one call = one transaction = row + audit + version + announcement; then the hint goes out.
 
 Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
-one at a time within an account. So does whatever touches dead-letter relations (redrive.py).
+one at a time within an account. So does whatever touches dead-letter relations (redrive.py) or encryption keys.
 """
 
 from __future__ import annotations
@@ -17,22 +17,34 @@ from api import clock, limits
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
 from api.changes import announce, next_data_key_version, next_version
+from api.encryption.selectors import existing_of, named_key
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues import layout
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueDataKey, QueueState
+from api.queues.models import Queue, QueueDataKey, QueueStatus
 from api.queues.permissions import Permission, with_permission, without_permission
-from api.queues.redrive import LIVE, check_redrive, lend_keys, lend_to_new, target_name, wake_sources
+from api.queues.redrive import (
+    LIVE,
+    check_redrive,
+    grant_keys,
+    grant_to_new,
+    shred_keys,
+    target_name,
+    wake_sources,
+)
 from api.quotas.actions import note_count
 from api.quotas.selectors import quota_value
 from api.secrets import keyring
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.queues import extensions
+from frontend.queues.encryption import KMS_KEY, names_customer_key
 
 # What the partitions of a queue are told of its attributes (lifecycle.py, `claim_queue`).
 ENFORCED_BY_STORAGE = ("MessageRetentionPeriod", "RedrivePolicy", *extensions.ENFORCED_BY_STORAGE)
+# What says which keys open messages, here and in queues that dead letters come to.
+_RELATIONS = ("RedrivePolicy", KMS_KEY, "SqsManagedSseEnabled")
 # What its partitions are (layout.py).
 SPREAD = ("Penstock.Partitions", "Penstock.PriorityLevels", "FifoThroughputLimit", "DeduplicationScope")
 
@@ -54,14 +66,14 @@ def create_queue(
     if found is not None and found.state in LIVE:
         return CreateOutcome(_same_or_refuse(found, asked), False)
     if found is not None:
-        _refuse_while_resting(found)
+        _reject_name_in_cooldown(found)
     _pay_for_queue(actor, account_id)
     attributes = rules.merged(rules.defaults_of(name), asked)
     rules.check_spread(attributes, attributes, asked)
     check_redrive(account_id, name, asked)
     queue = _insert(account, name, attributes, tags)
-    lend_keys(queue)
-    lend_to_new(queue)
+    grant_keys(queue)
+    grant_to_new(queue)
     record(actor, account_id, "queue.create", f"queue:{name}", uuid=str(queue.uuid), attributes=dict(asked))
     _announce_and_hint(queue, Hint.PROVISION_QUEUE)
     return CreateOutcome(queue, True)
@@ -72,19 +84,21 @@ def set_queue_attributes(
     actor: Actor, account_id: str, name: str, change: Mapping[str, str], expected_version: int | None = None
 ) -> Queue:
     """`change` has passed `attributes.check_change`. Raises QueueProblem."""
-    if "RedrivePolicy" in change:
+    is_relation = not change.keys().isdisjoint(_RELATIONS)
+    if is_relation:
         _lock_account(account_id)
     queue = _lock_live(account_id, name)
     if expected_version is not None and queue.version != expected_version:
         raise QueueProblem("PreconditionFailed", "The queue has changed since it was read.")
     attributes = rules.merged(queue.attributes, change)
-    if attributes == queue.attributes:
+    key_id = _encryption_key_of(account_id, attributes) if is_relation else queue.encryption_key
+    if attributes == queue.attributes and key_id == queue.encryption_key:
         return queue
     rules.check_together(attributes)
     rules.check_spread(queue.attributes, attributes, change)
     check_redrive(account_id, name, change)
     # Only what the partitions enforce themselves needs the lifecycle; the rest is read by the front end.
-    owed = any(attributes.get(one) != queue.attributes.get(one) for one in (*ENFORCED_BY_STORAGE, *SPREAD))
+    pending = any(attributes.get(one) != queue.attributes.get(one) for one in (*ENFORCED_BY_STORAGE, *SPREAD))
     per_group = layout.wanted_of(queue.attributes, queue.fifo).per_group
     rows = layout.rows_of(queue.layout, queue.partitions, per_group)
     if not change.keys().isdisjoint(SPREAD):
@@ -94,15 +108,16 @@ def set_queue_attributes(
     queue.dead_letter_target = target_name(attributes)
     queue.modified_at = clock.now()
     queue.version = next_version()
-    if owed:
+    if pending:
         queue.generation += 1
         queue.next_attempt_at = queue.modified_at if queue.claim is None else queue.next_attempt_at
+    _use_key(queue, key_id)
     changed = ["attributes", "layout", "dead_letter_target", "modified_at", "version", "generation", "next_attempt_at"]
-    queue.save(update_fields=changed)
-    if "RedrivePolicy" in change:
-        lend_keys(queue)
+    queue.save(update_fields=[*changed, "encryption_key", "encryption_keys"])
+    if is_relation:
+        grant_keys(queue)
     record(actor, account_id, "queue.configure", f"queue:{name}", attributes=dict(change))
-    _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if owed else None)
+    _announce_and_hint(queue, Hint.CONFIGURE_QUEUE if pending else None)
     return queue
 
 
@@ -136,18 +151,22 @@ def remove_permission(actor: Actor, account_id: str, name: str, label: str) -> N
 
 
 @transaction.atomic
-def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
-    """From the commit on the queue takes and gives no messages; its partitions go in the background."""
+def delete_queue(actor: Actor, account_id: str, name: str, shred: bool = False) -> Queue:
+    """From the commit on the queue takes and gives no messages; its partitions go in the background, and then its data
+    keys. `shred`: at once, and with the copies that dead-letter queues were granted, so that no dead letter of this
+    queue can be read any more."""
     _lock_account(account_id)
     queue = _lock_live(account_id, name)
     now = clock.now()
-    queue.state = QueueState.DELETING
+    queue.state = QueueStatus.DELETING
     queue.deleted_at = queue.modified_at = now
     queue.generation += 1
     queue.version = next_version()
     queue.next_attempt_at = now if queue.claim is None else queue.next_attempt_at
     queue.save(update_fields=["state", "deleted_at", "modified_at", "generation", "version", "next_attempt_at"])
-    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid))
+    record(actor, account_id, "queue.delete", f"queue:{name}", uuid=str(queue.uuid), shred=shred)
+    if shred:
+        shred_keys(queue)
     wake_sources(account_id, name)
     _announce_and_hint(queue, Hint.DELETE_QUEUE)
     return queue
@@ -156,7 +175,7 @@ def delete_queue(actor: Actor, account_id: str, name: str) -> Queue:
 def _pay_for_queue(actor: Actor, account_id: str) -> None:
     """Raises QueueProblem."""
     queues_max = quota_value(account_id, "queues")
-    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueState.DELETED).count()
+    count = Queue.objects.filter(account_id=account_id).exclude(state=QueueStatus.DELETED).count()
     if count >= queues_max:
         raise QueueProblem("OverLimit", f"An account has at most {queues_max} queues.")
     note_count(actor, account_id, "queues", count + 1, queues_max)
@@ -165,6 +184,7 @@ def _pay_for_queue(actor: Actor, account_id: str) -> None:
 def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mapping[str, str]) -> Queue:
     now = clock.now()
     queue_uuid = uuid.uuid4()
+    key_id = _encryption_key_of(account.pk, attributes)
     queue = Queue.objects.create(
         account=account,
         name=name,
@@ -173,7 +193,9 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
         tags=dict(tags),
         fifo=rules.is_fifo(name),
         dead_letter_target=target_name(attributes),
-        state=QueueState.CREATING,
+        encryption_key=key_id,
+        encryption_keys=[key_id] if key_id else [],
+        state=QueueStatus.CREATING,
         created_at=now,
         modified_at=now,
         next_attempt_at=now,
@@ -185,7 +207,24 @@ def _insert(account: Account, name: str, attributes: dict[str, str], tags: Mappi
     return queue
 
 
-def _refuse_generations(rows: Sequence[layout.Row]) -> None:
+def _encryption_key_of(account_id: str, attributes: Mapping[str, str]) -> str:
+    """The id of the customer's key that the attributes name; "" where they name none. As in SQS a name of nothing is
+    stored all the same: sends and receives are refused then."""
+    named = attributes.get(KMS_KEY, "")
+    key = named_key(account_id, named) if names_customer_key(named) else None
+    return "" if key is None else str(key.pk)
+
+
+def _use_key(queue: Queue, key_id: str) -> None:
+    """Messages under the keys that it used before may be there for long, so those are not forgotten."""
+    if key_id != queue.encryption_key:
+        queue.encryption_key = key_id
+        queue.encryption_keys = existing_of(queue.encryption_keys)
+        if key_id and key_id not in queue.encryption_keys:
+            queue.encryption_keys.append(key_id)
+
+
+def _refuse_generations(rows: Sequence[layout.LayoutRow]) -> None:
     """Sequence numbers have room for so many sets of partitions."""
     if any(row.generation >= limits.FIFO_GENERATIONS_MAX for row in rows):
         raise QueueProblem("OverLimit", "The partitions of this queue were changed too often: make another queue.")
@@ -225,13 +264,13 @@ def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
     return found
 
 
-def _refuse_while_resting(found: Queue) -> None:
+def _reject_name_in_cooldown(found: Queue) -> None:
     assert found.deleted_at is not None
-    rested = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_REST_S)
-    if found.state != QueueState.DELETED or not rested:
+    rested = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
+    if found.state != QueueStatus.DELETED or not rested:
         raise QueueProblem(
             "QueueDeletedRecently",
-            f"You must wait {limits.QUEUE_NAME_REST_S} seconds after deleting a queue before you can create "
+            f"You must wait {limits.QUEUE_NAME_COOLDOWN_S} seconds after deleting a queue before you can create "
             "another with the same name.",
         )
 

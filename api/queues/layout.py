@@ -16,7 +16,7 @@ from api import limits
 from frontend.metadata.records import PartitionRecord
 
 
-class Row(NamedTuple):
+class LayoutRow(NamedTuple):
     """A partition that a queue has. `number` stands in its tag; `closed_ms` 0 = open. The rest: PartitionRecord.
 
     `closing`: somebody may have closed it, which is for good; another set takes its place whatever is wished by then.
@@ -50,19 +50,19 @@ def wanted_of(attributes: Mapping[str, str], fifo: bool) -> Wanted:
     return Wanted(int(asked or limits.FIFO_PARTITIONS_DEFAULT), 1, per_group)
 
 
-def rows_of(layout: Sequence[Sequence[Any]], partitions: Sequence[int], per_group: bool = False) -> list[Row]:
+def rows_of(layout: Sequence[Sequence[Any]], partitions: Sequence[int], per_group: bool = False) -> list[LayoutRow]:
     """The rows as they are stored. A queue of one partition has none: there `per_group` is what its attributes say."""
     if layout:
-        return [Row(*fields) for fields in layout]
-    return [Row(partition, number, per_group=per_group) for number, partition in enumerate(partitions)]
+        return [LayoutRow(*fields) for fields in layout]
+    return [LayoutRow(partition, number, per_group=per_group) for number, partition in enumerate(partitions)]
 
 
-def stored(rows: Sequence[Row]) -> list[list[Any]]:
+def stored(rows: Sequence[LayoutRow]) -> list[list[Any]]:
     """The rows as they are to be stored."""
     return [] if is_plain(rows) else [list(row) for row in rows]
 
 
-def is_plain(rows: Sequence[Row]) -> bool:
+def is_plain(rows: Sequence[LayoutRow]) -> bool:
     """One partition, and never another: nothing to be said beyond its number."""
     return not rows or (len(rows) == 1 and rows[0][1:5] == (0, 0, 0, 0) and not rows[0].closing)
 
@@ -75,46 +75,46 @@ def records_of(layout: Sequence[Sequence[Any]]) -> list[PartitionRecord]:
     ]
 
 
-def opened(rows: Sequence[Row]) -> list[Row]:
+def opened(rows: Sequence[LayoutRow]) -> list[LayoutRow]:
     return [row for row in rows if not row.closed_ms]
 
 
-def closed(rows: Sequence[Row]) -> list[Row]:
+def closed(rows: Sequence[LayoutRow]) -> list[LayoutRow]:
     return [row for row in rows if row.closed_ms]
 
 
-def is_closing(rows: Sequence[Row]) -> bool:
+def is_closing(rows: Sequence[LayoutRow]) -> bool:
     return any(row.closing for row in rows)
 
 
-def open_lanes(rows: Sequence[Row]) -> list[list[int]]:
+def open_by_level(rows: Sequence[LayoutRow]) -> list[list[int]]:
     """The partitions that take messages, by level."""
     found = opened(rows)
     levels = max((row.level for row in found), default=-1) + 1
     return [[row.partition for row in found if row.level == level] for level in range(levels)]
 
 
-def missing(rows: Sequence[Row], wanted: Wanted, fifo: bool, next_number: int) -> list[Row]:
+def missing(rows: Sequence[LayoutRow], wanted: Wanted, fifo: bool, next_number: int) -> list[LayoutRow]:
     """The partitions to be made now, in a fixed order. `next_number`: tags below it were given already."""
     have = opened(rows)
     if not fifo:
-        lanes = open_lanes(rows)
+        lanes = open_by_level(rows)
         counts = [len(lanes[level]) if level < len(lanes) else 0 for level in range(wanted.levels)]
         places = [level for level, count in enumerate(counts) for _ in range(wanted.partitions - count)]
-        return [Row(0, next_number + step, level) for step, level in enumerate(places)]
+        return [LayoutRow(0, next_number + step, level) for step, level in enumerate(places)]
     if closed(rows) or (len(have) == wanted.partitions and not is_closing(rows)):
         return []  # one change after the other
     generation = have[0].generation + 1 if have else 0
     fresh = range(next_number, next_number + wanted.partitions)
-    return [Row(0, number, 0, generation, 0, False, wanted.per_group) for number in fresh]
+    return [LayoutRow(0, number, 0, generation, 0, False, wanted.per_group) for number in fresh]
 
 
-def next_number(rows: Sequence[Row], retired: Sequence[Mapping[str, Any]]) -> int:
+def next_number(rows: Sequence[LayoutRow], retired: Sequence[Mapping[str, Any]]) -> int:
     """Above every tag whose partition was noted."""
     return max((*(row.number for row in rows), *(one["number"] for one in retired)), default=-1) + 1
 
 
-def after_change(rows: Sequence[Row], after: Mapping[str, str], fifo: bool) -> list[list[Any]]:
+def after_change(rows: Sequence[LayoutRow], after: Mapping[str, str], fifo: bool) -> list[list[Any]]:
     """The rows to be stored with a change of attributes. A scope of deduplication that comes with other partitions
     waits for them: until then front ends go by the row and not by the attribute."""
     wanted = wanted_of(after, fifo)

@@ -2,10 +2,10 @@
 
     claim     conditional update: the row owes work, its time has come, nobody holds it -> the row names it
     work      outside any transaction, idempotent; a crash leaves a claim that runs out after CLAIM_LEASE_MS
-    settle    conditional on the claim: `settled_generation` = the generation that was claimed
+    settle    conditional on the claim: `observed_generation` = the generation that was claimed
     fail      conditional on the claim: gives the row back, with a pause that doubles
 
-A wish that changes while the work is done leaves `generation` ahead of `settled_generation`, so work is still owed.
+A wish that changes while the work is done leaves `generation` ahead of `observed_generation`, so work is still owed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from api.due import due_rows
 from api.hints import Hint
 from api.queues import layout
 from api.queues.attributes import redrive_of
-from api.queues.layout import Row, Wanted
-from api.queues.models import Queue, QueueState
+from api.queues.layout import LayoutRow, Wanted
+from api.queues.models import Queue, QueueStatus
 from api.queues.redrive import target_of, wake_sources
-from api.schedules.models import Schedule
+from api.schedules.models import CronSchedule
 from frontend.metadata.records import RecordKind, queue_change_key
 from frontend.queues.extensions import dedup_window_ms, is_paused, parks_groups, retry_of
 from storage_nodes.protocol.messages import QueueConfig
@@ -46,19 +46,19 @@ class Claim(NamedTuple):
     # That of a partition, but for what `targets` and its row say.
     config: QueueConfig
     fifo: bool
-    rows: list[Row]
+    rows: list[LayoutRow]
     # Partitions to be made: rows without their number. Those of a queue that goes: made perhaps, and never noted.
-    planned: list[Row]
+    planned: list[LayoutRow]
     wanted: Wanted
     retired: list[dict[str, Any]]
     # Where dead letters go: the open partitions of the dead-letter queue, by level.
     targets: list[list[int]]
 
 
-class Fulfilled(NamedTuple):
+class ReconcileResult(NamedTuple):
     """What was done of a wish. `again_ms`: when to look again, None = all of it is done."""
 
-    rows: list[Row]
+    rows: list[LayoutRow]
     retired: list[dict[str, Any]]
     again_ms: int | None = None
 
@@ -67,20 +67,20 @@ class Fulfilled(NamedTuple):
 def claim_queue(queue_id: int) -> Claim | None:
     """None: nothing is owed now, or somebody is at it."""
     now = clock.now()
-    owed = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("settled_generation"))
-    queue = owed.filter(pk=queue_id, next_attempt_at__lte=now).first()
+    pending = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("observed_generation"))
+    queue = pending.filter(pk=queue_id, next_attempt_at__lte=now).first()
     if queue is None:
         return None
     wanted = layout.wanted_of(queue.attributes, queue.fifo)
     rows = layout.rows_of(queue.layout, queue.partitions, wanted.per_group)
     first = layout.next_number(rows, queue.retired)
-    if queue.state == QueueState.DELETING:
-        planned = [Row(0, number) for number in range(first, queue.number_end)]
+    if queue.state == QueueStatus.DELETING:
+        planned = [LayoutRow(0, number) for number in range(first, queue.number_end)]
     else:
         planned = layout.missing(rows, wanted, queue.fifo, first)
     # Before any of them is made: who deletes the queue must know of all that there may be.
     queue.number_end = max(queue.number_end, first + len(planned))
-    if queue.fifo and planned and rows and queue.state != QueueState.DELETING:
+    if queue.fifo and planned and rows and queue.state != QueueStatus.DELETING:
         # Likewise before any is closed: from here on there is no way back.
         rows = [row._replace(closing=True) for row in rows]
         queue.layout = layout.stored(rows)
@@ -88,7 +88,7 @@ def claim_queue(queue_id: int) -> Claim | None:
     queue.next_attempt_at = now + timedelta(milliseconds=limits.CLAIM_LEASE_MS)
     queue.save(update_fields=["claim", "next_attempt_at", "number_end", "layout"])
     target = target_of(queue)
-    targets = [] if target is None else layout.open_lanes(layout.rows_of(target.layout, target.partitions))
+    targets = [] if target is None else layout.open_by_level(layout.rows_of(target.layout, target.partitions))
     return Claim(
         queue.claim,
         queue.pk,
@@ -126,9 +126,9 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
 
 
 @transaction.atomic
-def settle_queue(claim: Claim, done: Fulfilled) -> bool:
+def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
     """The claimed wish is fulfilled, or a step of it. False: the claim was lost meanwhile, nothing is written."""
-    moved = layout.open_lanes(claim.rows) != layout.open_lanes(done.rows)
+    moved = layout.open_by_level(claim.rows) != layout.open_by_level(done.rows)
     if moved:
         # Sources may be woken: rows of several queues are written.
         Account.objects.select_for_update(of=("self",)).get(queues__pk=claim.queue_id)
@@ -139,24 +139,24 @@ def settle_queue(claim: Claim, done: Fulfilled) -> bool:
     queue.next_attempt_at = clock.now() + timedelta(milliseconds=done.again_ms or 0)
     queue.failures = 0
     queue.last_error = ""
-    queue.settled_generation = claim.generation
+    queue.observed_generation = claim.generation
     if done.again_ms is not None:
         # The configuration is in force, the rounds of the partitions go on: that is owed anew.
         queue.generation = max(queue.generation, claim.generation + 1)
         if (done.rows, done.retired) == (claim.rows, claim.retired):
-            settled = ["claim", "next_attempt_at", "failures", "last_error", "settled_generation", "generation"]
-            queue.save(update_fields=settled)
+            reconciled = ["claim", "next_attempt_at", "failures", "last_error", "observed_generation", "generation"]
+            queue.save(update_fields=reconciled)
             return True  # nothing that anybody has to hear of
     _note(queue, claim, done)
     before = queue.state
-    if claim.state == QueueState.CREATING and before == QueueState.CREATING:
-        queue.state = QueueState.ACTIVE
-    elif claim.state == QueueState.DELETING:
-        queue.state = QueueState.DELETED
+    if claim.state == QueueStatus.CREATING and before == QueueStatus.CREATING:
+        queue.state = QueueStatus.ACTIVE
+    elif claim.state == QueueStatus.DELETING:
+        queue.state = QueueStatus.DELETED
         queue.data_keys.all().delete()  # what was not overwritten on disk can no longer be read
-        queue.borrowed_keys.all().delete()
-        Schedule.objects.filter(queue=queue).delete()
-    if moved and queue.state == QueueState.ACTIVE:
+        queue.key_grants.all().delete()
+        CronSchedule.objects.filter(queue=queue).delete()
+    if moved and queue.state == QueueStatus.ACTIVE:
         wake_sources(queue.account_id, queue.name)
     queue.version = next_version()
     queue.save()
@@ -166,7 +166,7 @@ def settle_queue(claim: Claim, done: Fulfilled) -> bool:
     return True
 
 
-def _note(queue: Queue, claim: Claim, done: Fulfilled) -> None:
+def _note(queue: Queue, claim: Claim, done: ReconcileResult) -> None:
     """The partitions that there are now."""
     if queue.partitions and layout.closed(done.rows) and not layout.closed(claim.rows):
         partitions = len(layout.opened(done.rows))
@@ -192,17 +192,17 @@ def fail_queue(claim: Claim, error: str) -> int:
     return pause_ms
 
 
-def overdue_hints(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[tuple[Hint, int]]:
+def overdue_hints(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[tuple[Hint, int]]:
     """Hints for rows that stand still: owed for longer than age_ms, and nobody holds them."""
     due = clock.now() - timedelta(milliseconds=age_ms)
-    rows = Queue.objects.exclude(generation=F("settled_generation")).filter(next_attempt_at__lte=due)
-    found = rows.order_by("next_attempt_at").values_list("pk", "state")[: limits.RECONCILE_HINTS_MAX]
+    rows = Queue.objects.exclude(generation=F("observed_generation")).filter(next_attempt_at__lte=due)
+    found = rows.order_by("next_attempt_at").values_list("pk", "state")[: limits.RESYNC_HINTS_MAX]
     return [(_HINTS.get(state, Hint.CONFIGURE_QUEUE), queue_id) for queue_id, state in found]
 
 
 def due_queues(age_ms: int) -> tuple[list[int], datetime | None]:
     """(rows that have owed work for longer than age_ms and that nobody holds, when the next of the others is due)."""
-    return due_rows(Queue.objects.exclude(generation=F("settled_generation")), age_ms)
+    return due_rows(Queue.objects.exclude(generation=F("observed_generation")), age_ms)
 
 
-_HINTS: dict[str, Hint] = {QueueState.CREATING: Hint.PROVISION_QUEUE, QueueState.DELETING: Hint.DELETE_QUEUE}
+_HINTS: dict[str, Hint] = {QueueStatus.CREATING: Hint.PROVISION_QUEUE, QueueStatus.DELETING: Hint.DELETE_QUEUE}

@@ -1,7 +1,7 @@
 """Queues. Written by `actions.py` (wishes) and `lifecycle.py` (how far they have come) only.
 
 The wish is (`state`, `attributes`, `generation`): every change that storage must hear of raises `generation`. The row
-is settled when `settled_generation` has caught up; until then a lifecycle task owes work, whether or not it was told.
+is settled when `observed_generation` has caught up; until then a lifecycle task owes work, whether or not it was told.
 
     state      wish                                   settled means
     creating   partitions exist and have leaders      -> active
@@ -19,7 +19,7 @@ from api import limits
 from api.accounts.models import Account
 
 
-class QueueState(models.TextChoices):
+class QueueStatus(models.TextChoices):
     CREATING = "creating"
     ACTIVE = "active"
     DELETING = "deleting"
@@ -35,9 +35,13 @@ class Queue(models.Model):
     fifo = models.BooleanField(default=False)
     # Name of the queue that its RedrivePolicy names, "" without one: what the sources of a queue are found by.
     dead_letter_target = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX, default="", db_collation="C")
-    state = models.CharField(max_length=8, choices=QueueState.choices)
+    # Id of the customer's key that its KmsMasterKeyId names, "" where that names none; ids of all that its messages, and
+    # the dead letters that come here, may have been sealed under.
+    encryption_key = models.CharField(max_length=36, default="")
+    encryption_keys = models.JSONField(default=list)
+    state = models.CharField(max_length=8, choices=QueueStatus.choices)
     generation = models.BigIntegerField(default=1)
-    settled_generation = models.BigIntegerField(default=0)
+    observed_generation = models.BigIntegerField(default=0)
     partitions = models.JSONField(default=list)
     # More of them, where there is more to be said (layout.py); those it had before; tags below this may be in use.
     layout = models.JSONField(default=list)
@@ -58,7 +62,7 @@ class Queue(models.Model):
         db_table = "queue"
         constraints = (
             models.UniqueConstraint(
-                fields=["account", "name"], condition=~Q(state=QueueState.DELETED), name="queue_name_live"
+                fields=["account", "name"], condition=~Q(state=QueueStatus.DELETED), name="queue_name_live"
             ),
         )
         indexes = (
@@ -69,7 +73,7 @@ class Queue(models.Model):
                 name="queue_by_target",
             ),
             models.Index(
-                fields=["next_attempt_at"], condition=~Q(generation=F("settled_generation")), name="queue_unsettled"
+                fields=["next_attempt_at"], condition=~Q(generation=F("observed_generation")), name="queue_pending"
             ),
         )
 
@@ -95,22 +99,22 @@ class QueueDataKey(models.Model):
         return f"{self.queue_id}:{self.version}"
 
 
-class BorrowedKey(models.Model):
+class DataKeyGrant(models.Model):
     """A data key that another queue of the account has lent to this one, so that its dead letters can be read here.
 
     Outlives its owner: who deletes a queue does not mean to lose what had failed there.
     """
 
-    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="borrowed_keys", db_index=False)
+    queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="key_grants", db_index=False)
     version = models.BigIntegerField()
     wrapped = models.BinaryField()
     owner_uuid = models.UUIDField()
     owner_name = models.CharField(max_length=limits.QUEUE_NAME_CHARACTERS_MAX)
 
     class Meta:
-        db_table = "queue_borrowed_key"
+        db_table = "queue_data_key_grant"
         constraints = (
-            models.UniqueConstraint(fields=["queue", "owner_uuid", "version"], name="queue_borrowed_key_version"),
+            models.UniqueConstraint(fields=["queue", "owner_uuid", "version"], name="queue_data_key_grant_version"),
         )
 
     def __str__(self) -> str:
@@ -137,7 +141,7 @@ class MessageMoveTask(models.Model):
     they began, in log order, and move what their filter wants: `position` has for every partition the next offset, the
     offset to end before, and how far what arrived since was watched for messages that came back.
 
-    `claim` and `next_attempt_at` are a lease, as those of a queue. `steady_at` is when the leases that a worker which
+    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a worker which
     died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
     """
 
@@ -161,7 +165,7 @@ class MessageMoveTask(models.Model):
     ended_at = models.DateTimeField(null=True)
     next_attempt_at = models.DateTimeField()
     claim = models.UUIDField(null=True)
-    steady_at = models.DateTimeField()
+    leases_expired_at = models.DateTimeField()
     failures = models.IntegerField(default=0)
     scans = models.BooleanField(default=False)
     # As `frontend.message_browser.filters` reads it; null = every message.
@@ -178,7 +182,7 @@ class MessageMoveTask(models.Model):
     returned = models.BigIntegerField(default=0)
     # It rests since then; for SQS it is running.
     paused_at = models.DateTimeField(null=True)
-    rested_ms = models.BigIntegerField(default=0)
+    paused_ms = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "message_move_task"

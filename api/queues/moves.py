@@ -19,7 +19,7 @@ from api.audit.actions import Actor, record
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
-from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
 from api.queues.redrive import sources_of
 from api.settings.environment import environment
 
@@ -70,7 +70,7 @@ def start_move(
         **(Choice() if choice is None else choice)._asdict(),
         started_at=now,
         next_attempt_at=now,
-        steady_at=now,
+        leases_expired_at=now,
     )
     _forget_old(source)
     details: dict[str, object] = {
@@ -105,11 +105,11 @@ def resume_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageM
     if task.paused_at is None:
         return task
     now = clock.now()
-    task.rested_ms += int((now - task.paused_at).total_seconds() * 1000)
+    task.paused_ms += int((now - task.paused_at).total_seconds() * 1000)
     task.paused_at = None
     if task.claim is None:
         task.next_attempt_at = now
-    task.save(update_fields=["paused_at", "rested_ms", "next_attempt_at"])
+    task.save(update_fields=["paused_at", "paused_ms", "next_attempt_at"])
     record(actor, account_id, "queue.move.resume", f"queue:{task.source.name}", task=str(task.uuid))
     task_id = task.pk
     transaction.on_commit(lambda: send_hint(Hint.MOVE_MESSAGES, task_id))
@@ -183,7 +183,7 @@ def _queue_of(account_id: str, arn: object, parameter: str) -> Queue:
     named = rules.parse_arn(arn)
     found = None
     if named is not None and (named.region, named.account_id) == (environment().region, account_id):
-        found = Queue.objects.filter(account_id=account_id, name=named.name, state=QueueState.ACTIVE).first()
+        found = Queue.objects.filter(account_id=account_id, name=named.name, state=QueueStatus.ACTIVE).first()
     if found is None:
         raise QueueProblem(
             "ResourceNotFoundException", f"The resource that you specified for the {parameter} parameter doesn't exist."

@@ -6,7 +6,7 @@
     end       conditional on the claim: COMPLETED, CANCELLED or FAILED
 
 A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done.
-What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`steady_at`) a source that gives
+What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`leases_expired_at`) a source that gives
 nothing is not taken for an empty one.
 """
 
@@ -22,9 +22,12 @@ from django.db.models import Q
 from api import clock, limits
 from api.audit.actions import LIFECYCLE, record
 from api.due import due_rows
+from api.encryption.selectors import records_of
 from api.metadata.rows import QUEUE, queue_record
-from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueState
+from api.queues.models import ACTIVE_MOVES, MessageMoveTask, MoveStatus, Queue, QueueStatus
+from api.secrets import keyring
 from frontend.metadata.records import QueueRecord
+from frontend.queues.resolver import ResolvedQueue
 
 # Tasks that somebody may work on: those that rest do nothing until they are resumed or cancelled.
 _WORKABLE = Q(status__in=ACTIVE_MOVES) & (Q(paused_at__isnull=True) | Q(status=MoveStatus.CANCELLING))
@@ -43,7 +46,7 @@ class MoveClaim(NamedTuple):
     # How many it may still move; None = all.
     left: int | None
     counted: bool
-    steady: bool
+    leases_expired: bool
     scan: ScanTask | None
 
 
@@ -80,17 +83,17 @@ def claim_move(task_id: int) -> MoveClaim | None:
     if task is None:
         return None
     if task.claim is not None:
-        task.steady_at = _steady_after(now)
+        task.leases_expired_at = _lease_expiry_after(now)
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return None
-    rested = timedelta(milliseconds=task.rested_ms)
+    rested = timedelta(milliseconds=task.paused_ms)
     if now - task.started_at - rested > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
         _end(task, MoveStatus.FAILED, f"The task has run for {limits.MOVE_TASK_HOURS_MAX} hours.")
         return None
     task.claim = uuid.uuid4()
     task.next_attempt_at = now + timedelta(milliseconds=limits.MOVE_CLAIM_LEASE_MS)
-    task.save(update_fields=["claim", "next_attempt_at", "steady_at"])
+    task.save(update_fields=["claim", "next_attempt_at", "leases_expired_at"])
     return MoveClaim(
         task.claim,
         task.pk,
@@ -101,7 +104,7 @@ def claim_move(task_id: int) -> MoveClaim | None:
         task.messages_per_s or limits.MOVE_MESSAGES_PER_S_MAX,
         None if task.messages_max is None else max(0, task.messages_max - task.moved),
         task.to_move is not None,
-        now >= task.steady_at,
+        now >= task.leases_expired_at,
         _scan_task(task) if task.scans else None,
     )
 
@@ -148,13 +151,13 @@ def release_move(claim: MoveClaim, pause_ms: int, failed: bool = False) -> None:
     now = clock.now()
     if failed:
         task.failures += 1
-        task.steady_at = _steady_after(now)
+        task.leases_expired_at = _lease_expiry_after(now)
     if task.failures > limits.MOVE_FAILURES_MAX:
         _end(task, MoveStatus.FAILED, "The message store does not answer.")
         return
     task.claim = None
     task.next_attempt_at = now + timedelta(milliseconds=pause_ms)
-    task.save(update_fields=["claim", "failures", "next_attempt_at", "steady_at"])
+    task.save(update_fields=["claim", "failures", "next_attempt_at", "leases_expired_at"])
 
 
 @transaction.atomic
@@ -164,11 +167,11 @@ def end_move(claim: MoveClaim, status: MoveStatus, reason: str = "") -> None:
         _end(task, status, reason)
 
 
-def overdue_moves(age_ms: int = limits.RECONCILE_AGE_MS_MIN) -> list[int]:
+def overdue_moves(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[int]:
     """Tasks that stand still: due for longer than age_ms."""
     due = clock.now() - timedelta(milliseconds=age_ms)
     rows = MessageMoveTask.objects.filter(_WORKABLE, next_attempt_at__lte=due)
-    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RECONCILE_HINTS_MAX])
+    return list(rows.order_by("next_attempt_at").values_list("pk", flat=True)[: limits.RESYNC_HINTS_MAX])
 
 
 def due_moves(age_ms: int) -> tuple[list[int], datetime | None]:
@@ -189,18 +192,23 @@ def owner_of_partition(account_id: str, partition: int) -> QueueRecord | None:
     """The account's queue that this partition belongs to, if it is still there."""
     has, had = Q(partitions__contains=[partition]), Q(retired__contains=[{"partition": partition}])
     rows = Queue.objects.filter(has | had, account_id=account_id)
-    queue = rows.filter(state=QueueState.ACTIVE).first()
+    queue = rows.filter(state=QueueStatus.ACTIVE).first()
     return None if queue is None else record_of(queue)
 
 
 def record_of(queue: Queue) -> QueueRecord | None:
     """As the metadata service tells it to front ends. None where the queue cannot be used."""
-    if queue.state != QueueState.ACTIVE:
+    if queue.state != QueueStatus.ACTIVE:
         return None
     with connection.cursor() as cursor:
         cursor.execute(QUEUE, (queue.account_id, queue.name))
         row = cursor.fetchone()
     return None if row is None else queue_record(row)
+
+
+def view_of(found: QueueRecord) -> ResolvedQueue:
+    """The queue as the message path sees it, with the encryption keys as they are now."""
+    return ResolvedQueue(found, keyring(), records_of(found.encryption_keys))
 
 
 def _scan_task(task: MessageMoveTask) -> ScanTask:
@@ -222,7 +230,7 @@ def _claimed(claim: MoveClaim) -> MessageMoveTask | None:
     return rows.filter(pk=claim.task_id, claim=claim.claim).first()
 
 
-def _steady_after(now: datetime) -> datetime:
+def _lease_expiry_after(now: datetime) -> datetime:
     return now + timedelta(milliseconds=limits.MOVE_VISIBILITY_MS)
 
 

@@ -40,10 +40,10 @@ async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: 
     change = {PAUSED: "true" if paused else "false"}
     queue = await sync_to_async(actions.set_queue_attributes)(actor, account_id, name, change)
 
-    async def settled() -> bool:
-        return await sync_to_async(selectors.is_settled)(account_id, queue.pk, queue.generation)
+    async def reconciled() -> bool:
+        return await sync_to_async(selectors.is_reconciled)(account_id, queue.pk, queue.generation)
 
-    if not await wait_until(queue_change_key(account_id, name), settled, limits.QUEUE_READY_WAIT_MS_MAX):
+    if not await wait_until(queue_change_key(account_id, name), reconciled, limits.QUEUE_READY_WAIT_MS_MAX):
         raise QueueProblem("ServiceUnavailable", "The wish is noted, storage has not followed yet. Repeat the request.")
     return queue
 

@@ -11,7 +11,7 @@ from api.audit.actions import Actor
 from api.hints import Hint, send_hint
 from api.queues import actions, selectors
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 from api.queues.readiness import wait_until
 from frontend.metadata.records import queue_change_key
 
@@ -27,18 +27,18 @@ async def create_and_wait(
 async def wait_usable(account_id: str, name: str, outcome: actions.CreateOutcome) -> Queue:
     """Raises QueueProblem; ServiceUnavailable means: it will exist, ask again."""
     queue = outcome.queue
-    if queue.state == QueueState.ACTIVE:
+    if queue.state == QueueStatus.ACTIVE:
         return queue
     if not outcome.created:
         await sync_to_async(send_hint)(Hint.PROVISION_QUEUE, queue.pk)
 
     async def usable() -> bool:
         state = await sync_to_async(selectors.queue_state)(account_id, queue.pk)
-        if state in (QueueState.DELETING, QueueState.DELETED, None):
+        if state in (QueueStatus.DELETING, QueueStatus.DELETED, None):
             raise QueueProblem("QueueDeletedRecently", "The queue was deleted while it was being created.")
-        return state == QueueState.ACTIVE
+        return state == QueueStatus.ACTIVE
 
     if not await wait_until(queue_change_key(account_id, name), usable, limits.QUEUE_READY_WAIT_MS_MAX):
         raise QueueProblem("ServiceUnavailable", "The queue is still being created. Repeat the request.")
-    queue.state = QueueState.ACTIVE
+    queue.state = QueueStatus.ACTIVE
     return queue

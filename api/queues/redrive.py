@@ -2,7 +2,8 @@
 
 A queue names its dead-letter queue by ARN. Three things follow from that:
 
-    keys     the source's data keys are lent to the target before storage hears of it, and along the chain of targets
+    keys     the source's data keys are lent to the target before storage hears of it, and along the chain of targets;
+             with them go the ids of the encryption keys that its messages may be sealed under
     storage  the source's partitions are told the target's partition; 0 while the target is not there
     wake     a target that appears or goes owes its sources another configuration
 
@@ -11,7 +12,7 @@ Lending and waking write rows of several queues: both run with the account's row
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -20,14 +21,15 @@ from django.db.models import F, QuerySet
 
 from api import clock, limits
 from api.changes import announce, next_version
+from api.encryption.selectors import existing_of
 from api.hints import Hint, send_hint
 from api.queues import attributes as rules
 from api.queues.attributes import QueueProblem
-from api.queues.models import BorrowedKey, Queue, QueueState
+from api.queues.models import DataKeyGrant, Queue, QueueStatus
 from api.settings.environment import environment
 from frontend.metadata.records import RecordKind, queue_change_key
 
-LIVE = (QueueState.CREATING, QueueState.ACTIVE)
+LIVE = (QueueStatus.CREATING, QueueStatus.ACTIVE)
 
 
 def check_redrive(account_id: str, name: str, change: Mapping[str, str]) -> None:
@@ -54,7 +56,7 @@ def target_of(queue: Queue) -> Queue | None:
     redrive = rules.redrive_of(queue.attributes)
     if redrive is None:
         return None
-    rows = Queue.objects.filter(account_id=queue.account_id, name=redrive.target.name, state=QueueState.ACTIVE)
+    rows = Queue.objects.filter(account_id=queue.account_id, name=redrive.target.name, state=QueueStatus.ACTIVE)
     return rows.first()
 
 
@@ -71,25 +73,39 @@ def target_name(attributes: Mapping[str, str]) -> str:
     return "" if redrive is None else redrive.target.name
 
 
-def lend_keys(source: Queue) -> None:
+def grant_keys(source: Queue) -> None:
     """Lets every queue that dead letters of `source` can come to read them."""
     assert connection.in_atomic_block
-    lender = source
+    grantor = source
     for _ in range(limits.REDRIVE_CHAIN_MAX):
-        redrive = rules.redrive_of(lender.attributes)
+        redrive = rules.redrive_of(grantor.attributes)
         if redrive is None:
             return
         rows = Queue.objects.select_for_update().filter(account_id=source.account_id, name=redrive.target.name)
         target = rows.filter(state__in=LIVE).first()
-        if target is None or not _lend(lender, target):
+        if target is None or not _grant(grantor, target):
             return  # what it holds already was lent on already
-        lender = target
+        grantor = target
 
 
-def lend_to_new(target: Queue) -> None:
+def grant_to_new(target: Queue) -> None:
     """A queue that others name already, because one of its name was there before, reads their dead letters too."""
     for source in sources_of(target.account_id, target.name):
-        lend_keys(source)
+        grant_keys(source)
+
+
+def shred_keys(queue: Queue) -> None:
+    """The data keys of the queue, and every copy of them that was granted: nothing that it took opens any more."""
+    assert connection.in_atomic_block
+    queue.data_keys.all().delete()
+    queue.key_grants.all().delete()
+    grants = DataKeyGrant.objects.filter(owner_uuid=queue.uuid, queue__account_id=queue.account_id)
+    holders = set(grants.values_list("queue_id", flat=True))
+    grants.delete()
+    for holder in Queue.objects.select_for_update().filter(pk__in=holders).exclude(state=QueueStatus.DELETED):
+        holder.version = next_version()
+        holder.save(update_fields=["version"])
+        announce(RecordKind.QUEUE, queue_change_key(holder.account_id, holder.name), holder.version)
 
 
 def wake_sources(account_id: str, name: str) -> None:
@@ -104,41 +120,50 @@ def wake_sources(account_id: str, name: str) -> None:
         transaction.on_commit(partial(send_hint, Hint.CONFIGURE_QUEUE, queue_id))
 
 
-def _lend(lender: Queue, target: Queue) -> bool:
+def _grant(grantor: Queue, target: Queue) -> bool:
     """Whether the target got anything it had not."""
-    lent = [key for key in lender.borrowed_keys.all() if key.owner_uuid != target.uuid]
-    readable = [(key.version, key.wrapped, lender.uuid, lender.name) for key in lender.data_keys.all()]
-    readable += [(key.version, key.wrapped, key.owner_uuid, key.owner_name) for key in lent]
+    grants = [key for key in grantor.key_grants.all() if key.owner_uuid != target.uuid]
+    readable = [(key.version, key.wrapped, grantor.uuid, grantor.name) for key in grantor.data_keys.all()]
+    readable += [(key.version, key.wrapped, key.owner_uuid, key.owner_name) for key in grants]
     keys = [
-        BorrowedKey(queue=target, version=version, wrapped=bytes(wrapped), owner_uuid=owner, owner_name=name)
+        DataKeyGrant(queue=target, version=version, wrapped=bytes(wrapped), owner_uuid=owner, owner_name=name)
         for version, wrapped, owner, name in readable
     ]
-    return _store_keys(target, keys)
+    return _store_keys(target, keys, grantor.encryption_keys)
 
 
-def _store_keys(target: Queue, keys: Iterable[BorrowedKey]) -> bool:
-    held = set(target.borrowed_keys.values_list("owner_uuid", "version"))
+def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Sequence[str]) -> bool:
+    new_ids = [key_id for key_id in encryption_keys if key_id not in target.encryption_keys]
+    held = set(target.key_grants.values_list("owner_uuid", "version"))
     fresh = [key for key in keys if (key.owner_uuid, key.version) not in held]
-    if not fresh:
+    if not fresh and not new_ids:
         return False
     _forget_keys_of_the_gone(target)
-    if target.borrowed_keys.count() + len(fresh) > limits.BORROWED_KEYS_MAX:
+    if target.key_grants.count() + len(fresh) > limits.KEY_GRANTS_MAX:
         raise QueueProblem(
             "OverLimit",
-            f"Dead letters of at most {limits.BORROWED_KEYS_MAX} queues can come to one queue, by way of others too.",
+            f"Dead letters of at most {limits.KEY_GRANTS_MAX} queues can come to one queue, by way of others too.",
         )
-    BorrowedKey.objects.bulk_create(fresh)
+    DataKeyGrant.objects.bulk_create(fresh)
+    target.encryption_keys = [*existing_of(target.encryption_keys), *new_ids]
     target.version = next_version()
-    target.save(update_fields=["version"])
+    target.save(update_fields=["version", "encryption_keys"])
     announce(RecordKind.QUEUE, queue_change_key(target.account_id, target.name), target.version)
     return True
 
 
+def forget_expired_grants() -> int:
+    """Data keys that queues deleted long ago had lent: nobody can have a message of theirs any more. How many went."""
+    long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
+    gone = Queue.objects.filter(state=QueueStatus.DELETED, deleted_at__lt=long_ago)
+    return DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid")).delete()[0]
+
+
 def _forget_keys_of_the_gone(target: Queue) -> None:
     """Of queues deleted so long ago that none of their messages is left."""
-    long_ago = clock.now() - timedelta(days=limits.BORROWED_KEY_DAYS)
-    owners = Queue.objects.filter(account_id=target.account_id, state=QueueState.DELETED, deleted_at__lt=long_ago)
-    target.borrowed_keys.filter(owner_uuid__in=owners.values("uuid")).delete()
+    long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
+    owners = Queue.objects.filter(account_id=target.account_id, state=QueueStatus.DELETED, deleted_at__lt=long_ago)
+    target.key_grants.filter(owner_uuid__in=owners.values("uuid")).delete()
 
 
 def _refused(why: str) -> QueueProblem:

@@ -25,7 +25,7 @@ def queue_state(account_id: str, queue_id: int) -> str | None:
     return rows.values_list("state", flat=True).first()
 
 
-def is_settled(account_id: str, queue_id: int, generation: int) -> bool:
+def is_reconciled(account_id: str, queue_id: int, generation: int) -> bool:
     """Does storage follow this wish about the queue, or a later one?"""
     rows = Queue.objects.filter(account_id=account_id, pk=queue_id, settled_generation__gte=generation)
     return rows.exists()
@@ -89,7 +89,7 @@ def _targets(account_id: str) -> QuerySet[Queue, str]:
     return rows.values_list("dead_letter_target", flat=True)
 
 
-class UnsettledQueue(NamedTuple):
+class PendingQueue(NamedTuple):
     """Of any account: a wish about a queue that storage does not follow yet."""
 
     account_id: str
@@ -100,11 +100,11 @@ class UnsettledQueue(NamedTuple):
     modified_at: datetime
 
 
-def backlog_of_lifecycle(limit: int = 50) -> list[UnsettledQueue]:
+def backlog_of_lifecycle(limit: int = 50) -> list[PendingQueue]:
     """For operators: those that failed most often first."""
-    rows = Queue.objects.exclude(generation=F("settled_generation")).order_by("-failures", "modified_at")
+    rows = Queue.objects.exclude(generation=F("observed_generation")).order_by("-failures", "modified_at")
     fields = ("account_id", "name", "state", "failures", "last_error", "modified_at")
-    return [UnsettledQueue(*row) for row in rows.values_list(*fields)[:limit]]
+    return [PendingQueue(*row) for row in rows.values_list(*fields)[:limit]]
 
 
 def dead_letter_sources_of(account_id: str, target: str, after: str, limit: int) -> list[Queue]:

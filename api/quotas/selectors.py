@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 from api.quotas.models import QuotaHolder, QuotaRequest, RequestState
 from frontend.limits.quotas import INSTALLATION, QuotaKind, quotas_of
 
@@ -57,4 +57,4 @@ def open_requests(limit: int) -> list[QuotaRequest]:
 
 
 def _counts(account_id: str) -> dict[str, int]:
-    return {"queues": Queue.objects.filter(account_id=account_id).exclude(state=QueueState.DELETED).count()}
+    return {"queues": Queue.objects.filter(account_id=account_id).exclude(state=QueueStatus.DELETED).count()}

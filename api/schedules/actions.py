@@ -16,12 +16,11 @@ from django.db import transaction
 from api import clock, limits
 from api.audit.actions import Actor, record
 from api.queues.attributes import QueueProblem
-from api.queues.models import Queue, QueueState
-from api.queues.moving import record_of
+from api.queues.models import Queue, QueueStatus
+from api.queues.moving import record_of, view_of
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
-from api.schedules.models import Schedule
-from api.secrets import keyring
-from frontend.crypto.envelope import Content, seal
+from api.schedules.models import CronSchedule
+from frontend.crypto.envelope import Content, DataKey, seal
 from frontend.errors import RequestError
 from frontend.messages.attributes import read_attribute
 from frontend.messages.drafts import draft_message
@@ -33,7 +32,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.SCHEDULE_NAME_CHARACTERS_MAX}}}",
 _ANY_ID = "tick"
 
 
-class Wish(NamedTuple):
+class ScheduleSpec(NamedTuple):
     """What a schedule is made from. Attributes are (type, value); a Binary value is base64."""
 
     name: str
@@ -46,32 +45,32 @@ class Wish(NamedTuple):
 
 
 @transaction.atomic
-def create_schedule(actor: Actor, account_id: str, queue_name: str, wish: Wish) -> Schedule:
+def create_schedule(actor: Actor, account_id: str, queue_name: str, spec: ScheduleSpec) -> CronSchedule:
     """Raises QueueProblem."""
     queue = _queue_of(account_id, queue_name)
-    if _NAME.fullmatch(wish.name) is None:
+    if _NAME.fullmatch(spec.name) is None:
         longest = limits.SCHEDULE_NAME_CHARACTERS_MAX
         raise _invalid(f"A schedule's name has 1 to {longest} letters, digits, hyphens and underscores.")
-    cron, zone, first = _first_tick(wish.cron, wish.zone)
-    content = _check_message(queue, wish)
-    others = Schedule.objects.filter(queue=queue)
-    if others.filter(name=wish.name).exists():
+    cron, zone, first = _first_tick(spec.cron, spec.zone)
+    content = _check_message(queue, spec)
+    others = CronSchedule.objects.filter(queue=queue)
+    if others.filter(name=spec.name).exists():
         raise QueueProblem("QueueNameExists", "The queue has a schedule of this name.")
     if others.count() >= limits.SCHEDULES_PER_QUEUE_MAX:
         raise QueueProblem("OverLimit", f"A queue has at most {limits.SCHEDULES_PER_QUEUE_MAX} schedules.")
     now = clock.now()
     schedule_uuid = uuid.uuid4()
-    sealed = seal(_view_of(queue).sealing_key, b"schedule/" + schedule_uuid.hex.encode(), content)[1]
-    schedule = Schedule.objects.create(
-        queue=queue, name=wish.name, uuid=schedule_uuid, cron=cron, zone=zone, content_sealed=sealed,
-        group=wish.group or "", enabled=wish.enabled, next_tick_at=first, free_at=now, created_at=now, modified_at=now,
+    sealed = seal(_sealing_key_of(queue), b"schedule/" + schedule_uuid.hex.encode(), content)[1]
+    schedule = CronSchedule.objects.create(
+        queue=queue, name=spec.name, uuid=schedule_uuid, cron=cron, zone=zone, content_sealed=sealed,
+        group=spec.group or "", enabled=spec.enabled, next_tick_at=first, free_at=now, created_at=now, modified_at=now,
     )  # fmt: skip
     _note(actor, schedule, "schedule.create", cron=cron, zone=zone)
     return schedule
 
 
 @transaction.atomic
-def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabled: bool) -> Schedule:
+def set_enabled(actor: Actor, account_id: str, queue_name: str, name: str, enabled: bool) -> CronSchedule:
     """Pause or resume. Ticks that pass while it is paused do not come; those handed over already do."""
     schedule = _locked(account_id, queue_name, name)
     if schedule.enabled == enabled:
@@ -104,10 +103,10 @@ def _first_tick(cron: str, zone: str) -> tuple[str, str, datetime]:
         raise _invalid(str(error)) from None
 
 
-def _check_message(queue: Queue, wish: Wish) -> Content:
+def _check_message(queue: Queue, spec: ScheduleSpec) -> Content:
     try:
-        message = outgoing_message(wish.body, wish.attributes, lambda name, given: read_attribute(name, *given))
-        message.group = wish.group
+        message = outgoing_message(spec.body, spec.attributes, lambda name, given: read_attribute(name, *given))
+        message.group = spec.group
         message.dedup_id = _ANY_ID if queue.fifo else None
         draft = draft_message(message, _view_of(queue).send_rules)
     except RequestError as refusal:
@@ -120,7 +119,7 @@ def _check_message(queue: Queue, wish: Wish) -> Content:
 def _queue_of(account_id: str, name: str) -> Queue:
     """Locked, so that the count of its schedules holds."""
     rows = Queue.objects.select_for_update(of=("self",)).select_related("account")
-    queue = rows.filter(account_id=account_id, name=name, state=QueueState.ACTIVE).first()
+    queue = rows.filter(account_id=account_id, name=name, state=QueueStatus.ACTIVE).first()
     if queue is None:
         raise QueueProblem("QueueDoesNotExist", "The specified queue does not exist.")
     return queue
@@ -129,20 +128,27 @@ def _queue_of(account_id: str, name: str) -> Queue:
 def _view_of(queue: Queue) -> ResolvedQueue:
     found = record_of(queue)
     assert found is not None
-    return ResolvedQueue(found, keyring())
+    return view_of(found)
 
 
-def _locked(account_id: str, queue_name: str, name: str) -> Schedule:
-    rows = Schedule.objects.select_for_update(of=("self",)).select_related("queue")
+def _sealing_key_of(queue: Queue) -> DataKey:
+    try:
+        return _view_of(queue).sealing_key(clock.now().timestamp())
+    except RequestError as refusal:
+        raise QueueProblem(refusal.code, refusal.message) from None
+
+
+def _locked(account_id: str, queue_name: str, name: str) -> CronSchedule:
+    rows = CronSchedule.objects.select_for_update(of=("self",)).select_related("queue")
     found = rows.filter(
-        queue__account_id=account_id, queue__name=queue_name, queue__state=QueueState.ACTIVE, name=name
+        queue__account_id=account_id, queue__name=queue_name, queue__state=QueueStatus.ACTIVE, name=name
     ).first()
     if found is None:
         raise QueueProblem("ResourceNotFoundException", "The queue has no schedule of this name.")
     return found
 
 
-def _note(actor: Actor, schedule: Schedule, action: str, **details: object) -> None:
+def _note(actor: Actor, schedule: CronSchedule, action: str, **details: object) -> None:
     subject = f"queue:{schedule.queue.name}"
     record(actor, schedule.queue.account_id, action, subject, schedule=schedule.name, **details)
 

@@ -22,10 +22,10 @@ from typing import NamedTuple
 from django.db import transaction
 
 from api import clock, limits
-from api.queues.models import QueueState
+from api.queues.models import QueueStatus
 from api.queues.moving import record_of
 from api.schedules.cron import CronError, next_tick
-from api.schedules.models import Schedule
+from api.schedules.models import CronSchedule
 from frontend.metadata.records import QueueRecord
 
 
@@ -48,8 +48,8 @@ def claim_due(now: datetime | None = None) -> list[CronClaim]:
     """Empty when nothing is due, or others are at it."""
     now = now or clock.now()
     near = now + timedelta(milliseconds=limits.CRON_AHEAD_MS)
-    rows = Schedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("queue__account")
-    due = rows.filter(enabled=True, next_tick_at__lte=near, free_at__lte=now, queue__state=QueueState.ACTIVE)
+    rows = CronSchedule.objects.select_for_update(skip_locked=True, of=("self",)).select_related("queue__account")
+    due = rows.filter(enabled=True, next_tick_at__lte=near, free_at__lte=now, queue__state=QueueStatus.ACTIVE)
     claims: list[CronClaim] = []
     for schedule in due.order_by("next_tick_at")[: limits.CRON_CLAIMED_MAX]:
         queue = record_of(schedule.queue)
@@ -116,5 +116,5 @@ def note_failed(claims: Sequence[CronClaim], reason: str) -> None:
         schedule.save(update_fields=["failures", "last_error", "claim", "free_at"])
 
 
-def _claimed(claim: CronClaim) -> Schedule | None:
-    return Schedule.objects.select_for_update().filter(pk=claim.schedule_id, claim=claim.claim).first()
+def _claimed(claim: CronClaim) -> CronSchedule | None:
+    return CronSchedule.objects.select_for_update().filter(pk=claim.schedule_id, claim=claim.claim).first()

@@ -9,7 +9,7 @@ from api.queues.models import Queue
 from frontend.limits import GROUP_ID_CHARS_MAX
 
 
-class Schedule(models.Model):
+class CronSchedule(models.Model):
     queue = models.ForeignKey(Queue, on_delete=models.CASCADE, related_name="schedules", db_index=False)
     name = models.CharField(max_length=limits.SCHEDULE_NAME_CHARACTERS_MAX, db_collation="C")
     uuid = models.UUIDField(unique=True)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from api.queues.models import QueueState
-from api.schedules.models import Schedule
+from api.queues.models import QueueStatus
+from api.schedules.models import CronSchedule
 
 
-def schedule_of(account_id: str, queue_name: str, name: str) -> Schedule | None:
-    rows = Schedule.objects.filter(queue__account_id=account_id, queue__name=queue_name, name=name)
-    return rows.exclude(queue__state__in=(QueueState.DELETING, QueueState.DELETED)).first()
+def schedule_of(account_id: str, queue_name: str, name: str) -> CronSchedule | None:
+    rows = CronSchedule.objects.filter(queue__account_id=account_id, queue__name=queue_name, name=name)
+    return rows.exclude(queue__state__in=(QueueStatus.DELETING, QueueStatus.DELETED)).first()
 
 
-def schedules_of(queue_id: int, after: str, limit: int) -> list[Schedule]:
+def schedules_of(queue_id: int, after: str, limit: int) -> list[CronSchedule]:
     """By name, from the first one behind `after` on."""
-    return list(Schedule.objects.filter(queue_id=queue_id, name__gt=after).order_by("name")[:limit])
+    return list(CronSchedule.objects.filter(queue_id=queue_id, name__gt=after).order_by("name")[:limit])

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from rest_framework import serializers
 
 from api import limits
-from api.schedules.actions import Wish
-from api.schedules.models import Schedule
+from api.schedules.actions import ScheduleSpec
+from api.schedules.models import CronSchedule
 
 
 class _StrictSerializer(serializers.Serializer):
@@ -39,10 +39,10 @@ class ScheduleRequestSerializer(_StrictSerializer):
     group = serializers.CharField(required=False, allow_null=True, default=None)
     enabled = serializers.BooleanField(default=True)
 
-    def wish(self) -> Wish:
+    def spec(self) -> ScheduleSpec:
         given = self.validated_data
         attributes = {name: (one["type"], one["value"]) for name, one in given.get("attributes", {}).items()}
-        return Wish(
+        return ScheduleSpec(
             given["name"], given["cron"], given["time_zone"], given["body"], attributes, given["group"],
             given["enabled"],
         )  # fmt: skip
@@ -62,7 +62,7 @@ class ScheduleSerializer(serializers.Serializer):
     created_at = serializers.DateTimeField()
     modified_at = serializers.DateTimeField()
 
-    def to_representation(self, instance: Schedule) -> dict[str, object]:
+    def to_representation(self, instance: CronSchedule) -> dict[str, object]:
         when = serializers.DateTimeField()
         last = instance.last_tick_at
         return {

@@ -38,7 +38,7 @@ class SchedulesView(APIView):
         asked = ScheduleRequestSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         who = caller(request)
-        schedule = actions.create_schedule(actor_of(who), who.account_id, name, asked.wish())
+        schedule = actions.create_schedule(actor_of(who), who.account_id, name, asked.spec())
         return Response(ScheduleSerializer(schedule).data, status=201)
 
 

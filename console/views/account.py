@@ -11,7 +11,7 @@ from api.accounts import actions, selectors
 from api.audit.selectors import entries_of
 from api.people.actions import account_life, members
 from api.people.errors import PeopleError
-from api.people.models import Membership
+from api.people.models import AccountMembership
 from api.people.roles import Act
 from api.people.selectors import membership_of
 from console.actors import actor_names
@@ -67,7 +67,7 @@ def reopen(request: HttpRequest, visit: Visit, account_id: str) -> HttpResponse:
     return told(f"/console/a/{account_id}/settings", "The account is active again.")
 
 
-def _owned(request: HttpRequest, visit: Visit, account_id: str) -> Membership:
+def _owned(request: HttpRequest, visit: Visit, account_id: str) -> AccountMembership:
     """In a closing account nothing else may change, so this is no `account_page`. Raises PeopleError."""
     membership = membership_of(visit.person, account_id)
     if membership is None:

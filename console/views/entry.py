@@ -14,8 +14,8 @@ from api.people.errors import PeopleError
 from api.people.origin import origin_of
 from api.people.selectors import has_second_factor
 from console import sessions
+from console.error_notices import notice_of
 from console.pages import open_page, person_page, told
-from console.refusals import refusal_of
 from console.visits import Visit
 
 
@@ -159,5 +159,5 @@ def again(request: HttpRequest, visit: Visit) -> HttpResponse:
 
 def _again(request: HttpRequest, name: str, error: PeopleError, **given: object) -> HttpResponse:
     """The form once more, with what was wrong. Passwords and codes are not repeated."""
-    refusal = refusal_of(error)
+    refusal = notice_of(error)
     return render(request, f"console/entry/{name}.html", {**given, "refusal": refusal}, status=refusal.status)

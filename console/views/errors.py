@@ -6,21 +6,21 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
 from api import problems
+from console.error_notices import ErrorNotice
 from console.pages import show
-from console.refusals import Refusal
 from console.security import PAGES
 
 
 def form_expired(request: HttpRequest, reason: str = "") -> HttpResponse:
     text = "The form was not sent from this site, or it is too old."
-    return show(request, Refusal(403, text, "Go back, load the page again, and repeat what you did."))
+    return show(request, ErrorNotice(403, text, "Go back, load the page again, and repeat what you did."))
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     if not request.path.startswith(PAGES):
         return problems.not_found(request, exception)
     text = "There is no such page, or you are no member of the account it belongs to."
-    return show(request, Refusal(404, text, "Choose another account, or sign in with another address."))
+    return show(request, ErrorNotice(404, text, "Choose another account, or sign in with another address."))
 
 
 def internal_failure(request: HttpRequest) -> HttpResponse:

@@ -12,8 +12,8 @@ from api.accounts import actions, selectors
 from api.accounts.actions import AccountError, NewKey
 from api.limits import KEYS_PER_ACCOUNT_MAX
 from api.people.roles import Act
+from console.error_notices import notice_of
 from console.pages import account_page, told
-from console.refusals import refusal_of
 from console.visits import AccountVisit
 
 LIVES_DAYS = (1, 7, 30, 90, 365)
@@ -51,6 +51,6 @@ def _page(
         "made": made,
         "lives": LIVES_DAYS,
         "now": clock.now(),
-        "refusal": refusal_of(error) if error else None,
+        "refusal": notice_of(error) if error else None,
     }
     return render(request, "console/access/keys.html", shown, status=400 if error else 200)

@@ -11,8 +11,8 @@ from api import clock
 from api.people import selectors
 from api.people.actions import factors, new_passwords, sessions
 from api.people.errors import PeopleError
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import person_page, require_recent_sign_in, told
-from console.refusals import Refusal, refusal_of
 from console.visits import Visit
 
 ME = "/console/me"
@@ -31,7 +31,7 @@ def change_password(request: HttpRequest, visit: Visit) -> HttpResponse:
     except PeopleError as error:
         if error.code == "recent-authentication-required":
             raise
-        return _page(request, visit, refusal=refusal_of(error))
+        return _page(request, visit, refusal=notice_of(error))
     return told(ME, "The password is changed, and your other sessions have ended.")
 
 
@@ -48,7 +48,7 @@ def confirm_totp(request: HttpRequest, visit: Visit) -> HttpResponse:
         codes = factors.confirm_totp(visit.origin, visit.session, request.POST.get("code", "").strip())
     except PeopleError as error:
         again = {"secret": request.POST.get("secret", "")}
-        return _page(request, visit, refusal=refusal_of(error), totp=again)
+        return _page(request, visit, refusal=notice_of(error), totp=again)
     return _page(request, visit, recovery_codes=codes)
 
 
@@ -79,7 +79,7 @@ def end_other_sessions(request: HttpRequest, visit: Visit) -> HttpResponse:
     return told(ME, f"{ended} other sessions have ended." if ended else "There was no other session.")
 
 
-def _page(request: HttpRequest, visit: Visit, refusal: Refusal | None = None, **more: object) -> HttpResponse:
+def _page(request: HttpRequest, visit: Visit, refusal: ErrorNotice | None = None, **more: object) -> HttpResponse:
     shown = {
         "sessions": selectors.sessions_of(visit.person, clock.now()),
         "second_factor": selectors.has_second_factor(visit.person),

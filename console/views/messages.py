@@ -14,8 +14,8 @@ from django.shortcuts import render
 from api.people.roles import Act
 from api.settings.environment import environment
 from console.data_plane import DataPlaneError
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
-from console.refusals import Refusal, refusal_of
 from console.same_as import sending
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
@@ -54,9 +54,9 @@ def message_list(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
         asked = {"limit": PAGE_MESSAGES, "cursor": request.GET.get("cursor", ""), "body_chars": BODY_CHARS_SHOWN}
         found = visit.data_plane.ask(name, "messages/find", {"filter": wanted, **asked})
     except ValueError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": Refusal(400, str(error))})
+        return render(request, "console/parts/refusal.html", {"refusal": ErrorNotice(400, str(error))})
     except DataPlaneError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+        return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     again = {key: value for key, value in request.GET.items() if value and key != "cursor"}
     shown = {
         **tab_of(visit, queue, "messages"),
@@ -82,9 +82,9 @@ def send(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
             count = _number(form.get("count", ""), "How many", 1, COPIES_MAX) or 1
             sent = _send(visit, name, message, count)
         except ValueError as error:
-            refusal = Refusal(400, str(error))
+            refusal = ErrorNotice(400, str(error))
         except DataPlaneError as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
     shown = {
         **tab_of(visit, queue, "send"),
         "form": form,
@@ -112,9 +112,9 @@ def resend(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
                 queue_url(visit, name, "/messages"), f"Sent again to {destination or name}, the old one is gone."
             )
         except ValueError as error:
-            refusal = Refusal(400, str(error))
+            refusal = ErrorNotice(400, str(error))
         except DataPlaneError as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
         attributes = _attribute_rows(request)
     else:
         seen = _whole(visit, name, token, request.GET.get("id", ""))

@@ -13,8 +13,8 @@ from api.queues.attributes import QueueProblem, format_arn
 from api.queues.models import ACTIVE_MOVES
 from api.queues.serializers import MoveRequestSerializer, MoveSerializer
 from api.settings.environment import environment
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
-from console.refusals import Refusal, refusal_of
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
@@ -39,9 +39,9 @@ def moves(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
             dry = _start(visit, name, request)
             return told(queue_url(visit, name, "/moves"), "The dry run counts." if dry else "The redrive has begun.")
         except QueueProblem as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
         except ValueError as error:
-            refusal = Refusal(400, str(error))
+            refusal = ErrorNotice(400, str(error))
     shown = {**tab_of(visit, queue, "moves"), **_tasks(visit, name), "refusal": refusal, "form": request.POST}
     return render(request, "console/messages/moves.html", shown, status=refusal.status if refusal else 200)
 

@@ -11,8 +11,8 @@ from api.people.errors import PeopleError
 from api.people.operator_selectors import account_row, accounts_found
 from api.queues.selectors import backlog_of_lifecycle
 from console.cluster import look_at_cluster
+from console.error_notices import notice_of
 from console.pages import operator_page, require_recent_sign_in, told
-from console.refusals import refusal_of
 from console.visits import Visit
 
 PAGE_ACCOUNTS = 50
@@ -52,7 +52,7 @@ def one_account(request: HttpRequest, visit: Visit, account_id: str) -> HttpResp
         try:
             return _change(request, visit, account_id)
         except PeopleError as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
     shown = {"row": account_row(account_id), "refusal": refusal}
     return render(request, "console/operators/account.html", shown, status=refusal.status if refusal else 200)
 

@@ -12,8 +12,8 @@ from api.queues.selectors import QueueSearch
 from api.settings.environment import environment
 from console.actors import actor_names
 from console.data_plane import DataPlaneError
+from console.error_notices import notice_of
 from console.pages import account_page
-from console.refusals import refusal_of
 from console.same_as import creating
 from console.visits import AccountVisit
 
@@ -52,7 +52,7 @@ def attention(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     try:
         counts = visit.data_plane.counts(names) if names and visit.is_active else {}
     except DataPlaneError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+        return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     known = {name: one for name, one in counts.items() if "error" not in one}
     shown = {
         "dead": [(name, known[name]) for name in dead if known.get(name, {}).get("waiting")],

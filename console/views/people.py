@@ -12,17 +12,17 @@ from api.people import selectors
 from api.people.actions import invitations, members
 from api.people.errors import PeopleError
 from api.people.limits import MEMBERS_PER_ACCOUNT_MAX
-from api.people.roles import Act, Role
+from api.people.roles import Act, MemberRole
+from console.error_notices import notice_of
 from console.pages import account_page, require_recent_sign_in, told
-from console.refusals import refusal_of
 from console.visits import AccountVisit
 
 ROLES_IN_WORDS = {
-    Role.OWNER: "everything, owners and the closing of the account too",
-    Role.ADMIN: "queues, messages, keys, settings and members, but no owners",
-    Role.DEVELOPER: "queues and messages; sees members and keys",
-    Role.READER: "sees queues, counts, members and the audit log; no message bodies",
-    Role.BILLING: "sees the account and its bills; no queues, members or keys",
+    MemberRole.OWNER: "everything, owners and the closing of the account too",
+    MemberRole.ADMIN: "queues, messages, keys, settings and members, but no owners",
+    MemberRole.DEVELOPER: "queues and messages; sees members and keys",
+    MemberRole.READER: "sees queues, counts, members and the audit log; no message bodies",
+    MemberRole.BILLING: "sees the account and its bills; no queues, members or keys",
 }
 
 
@@ -36,7 +36,7 @@ def invite(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     role, email = request.POST.get("role", ""), request.POST.get("email", "").strip()
     try:
         given = _role(role)
-        if given == Role.OWNER:
+        if given == MemberRole.OWNER:
             require_recent_sign_in(visit)
         invitations.invite(visit.origin, visit.person, visit.account_id, email, given)
     except PeopleError as error:
@@ -69,9 +69,9 @@ def remove(request: HttpRequest, visit: AccountVisit, person_id: uuid.UUID) -> H
     return told("/console/", "You have left the account.") if leaves else told(_url(visit), "The member is removed.")
 
 
-def _role(text: str) -> Role:
+def _role(text: str) -> MemberRole:
     try:
-        return Role(text)
+        return MemberRole(text)
     except ValueError:
         raise PeopleError("invalid-request", "There is no such role.") from None
 
@@ -86,8 +86,8 @@ def _page(request: HttpRequest, visit: AccountVisit, error: PeopleError | None =
         "members": [(one, visit.manages_members and visit.may_give(one.role)) for one in found],
         "invitations": selectors.invitations_of(visit.account_id, clock.now()) if visit.manages_members else [],
         "roles": [(role.value, text) for role, text in ROLES_IN_WORDS.items()],
-        "givable": [role.value for role in Role if visit.may_give(role)],
-        "refusal": refusal_of(error) if error else None,
+        "givable": [role.value for role in MemberRole if visit.may_give(role)],
+        "refusal": notice_of(error) if error else None,
         "email": email,
     }
     return render(request, "console/access/people.html", shown, status=error.status if error else 200)

@@ -19,8 +19,8 @@ from api.queues.serializers import QueueSerializer
 from api.settings.environment import environment
 from console import attribute_words
 from console.data_plane import DataPlaneError
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
-from console.refusals import Refusal, refusal_of
 from console.same_as import creating
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
@@ -54,9 +54,9 @@ def queue_counts(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRe
     try:
         counts = visit.data_plane.counts([name])[name]
     except DataPlaneError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+        return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     if "error" in counts:
-        refusal = Refusal(503, counts["error"]["detail"], "This is asked again by itself.")
+        refusal = ErrorNotice(503, counts["error"]["detail"], "This is asked again by itself.")
         return render(request, "console/parts/refusal.html", {"refusal": refusal})
     return render(request, "console/queues/numbers.html", {"queue": queue, "counts": counts})
 
@@ -76,7 +76,7 @@ def tags(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse:
                 actions.tag_queue(visit.actor, visit.account_id, name, change)
             return told(queue_url(visit, name, "/tags"), "The tags are changed.")
         except QueueProblem as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
     shown = {**tab_of(visit, queue, "tags"), "refusal": refusal}
     return render(request, "console/queues/tags.html", shown, status=refusal.status if refusal else 200)
 
@@ -93,7 +93,7 @@ def access(request: HttpRequest, visit: AccountVisit, name: str) -> HttpResponse
             _change_access(visit, name, request)
             return told(queue_url(visit, name, "/access"), "The permissions are changed.")
         except QueueProblem as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
     policy = queue.attributes.get("Policy", "")
     shown = {
         **tab_of(visit, queue, "access"),
@@ -172,7 +172,7 @@ def _change_access(visit: AccountVisit, name: str, request: HttpRequest) -> None
 
 
 def _typed_wrong(request: HttpRequest, queue: Queue, what: str) -> HttpResponse:
-    refusal = Refusal(400, "What you typed is not the name of the queue.", "Type the name exactly as it is shown.")
+    refusal = ErrorNotice(400, "What you typed is not the name of the queue.", "Type the name exactly as it is shown.")
     return render(request, "console/queues/typed.html", {"queue": queue, "what": what, "refusal": refusal}, status=400)
 
 

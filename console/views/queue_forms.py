@@ -17,9 +17,9 @@ from api.queues.provisioning import create_and_wait
 from api.queues.spreading import change_attributes
 from api.settings.environment import environment
 from console import attribute_words
+from console.error_notices import ErrorNotice, notice_of
 from console.pages import account_page, told
 from console.presets import PRESETS, preset_of
-from console.refusals import Refusal, refusal_of
 from console.same_as import creating
 from console.visits import AccountVisit
 
@@ -123,8 +123,8 @@ def _edit_form(
     return render(request, "console/queues/edit.html", shown, status=refusal.status if refusal else 200)
 
 
-def _wrong(error: QueueProblem | None) -> tuple[str, Refusal | None]:
-    return ("", None) if error is None else (attribute_words.attribute_in(error.message), refusal_of(error))
+def _wrong(error: QueueProblem | None) -> tuple[str, ErrorNotice | None]:
+    return ("", None) if error is None else (attribute_words.attribute_in(error.message), notice_of(error))
 
 
 def _full_name(name: str, fifo: bool) -> str:

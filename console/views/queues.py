@@ -13,8 +13,8 @@ from api.queues import selectors
 from api.queues.models import Queue
 from api.queues.selectors import KINDS, SORTS, QueueSearch
 from console.data_plane import DataPlaneError
+from console.error_notices import notice_of
 from console.pages import account_page
-from console.refusals import refusal_of
 from console.visits import AccountVisit
 
 PAGE_QUEUES = 50
@@ -85,7 +85,7 @@ def counts(request: HttpRequest, visit: AccountVisit) -> HttpResponse:
     try:
         found = visit.data_plane.counts(names)
     except DataPlaneError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+        return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     rows = [(name, found[name]) for name in names if name in found and "error" not in found[name]]
     return render(request, "console/queues/counts.html", {"rows": rows})
 

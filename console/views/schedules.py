@@ -10,10 +10,10 @@ from django.shortcuts import render
 from api.people.roles import Act
 from api.queues.attributes import QueueProblem
 from api.schedules import actions, selectors
-from api.schedules.actions import Wish
+from api.schedules.actions import ScheduleSpec
 from console.data_plane import DataPlaneError
+from console.error_notices import notice_of
 from console.pages import account_page, told
-from console.refusals import refusal_of
 from console.views.queue import tab_of
 from console.views.queue_forms import queue_or_404, queue_url
 from console.visits import AccountVisit
@@ -35,15 +35,15 @@ def schedules(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
         if not visit.may_change(Act.CHANGE_MESSAGES) or not visit.may_do("penstock:CreateSchedule"):
             raise QueueProblem("AccessDenied", "Your role in this account does not allow to schedule messages.")
         form = request.POST
-        wish = Wish(
+        spec = ScheduleSpec(
             form.get("name", "").strip(), form.get("cron", "").strip(), form.get("zone", "").strip() or "UTC",
             form.get("body", ""), {}, form.get("group", "").strip() or None, True,
         )  # fmt: skip
         try:
-            made = actions.create_schedule(visit.actor, visit.account_id, name, wish)
+            made = actions.create_schedule(visit.actor, visit.account_id, name, spec)
             return told(queue_url(visit, name, "/schedules"), f"The schedule {made.name} is set.")
         except QueueProblem as error:
-            refusal = refusal_of(error)
+            refusal = notice_of(error)
     shown = {
         **tab_of(visit, queue, "schedules"),
         "schedules": selectors.schedules_of(queue.pk, "", SCHEDULES_SHOWN_MAX),
@@ -79,7 +79,7 @@ def scheduled(request: HttpRequest, visit: AccountVisit, name: str) -> HttpRespo
     try:
         found = visit.data_plane.look(name, target)
     except DataPlaneError as error:
-        return render(request, "console/parts/refusal.html", {"refusal": refusal_of(error)})
+        return render(request, "console/parts/refusal.html", {"refusal": notice_of(error)})
     shown = {**tab_of(visit, queue, "schedules"), "messages": found["messages"], "cursor": found["next_cursor"]}
     return render(request, "console/messages/scheduled.html", {**shown, "is_first": not cursor})
 

@@ -4,7 +4,7 @@ Surface: other planes may import this module.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
 that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
-action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the desk.
+action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the message browser.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ class Target(Enum):
     KEY = auto()  # an access key of the account
     POLICY = auto()  # a named policy of the account
     GROUP = auto()  # a group of people of the account
+    ENCRYPTION_KEY = auto()  # a customer's encryption key of the account
 
 
 class When(Enum):
     ALWAYS = auto()
     TAGS_ARE_SET = auto()
     TAGS_ARE_TAKEN_AWAY = auto()
+    KEY_IS_NAMED = auto()  # the queue is given an encryption key of the account
 
 
 class Demand(NamedTuple):
@@ -74,8 +76,10 @@ _OWNERS = (
 )
 _PENSTOCK = (
     "AttachPolicy",
+    "CancelEncryptionKeyDeletion",
     "CancelScheduledMessages",
     "CloseAccount",
+    "CreateEncryptionKey",
     "CreateGroup",
     "CreateKey",
     "CreatePolicy",
@@ -87,13 +91,17 @@ _PENSTOCK = (
     "DeletePolicy",
     "DeleteSchedule",
     "DetachPolicy",
+    "DisableEncryptionKey",
+    "EnableEncryptionKey",
     "GetAccount",
+    "GetEncryptionKey",
     "GetGroup",
     "GetKey",
     "GetKeyPolicy",
     "GetPolicy",
     "GetQuotas",
     "ListAuditEntries",
+    "ListEncryptionKeys",
     "ListGroups",
     "ListKeys",
     "ListMembers",
@@ -116,12 +124,16 @@ _PENSTOCK = (
     "ResumeMessageMoveTask",
     "ResumeQueue",
     "ResumeSchedule",
+    "RotateEncryptionKey",
     "RotateKey",
+    "ScheduleEncryptionKeyDeletion",
     "SimulatePolicy",
     "UpdateAccount",
+    "UpdateEncryptionKey",
     "UpdateGroup",
     "UpdateKey",
     "UpdatePolicy",
+    "UseEncryptionKey",
 )
 _BILLING = (
     "DeleteBudget",
@@ -167,7 +179,8 @@ _CHANGE_QUEUE, _START_MOVE = _sqs("SetQueueAttributes"), _sqs("StartMessageMoveT
 _LIST_MOVES = (_sqs("ListMessageMoveTasks"), _READ_QUEUE)
 _CANCEL_MOVE = (_sqs("CancelMessageMoveTask"), _RECEIVE, _DELETE, _READ_QUEUE)
 _MOVE = (_START_MOVE, _RECEIVE, _DELETE, _READ_QUEUE, _sqs("SendMessage", Target.DESTINATION))
-_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET))
+_USE_KEY = Demand(f"{OWN}:UseEncryptionKey", Target.ENCRYPTION_KEY, When.KEY_IS_NAMED)
+_CREATE = (_sqs("CreateQueue"), _sqs("TagQueue", when=When.TAGS_ARE_SET), _USE_KEY)
 
 # SQS calls, by their names.
 SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
@@ -180,12 +193,13 @@ SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "DeleteMessageBatch": (_DELETE,),
     "ChangeMessageVisibilityBatch": (_VISIBILITY,),
     "CreateQueue": _CREATE,
+    "SetQueueAttributes": (_CHANGE_QUEUE, _USE_KEY),
     "ListQueues": (_sqs("ListQueues", Target.ALL_QUEUES),),
     "StartMessageMoveTask": _MOVE,
     "CancelMessageMoveTask": _CANCEL_MOVE,
     "ListMessageMoveTasks": _LIST_MOVES,
 }
-# REST routes of messages, the desk, parked groups and scheduled messages, by the action of their route; the websocket.
+# REST routes of messages, the message browser, parked groups and scheduled messages, by the action of their route; the websocket.
 ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "send": (_SEND,),
     "receive": (_RECEIVE,),
@@ -195,10 +209,10 @@ ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "subscribe": (_RECEIVE,),
     "peek": _own("PeekMessages", _RECEIVE),
     "find": _own("PeekMessages", _RECEIVE),
-    "desk_delete": _own("RemoveMessage", _DELETE),
-    "desk_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
-    "desk_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
-    "desk_purge": (_sqs("PurgeQueue"),),
+    "browser_delete": _own("RemoveMessage", _DELETE),
+    "browser_dead_letter": _own("DeadLetterMessage", _DELETE, _sqs("SendMessage", Target.DEAD_LETTER_QUEUE)),
+    "browser_resend": _own("ResendMessage", _RECEIVE, _DELETE, _sqs("SendMessage", Target.DESTINATION)),
+    "browser_purge": (_sqs("PurgeQueue"),),
     "parked-groups": _own("ListParkedGroups", _READ_QUEUE),
     "release-groups": _own("ReleaseParkedGroups", _VISIBILITY),
     "list_scheduled": _own("ListScheduledMessages", _RECEIVE),
@@ -215,6 +229,7 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
         _CHANGE_QUEUE,
         _sqs("TagQueue", when=When.TAGS_ARE_SET),
         _sqs("UntagQueue", when=When.TAGS_ARE_TAKEN_AWAY),
+        _USE_KEY,
     ),
     "queues.delete": (_sqs("DeleteQueue"),),
     "queues.sources": (_sqs("ListDeadLetterSourceQueues"),),
@@ -242,6 +257,16 @@ MANAGEMENT_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "keys.create": _own("CreateKey", target=Target.ACCOUNT),
     "keys.get": _own("GetKey", target=Target.KEY),
     "keys.delete": _own("DeleteKey", target=Target.KEY),
+    "encryption_keys.list": _own("ListEncryptionKeys", target=Target.ACCOUNT),
+    "encryption_keys.create": _own("CreateEncryptionKey", target=Target.ACCOUNT),
+    "encryption_keys.get": _own("GetEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.uses": _own("GetEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.update": _own("UpdateEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.enable": _own("EnableEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.disable": _own("DisableEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.rotate": _own("RotateEncryptionKey", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.schedule_deletion": _own("ScheduleEncryptionKeyDeletion", target=Target.ENCRYPTION_KEY),
+    "encryption_keys.cancel_deletion": _own("CancelEncryptionKeyDeletion", target=Target.ENCRYPTION_KEY),
     "usage.get": _billing("GetUsage"),
     "invoices.list": _billing("ListInvoices"),
     "invoices.get": _billing("GetInvoice"),
@@ -297,7 +322,7 @@ PEOPLE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "members.manage": _own("ManageMembers", target=Target.ACCOUNT),
     "members.manage_owners": _own("ManageOwners", target=Target.ACCOUNT),
 }
-_KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group"}
+_KINDS = {Target.KEY: "key", Target.POLICY: "policy", Target.GROUP: "group", Target.ENCRYPTION_KEY: "encryption-key"}
 
 
 def resource_arn(target: Target, region: str, account_id: str, name: str = "") -> str:

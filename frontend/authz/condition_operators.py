@@ -33,7 +33,7 @@ class SetOperator(Enum):
     FOR_ANY_VALUE = auto()
 
 
-class Operator(NamedTuple):
+class ConditionOperator(NamedTuple):
     """`family` groups operators that are for the same types of keys."""
 
     name: str
@@ -43,7 +43,7 @@ class Operator(NamedTuple):
 
 
 class OperatorUse(NamedTuple):
-    operator: Operator
+    operator: ConditionOperator
     set_operator: SetOperator
     if_exists: bool
 
@@ -203,7 +203,7 @@ _NUMBER = "a number (digits, with or without a sign and a decimal point)"
 _TIME = "a time (2026-11-22T10:00:00Z, a date, or seconds since 1970)"
 
 
-def _ordered(family: str, read: Callable[[str], Any], what: str) -> list[Operator]:
+def _ordered(family: str, read: Callable[[str], Any], what: str) -> list[ConditionOperator]:
     comparisons = {
         "Equals": operator.eq,
         "LessThan": operator.lt,
@@ -211,29 +211,32 @@ def _ordered(family: str, read: Callable[[str], Any], what: str) -> list[Operato
         "GreaterThan": operator.gt,
         "GreaterThanEquals": operator.ge,
     }
-    made = [Operator(family + name, family, _read_family(read, what, compare)) for name, compare in comparisons.items()]
-    return [*made, Operator(f"{family}NotEquals", family, made[0].compare, True)]
+    made = [
+        ConditionOperator(family + name, family, _read_family(read, what, compare))
+        for name, compare in comparisons.items()
+    ]
+    return [*made, ConditionOperator(f"{family}NotEquals", family, made[0].compare, True)]
 
 
-def _pair(name: str, negated_name: str, family: str, compare: Family) -> list[Operator]:
-    return [Operator(name, family, compare), Operator(negated_name, family, compare, True)]
+def _pair(name: str, negated_name: str, family: str, compare: Family) -> list[ConditionOperator]:
+    return [ConditionOperator(name, family, compare), ConditionOperator(negated_name, family, compare, True)]
 
 
-NULL = Operator("Null", "Null", _compare_booleans)
-OPERATORS: tuple[Operator, ...] = (
+NULL = ConditionOperator("Null", "Null", _compare_booleans)
+OPERATORS: tuple[ConditionOperator, ...] = (
     *_pair("StringEquals", "StringNotEquals", "String", _string_family(wildcards=False)),
     *_pair("StringEqualsIgnoreCase", "StringNotEqualsIgnoreCase", "String", _string_family(wildcards=False, fold=True)),
     *_pair("StringLike", "StringNotLike", "String", _string_family(wildcards=True)),
     *_ordered("Numeric", values.read_number, _NUMBER),
     *_ordered("Date", values.read_time_ns, _TIME),
-    Operator("Bool", "Bool", _compare_booleans),
-    Operator("BinaryEquals", "Binary", _read_family(values.read_bytes, "base64", operator.eq)),
+    ConditionOperator("Bool", "Bool", _compare_booleans),
+    ConditionOperator("BinaryEquals", "Binary", _read_family(values.read_bytes, "base64", operator.eq)),
     *_pair("IpAddress", "NotIpAddress", "Ip", _compare_addresses),
     *_pair("ArnEquals", "ArnNotEquals", "Arn", _compare_arns),
     *_pair("ArnLike", "ArnNotLike", "Arn", _compare_arns),
     NULL,
 )
-_OPERATORS: Mapping[str, Operator] = {one.name.lower(): one for one in OPERATORS}
+_OPERATORS: Mapping[str, ConditionOperator] = {one.name.lower(): one for one in OPERATORS}
 _SET_OPERATORS: Mapping[str, SetOperator] = {
     "": SetOperator.NONE,
     "forallvalues": SetOperator.FOR_ALL_VALUES,

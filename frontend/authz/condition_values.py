@@ -31,7 +31,7 @@ _NS_PER_S = 1_000_000_000
 _MAPPED_PREFIX_BITS = 96
 
 
-class Address(NamedTuple):
+class IpAddress(NamedTuple):
     """An IPv4-mapped IPv6 address is the IPv4 address."""
 
     version: int
@@ -86,7 +86,7 @@ def read_time_ns(text: str) -> int | None:
 
 
 @lru_cache(PARSED_VALUES_KEPT_MAX)
-def read_address(text: str) -> Address | None:
+def read_address(text: str) -> IpAddress | None:
     if "%" in text:
         return None
     try:
@@ -95,7 +95,7 @@ def read_address(text: str) -> Address | None:
         return None
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    return Address(address.version, int(address))
+    return IpAddress(address.version, int(address))
 
 
 def read_network(text: str) -> Network | None:

@@ -49,7 +49,7 @@ class MessageTokens:
 
     def __init__(self, receipt_key: bytes) -> None:
         assert len(receipt_key) == 32
-        self._key = hmac.digest(receipt_key, b"message-desk", "sha256")
+        self._key = hmac.digest(receipt_key, b"message-browser", "sha256")
 
     def make(self, owner: bytes, token: MessageToken) -> str:
         return self._seal(_TOKEN.pack(_TOKEN_KIND, *token), owner, _TOKEN_BYTES)

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 import structlog
 
-from frontend.http import Answer
+from frontend.http import HttpResponse
 
-Answering = Coroutine[Any, Any, Answer | None]
+Answering = Coroutine[Any, Any, HttpResponse | None]
 
 _GONE = {"type": "http.disconnect"}
-_FAILED = Answer(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
+_FAILED = HttpResponse(500, ((b"content-type", b"text/plain; charset=utf-8"),), b"Internal Server Error")
 _log = structlog.get_logger("frontend.express")
 
 
@@ -34,7 +34,7 @@ class CallConnection(Protocol):
     def wait_writable(self) -> asyncio.Future[None] | None:
         """None: the client reads what it is sent."""
 
-    def finish(self, call: ExpressCall, answer: Answer | None) -> None:
+    def finish(self, call: ExpressCall, answer: HttpResponse | None) -> None:
         """Writes the answer, and goes on to the next request. None: there is nothing to write."""
 
 
@@ -50,7 +50,7 @@ class ExpressCall:
     def __init__(self, connection: CallConnection, keep_alive: bool) -> None:
         self._connection = connection
         self._answering: Answering | None = None
-        self._answer: Answer | None = None  # while the client must read first
+        self._answer: HttpResponse | None = None  # while the client must read first
         self._waiting: asyncio.Future[Any] | None = None
         self._departure: asyncio.Future[dict[str, Any]] | None = None
         self.keep_alive = keep_alive
@@ -115,7 +115,7 @@ class ExpressCall:
         self._waiting = waiting
         waiting.add_done_callback(self._step)
 
-    def _answered(self, answer: Answer | None) -> None:
+    def _answered(self, answer: HttpResponse | None) -> None:
         if answer is not None and not self.disconnected:
             reading = self._connection.wait_writable()
             if reading is not None:
@@ -129,7 +129,7 @@ class ExpressCall:
         answer, self._answer = self._answer, None
         self._answered(answer)
 
-    def _finish(self, answer: Answer | None) -> None:
+    def _finish(self, answer: HttpResponse | None) -> None:
         self._waiting = None
         self.response_started = self.response_complete = True
         self._connection.finish(self, None if self.disconnected else answer)

@@ -12,7 +12,7 @@ from frontend.asgi import build_application
 from frontend.express.call import ExpressCall
 from frontend.express.hot import AnswerRequest, HotRequests
 from frontend.express.origin import Headers, ProxyOrigins
-from frontend.http import Answer, Request
+from frontend.http import HttpResponse, Request
 from frontend.server import BoundedHttpProtocol, public_config
 from frontend.services import FrontendServices
 
@@ -131,7 +131,7 @@ class ExpressProtocol(BoundedHttpProtocol):
     def wait_writable(self) -> asyncio.Future[None] | None:
         return self.loop.create_task(self.flow.drain()) if self.flow.write_paused else None
 
-    def finish(self, call: ExpressCall, answer: Answer | None) -> None:
+    def finish(self, call: ExpressCall, answer: HttpResponse | None) -> None:
         self._call = None
         self._calls.discard(call)
         self.server_state.total_requests += 1
@@ -148,7 +148,7 @@ class ExpressProtocol(BoundedHttpProtocol):
         else:
             self._idle_since_s = self.loop.time()
 
-    def _written(self, answer: Answer, keep_alive: bool) -> bytes:
+    def _written(self, answer: HttpResponse, keep_alive: bool) -> bytes:
         """Values of headers are our own words, and never a caller's: nothing in them can end a line."""
         status, headers, body = answer
         defaults = self.server_state.default_headers

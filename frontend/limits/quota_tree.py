@@ -30,7 +30,7 @@ _UNLIMITED = Rates()
 _ROUNDING_S = 1e-6
 
 
-class Refusal(NamedTuple):
+class QuotaRefusal(NamedTuple):
     """Which quota refused, what it is, and after which time the same would pass. `stopped`: why nothing may be sent."""
 
     quota: str
@@ -66,10 +66,10 @@ class QuotaBucket:
         costs = [0.0 if rate is None else 1 / (rate * share) for rate, share in zip(rates, shares, strict=True)]
         self.requests_cost_s, self.messages_cost_s, self.bytes_cost_s = costs
 
-    def refusal(self, latest_s: float) -> Refusal:
+    def refusal(self, latest_s: float) -> QuotaRefusal:
         """Why a request is refused now: of the three, what takes longest."""
         at_s, unit = max(zip((self.requests_at_s, self.messages_at_s, self.bytes_at_s), Rates._fields, strict=True))
-        return Refusal(self.prefix + unit, getattr(self.rates, unit) or 0.0, at_s - latest_s)
+        return QuotaRefusal(self.prefix + unit, getattr(self.rates, unit) or 0.0, at_s - latest_s)
 
     @property
     def empty_at_s(self) -> float:
@@ -156,7 +156,7 @@ class QuotaTree:
         messages: int = 0,
         size_bytes: int = 0,
         is_send: bool = False,
-    ) -> Refusal | None:
+    ) -> QuotaRefusal | None:
         """One request. None: it is paid for. `queue_name`: that of a queue of the account, "" where there is none."""
         path = self._paths.get(access_key_id)
         now_s -= self._epoch_s or 0.0
@@ -167,9 +167,9 @@ class QuotaTree:
         asked.messages += messages
         asked.bytes += size_bytes
         if is_send and path.stopped:
-            return Refusal("sending", 0.0, 0.0, path.stopped)
+            return QuotaRefusal("sending", 0.0, 0.0, path.stopped)
         if size_bytes > path.limits.payload_bytes:
-            return Refusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
+            return QuotaRefusal(PAYLOAD_QUOTA, path.limits.payload_bytes, 0.0)
         buckets = path.buckets
         if path.by_queue is not None and queue_name:
             buckets = path.by_queue.get(queue_name) or self._with_queue(path, queue_name, now_s)

@@ -22,9 +22,9 @@ def divide(demands: Sequence[float]) -> list[float]:
     count = len(demands)
     left = 1.0 - KEPT
     shares = [KEPT / count] * count
-    wishes = sorted((max(0.0, demand * HEADROOM - KEPT / count), index) for index, demand in enumerate(demands))
-    for place, (wish, index) in enumerate(wishes):
-        granted = min(wish, left / (count - place))
+    wanted = sorted((max(0.0, demand * HEADROOM - KEPT / count), index) for index, demand in enumerate(demands))
+    for place, (want, index) in enumerate(wanted):
+        granted = min(want, left / (count - place))
         shares[index] += granted
         left -= granted
     return [share + left / count for share in shares]

@@ -64,7 +64,7 @@ class _Held(NamedTuple):
 
 async def delete_one(request: BrowserRequest, token_text: str, reason: str) -> BrowsedView:
     """Raises RequestError."""
-    held = await _find(request, "desk_delete", token_text)
+    held = await _find(request, "browser_delete", token_text)
     await _note(request, "message.delete", held, reason=check_reason(reason))
     await _remove(request, "message.delete", held, moved=False)
     return held.seen
@@ -75,7 +75,7 @@ async def dead_letter_one(request: BrowserRequest, token_text: str, reason: str)
     if not reason:
         raise invalid("A reason must be given.")
     reason = check_reason(reason)
-    held = await _find(request, "desk_dead_letter", token_text)
+    held = await _find(request, "browser_dead_letter", token_text)
     target = await _dead_letter_queue(request, held.queue)
     await _note(request, "message.dead_letter", held, reason=reason, target=target.record.name)
     message, partition = held.message, held.seen.partition
@@ -100,7 +100,7 @@ async def resend_one(
     request: BrowserRequest, token_text: str, edit: Callable[[BrowsedView], OutgoingMessage], destination: str | None
 ) -> tuple[BrowsedView, Sent]:
     """`edit` makes the message with its changes of what it is now. Raises RequestError."""
-    held = await _find(request, "desk_resend", token_text)
+    held = await _find(request, "browser_resend", token_text)
     require_sending(request.services, request.caller)
     if held.seen.content is None:
         raise RequestError("UnsupportedOperation", "The message cannot be read, so it cannot be sent anew.")
@@ -114,7 +114,8 @@ async def resend_one(
     message_id = as_uuid(change)
     sender = request.caller.access_key_id.encode()
     record_key = usage_key(Origin.DESK, draft.size_bytes)
-    envelope = seal_as(target.sealing_key, message_id, sender, draft.content, size_field(record_key))
+    key = target.sealing_key(request.services.now_s())
+    envelope = seal_as(key, message_id, sender, draft.content, size_field(record_key))
     body = encode_body(envelope, record_key, draft.headers)
     partition, reply = await _store(request, "message.resend", held, target, body, held.seen.offset)
     sent = Sent(draft, format_message_id(message_id))

@@ -26,7 +26,7 @@ from frontend.limits import (
 from frontend.message_browser.filters import MessageFilter, filter_bytes, matches
 from frontend.message_browser.view import BrowsedView, see, unopened
 from frontend.messages.admission import admit, pay_later
-from frontend.messages.opening import KeyNotLent
+from frontend.messages.opening import KeyNotGranted
 from frontend.messages.storage_errors import explain_storage_error
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
@@ -152,7 +152,7 @@ async def see_now(
     for _ in range(2):
         try:
             return queue, see(services.message_ids, queue, partition, message)
-        except KeyNotLent:
+        except KeyNotGranted:
             with contextlib.suppress(RequestError):
                 queue = await services.queues.refresh(queue.address)
     return queue, unopened(partition, message)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from frontend.crypto.envelope import Content, EnvelopeError, History
 from frontend.crypto.message_ids import MessageIds
-from frontend.messages.opening import KeyNotLent, OpenedRecord, message_id_of, open_record
+from frontend.messages.opening import KeyNotGranted, OpenedRecord, message_id_of, open_record
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import BrowsedMessage, DeadSource, MessageState
 from storage_nodes.protocol.records import RecordError, read_headers, section_of
@@ -53,10 +53,10 @@ class BrowsedView(NamedTuple):
 
 
 def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedMessage) -> BrowsedView:
-    """A message that does not open is seen all the same. Raises KeyNotLent: a newer view of the queue may open it."""
+    """A message that does not open is seen all the same. Raises KeyNotGranted: a newer view of the queue may open it."""
     try:
         record = open_record(queue, message.body)
-    except KeyNotLent:
+    except KeyNotGranted:
         raise
     except (EnvelopeError, RecordError):
         return unopened(partition, message)
@@ -67,7 +67,7 @@ def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedM
     if dead is not None:
         sent_ms, first_received_ms = dead.sent_ms, dead.first_received_ms or first_received_ms
         receives += dead.receives
-        source = queue.record.name if record.lender is None else record.lender
+        source = queue.record.name if record.granted_by is None else record.granted_by
     return BrowsedView(
         partition,
         offset,

@@ -31,7 +31,7 @@ from frontend.authz.actions import QUEUE_ACTIONS, Target, resource_arn
 from frontend.authz.request_context import NO_TAGS, Tags, root_caller
 from frontend.errors import RequestError, Throttled
 from frontend.limits import KEY_DECISIONS_KEPT_MAX
-from frontend.limits.quota_tree import PAYLOAD_QUOTA, Refusal
+from frontend.limits.quota_tree import PAYLOAD_QUOTA, QuotaRefusal
 from frontend.queues.names import Address
 from frontend.queues.resolver import ResolvedQueue
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from frontend.services import FrontendServices
 
 CALLERS_KEPT_MAX = 4_096
+# What cannot be done while the encryption key that the queue names cannot be used.
+_NEEDS_ENCRYPTION_KEY = frozenset(("SendMessage", "ReceiveMessage", "peek", "browser_resend"))
 KEY_NOT_VALID = "The key is not valid any more."
 
 
@@ -88,6 +90,8 @@ def authorise(
         raise
     if queue is not None and (caller.rights is not None or queue.policy is not NO_POLICY):
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+    if queue is not None and queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
+        queue.encryption.require(caller.account_id)
     return queue
 
 
@@ -113,6 +117,8 @@ async def find_authorised(
         raise
     if not is_own or caller.rights is not None or queue.policy is not NO_POLICY:
         _require_allowed(services, caller, operation, address, queue, sent_tags)
+    if queue.encryption is not None and operation in _NEEDS_ENCRYPTION_KEY:
+        queue.encryption.require(caller.account_id)
     return queue
 
 
@@ -182,10 +188,10 @@ def require_sending(services: FrontendServices, caller: Principal) -> None:
     """For a request that sends besides what it was paid for. Raises RequestError."""
     stopped = services.quotas.limits(caller.account_id, caller.access_key_id).stopped
     if stopped:
-        raise _refused(services, Refusal("sending", 0.0, 0.0, stopped))
+        raise _refused(services, QuotaRefusal("sending", 0.0, 0.0, stopped))
 
 
-def _refused(services: FrontendServices, refusal: Refusal) -> RequestError:
+def _refused(services: FrontendServices, refusal: QuotaRefusal) -> RequestError:
     services.meters.count("requests_throttled")
     if refusal.stopped:
         return RequestError("SendingStopped", f"Messages cannot be sent by this account now: {refusal.stopped}.")

@@ -7,7 +7,7 @@
     POST /v1/queues/{name}/messages/resend       {"message", "body", "attributes", ...}            edit, send, remove
     POST /v1/queues/{name}/messages/purge        {}                                                delete all
 
-`message` is the token that peek and find show with each message. How to use it: docs/message_desk.md.
+`message` is the token that peek and find show with each message. How to use it: docs/message_browser.md.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ async def _resend(call: RestCall, asked: ResendJson) -> bytes:
 BROWSER_ROUTES: dict[bytes | None, Route] = {
     b"peek": Route("peek", msgspec.json.Decoder(PeekJson).decode, _peek),
     b"find": Route("find", msgspec.json.Decoder(FindJson).decode, _find),
-    b"delete": Route("desk_delete", msgspec.json.Decoder(ActJson).decode, _delete),
-    b"dead-letter": Route("desk_dead_letter", msgspec.json.Decoder(ActJson).decode, _dead_letter),
-    b"purge": Route("desk_purge", msgspec.json.Decoder(PurgeJson).decode, _purge),
-    b"resend": Route("desk_resend", msgspec.json.Decoder(ResendJson).decode, _resend),
+    b"delete": Route("browser_delete", msgspec.json.Decoder(ActJson).decode, _delete),
+    b"dead-letter": Route("browser_dead_letter", msgspec.json.Decoder(ActJson).decode, _dead_letter),
+    b"purge": Route("browser_purge", msgspec.json.Decoder(PurgeJson).decode, _purge),
+    b"resend": Route("browser_resend", msgspec.json.Decoder(ResendJson).decode, _resend),
 }
 
 

@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from frontend.errors import MethodNotAllowed, RequestError, Throttled
-from frontend.http import CLOSE_CONNECTION, Answer, Request, Send, new_request_id
+from frontend.http import CLOSE_CONNECTION, HttpResponse, Request, Send, new_request_id
 from frontend.limits import RATE_BURST_S
 from frontend.limits.quota_tree import Standing
 from frontend.rest.words import in_members
@@ -22,11 +22,11 @@ def problem_code(error: RequestError) -> str:
     return _CAPITAL.sub("-", error.code.removesuffix("Exception")).lower()
 
 
-def problem_of(request: Request, error: RequestError) -> Answer:
+def problem_of(request: Request, error: RequestError) -> HttpResponse:
     headers, body = _problem(request.request_id, error)
     if request.is_unread:
         headers.append(CLOSE_CONNECTION)
-    return Answer(error.kind.rest_status, headers, body)
+    return HttpResponse(error.kind.rest_status, headers, body)
 
 
 async def refuse_upgrade(send: Send, error: RequestError) -> None:

@@ -12,7 +12,7 @@ import structlog
 
 from frontend.authn.principal import Principal
 from frontend.errors import MethodNotAllowed, RequestError, throttled, unavailable
-from frontend.http import Answer, Disconnected, Request, Send, answer, network_of
+from frontend.http import Disconnected, HttpResponse, Request, Send, answer, network_of
 from frontend.limits import PATH_BYTES_MAX, QUERY_BYTES_MAX, QUEUE_NAME_CHARS_MAX, REFUSED_CHARS_SHOWN_MAX
 from frontend.messages.admission import throttle_account
 from frontend.metadata.interface import MetadataUnavailable
@@ -84,7 +84,7 @@ def find_route(path: bytes) -> tuple[Route, str] | None:
     return (COUNTS_ROUTE, "") if path == COUNTS_PATH else None
 
 
-async def answer_rest(services: FrontendServices, request: Request) -> Answer | None:
+async def answer_rest(services: FrontendServices, request: Request) -> HttpResponse | None:
     """The answer to a request that has a route; None: the client has left. Never raises for anything a caller can
     do."""
     started_s = time.perf_counter()
@@ -92,7 +92,7 @@ async def answer_rest(services: FrontendServices, request: Request) -> Answer | 
     assert found is not None
     route, queue_name = found
     outcome = "ok"
-    said: Answer | None = None
+    said: HttpResponse | None = None
     try:
         request.read_headers()
         said = await _answer_route(services, request, route, queue_name)
@@ -106,7 +106,7 @@ async def answer_rest(services: FrontendServices, request: Request) -> Answer | 
     return said
 
 
-async def _answer_route(services: FrontendServices, request: Request, route: Route, queue_name: str) -> Answer:
+async def _answer_route(services: FrontendServices, request: Request, route: Route, queue_name: str) -> HttpResponse:
     if request.method != route.method:
         raise MethodNotAllowed(route.method)
     await request.read_body()
@@ -119,7 +119,7 @@ async def _answer_route(services: FrontendServices, request: Request, route: Rou
         (b"cache-control", b"no-store"),
         *rate_headers(services.quotas.standing(caller.account_id, services.steady_s())),
     )
-    return Answer(200, headers, body)
+    return HttpResponse(200, headers, body)
 
 
 async def _serve_control(services: FrontendServices, request: Request, send: Send) -> None:

@@ -25,7 +25,7 @@ from frontend.sqs.received import RequestedAttributes, received_json, split_filt
 _TRACE_HEADER = b"x-amzn-trace-id"
 
 
-class Action(NamedTuple):
+class SqsAction(NamedTuple):
     """`parameters` is the type of the request, `decode` reads it from JSON. The answer is JSON in both protocols."""
 
     name: str
@@ -154,11 +154,11 @@ def _attempt_visibility_s(entry: requests.VisibilityEntry) -> int | RequestError
 
 def _action(
     name: str, parameters: type[requests.SqsRequest], run: Callable[[SqsCall, Any], Awaitable[bytes]]
-) -> Action:
-    return Action(name, parameters, msgspec.json.Decoder(parameters).decode, run)
+) -> SqsAction:
+    return SqsAction(name, parameters, msgspec.json.Decoder(parameters).decode, run)
 
 
-ACTIONS: dict[bytes, Action] = {
+ACTIONS: dict[bytes, SqsAction] = {
     b"AmazonSQS." + action.name.encode(): action
     for action in (
         _action("SendMessage", requests.SendMessage, _send_message),
@@ -177,7 +177,7 @@ ACTIONS: dict[bytes, Action] = {
         _action("GetQueueAttributes", requests.GetQueueAttributes, queue_actions.get_queue_attributes),
         _action("SetQueueAttributes", requests.SetQueueAttributes, queue_actions.set_queue_attributes),
         _action("PurgeQueue", requests.QueueRequest, queue_actions.purge_queue),
-        _action("TagQueue", requests.TagQueue, queue_actions.tag_queue),
+        _action("TagQueue", requests.TagQueueRequest, queue_actions.tag_queue),
         _action("UntagQueue", requests.UntagQueue, queue_actions.untag_queue),
         _action("ListQueueTags", requests.QueueRequest, queue_actions.list_queue_tags),
         _action("AddPermission", requests.AddPermission, queue_actions.add_permission),

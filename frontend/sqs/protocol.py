@@ -17,10 +17,10 @@ import msgspec
 import structlog
 
 from frontend.errors import MethodNotAllowed, RequestError, invalid, unavailable
-from frontend.http import CLOSE_CONNECTION, Answer, Disconnected, Request
+from frontend.http import CLOSE_CONNECTION, Disconnected, HttpResponse, Request
 from frontend.limits import BATCH_BYTES_MAX, MESSAGE_BYTES_MAX, SLOW_REQUEST_MS
 from frontend.metadata.interface import MetadataUnavailable
-from frontend.sqs.actions import ACTIONS, Action
+from frontend.sqs.actions import ACTIONS, SqsAction
 from frontend.sqs.call import SqsCall
 from frontend.sqs.query_answer import answer_query, refuse_query
 from frontend.sqs.query_form import find_query_action, is_query, read_form, read_request
@@ -42,11 +42,11 @@ _UNKNOWN = "unknown"
 _log = structlog.get_logger("frontend.sqs")
 
 
-async def answer_sqs(services: FrontendServices, request: Request) -> Answer | None:
+async def answer_sqs(services: FrontendServices, request: Request) -> HttpResponse | None:
     """The answer to one request; None: the client has left. Never raises for anything a caller can do."""
     started_s = time.perf_counter()
     action_name, outcome, refuse = _UNKNOWN, "ok", _refuse
-    said: Answer | None = None
+    said: HttpResponse | None = None
     try:
         request.read_headers()
         if is_query(request):
@@ -64,7 +64,7 @@ async def answer_sqs(services: FrontendServices, request: Request) -> Answer | N
             await request.read_body()
             caller = await services.authenticator.signature(request)
             body = await action.run(SqsCall(services, request, caller), decode(action, request))
-            said = Answer(200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+            said = HttpResponse(200, (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
     except Disconnected:
         outcome = "disconnected"
     except RequestError as error:
@@ -82,7 +82,7 @@ async def answer_sqs(services: FrontendServices, request: Request) -> Answer | N
     return said
 
 
-def find_action(request: Request) -> Action:
+def find_action(request: Request) -> SqsAction:
     """What is asked, from the headers alone. Raises RequestError."""
     if request.method != "POST":
         raise MethodNotAllowed("POST")
@@ -95,7 +95,7 @@ def find_action(request: Request) -> Action:
     return action
 
 
-def decode(action: Action, request: Request) -> Any:
+def decode(action: SqsAction, request: Request) -> Any:
     """The parameters, typed. Raises RequestError for anything that is not JSON of the right shape."""
     body = request.body
     try:
@@ -140,7 +140,7 @@ def _named_for(action_name: str, error: RequestError) -> RequestError:
     return error
 
 
-def _refuse(request: Request, error: RequestError) -> Answer:
+def _refuse(request: Request, error: RequestError) -> HttpResponse:
     kind = error.kind
     headers = [
         _CONTENT_TYPE,
@@ -155,7 +155,7 @@ def _refuse(request: Request, error: RequestError) -> Answer:
         headers.append(CLOSE_CONNECTION)
     member = "Message" if error.code in _CAPITAL_MESSAGE else "message"
     body = msgspec.json.encode({"__type": f"{kind.namespace}#{error.code}", member: error.message})
-    return Answer(kind.status, headers, body)
+    return HttpResponse(kind.status, headers, body)
 
 
 def _meter(services: FrontendServices, request: Request, action_name: str, outcome: str, seconds: float) -> None:

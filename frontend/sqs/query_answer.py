@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from frontend.errors import RequestError
-from frontend.http import CLOSE_CONNECTION, Answer, Request
+from frontend.http import CLOSE_CONNECTION, HttpResponse, Request
 from frontend.parameters import FORBIDDEN, is_text
 
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
@@ -51,15 +51,15 @@ _PAIRS: dict[str, tuple[str, str, str]] = {
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def answer_query(action: str, result: bytes, request: Request) -> Answer:
+def answer_query(action: str, result: bytes, request: Request) -> HttpResponse:
     if _wants_json(request):
         return _answer_in_json(action, result, request)
     return _answer_in_xml(action, result, request)
 
 
-def refuse_query(request: Request, error: RequestError) -> Answer:
+def refuse_query(request: Request, error: RequestError) -> HttpResponse:
     if error.code == "UnknownOperation":
-        return Answer(error.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
+        return HttpResponse(error.kind.status, (_CONTENT_TYPE,), b"<UnknownOperationException/>\n")
     if _wants_json(request):
         return _refuse_in_json(request, error)
     return _refuse_in_xml(request, error)
@@ -69,12 +69,12 @@ def _wants_json(request: Request) -> bool:
     return request.headers.get(b"accept", b"").partition(b";")[0].strip().lower() == _JSON
 
 
-def _answer_in_json(action: str, result: bytes, request: Request) -> Answer:
+def _answer_in_json(action: str, result: bytes, request: Request) -> HttpResponse:
     response: dict[str, object] = {"ResponseMetadata": {"RequestId": request.request_id}}
     if action not in _WITHOUT_RESULT:
         response = {f"{action}Result": _json_result(_decode(result)), **response}
     body = msgspec.json.encode({f"{action}Response": response})
-    return Answer(200, (_JSON_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
+    return HttpResponse(200, (_JSON_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode())), body)
 
 
 def _json_result(members: dict[str, Any]) -> dict[str, Any]:
@@ -90,14 +90,14 @@ def _json_result(members: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def _refuse_in_json(request: Request, error: RequestError) -> Answer:
+def _refuse_in_json(request: Request, error: RequestError) -> HttpResponse:
     kind = error.kind
     shown = {"Code": kind.query_code, "Message": _query_message(error), "Type": _fault(error)}
     headers = [_JSON_CONTENT_TYPE, *_error_headers(request, error)]
-    return Answer(kind.status, headers, msgspec.json.encode({"Error": shown, "RequestId": request.request_id}))
+    return HttpResponse(kind.status, headers, msgspec.json.encode({"Error": shown, "RequestId": request.request_id}))
 
 
-def _answer_in_xml(action: str, result: bytes, request: Request) -> Answer:
+def _answer_in_xml(action: str, result: bytes, request: Request) -> HttpResponse:
     parts = [f'<?xml version="1.0"?><{action}Response xmlns="{NAMESPACE}">']
     if action not in _WITHOUT_RESULT:
         members = _decode(result)
@@ -108,10 +108,10 @@ def _answer_in_xml(action: str, result: bytes, request: Request) -> Answer:
             parts.append(f"</{action}Result>")
     parts.append(f"<ResponseMetadata><RequestId>{request.request_id}</RequestId></ResponseMetadata></{action}Response>")
     headers = (_CONTENT_TYPE, (b"x-amzn-requestid", request.request_id.encode()))
-    return Answer(200, headers, "".join(parts).encode())
+    return HttpResponse(200, headers, "".join(parts).encode())
 
 
-def _refuse_in_xml(request: Request, error: RequestError) -> Answer:
+def _refuse_in_xml(request: Request, error: RequestError) -> HttpResponse:
     kind = error.kind
     body = (
         f'<?xml version="1.0"?><ErrorResponse xmlns="{NAMESPACE}"><Error>'
@@ -119,7 +119,7 @@ def _refuse_in_xml(request: Request, error: RequestError) -> Answer:
         f"<Message>{_escaped(_query_message(error))}</Message><Detail/></Error>"
         f"<RequestId>{request.request_id}</RequestId></ErrorResponse>"
     )
-    return Answer(kind.status, [_CONTENT_TYPE, *_error_headers(request, error)], body.encode())
+    return HttpResponse(kind.status, [_CONTENT_TYPE, *_error_headers(request, error)], body.encode())
 
 
 def _error_headers(request: Request, error: RequestError) -> list[tuple[bytes, bytes]]:

@@ -22,7 +22,7 @@ from frontend.errors import RequestError
 from frontend.http import Request
 from frontend.limits import FORM_FIELDS_MAX, FORM_NAME_BYTES_MAX, FORM_NAME_PARTS_MAX
 from frontend.sqs import requests
-from frontend.sqs.actions import ACTIONS, Action
+from frontend.sqs.actions import ACTIONS, SqsAction
 from frontend.sqs.queue_url import read_queue_path
 
 VERSION = "2012-11-05"
@@ -83,7 +83,7 @@ def read_form(request: Request) -> Tree:
     return tree
 
 
-def find_query_action(form: Tree, request: Request) -> Action:
+def find_query_action(form: Tree, request: Request) -> SqsAction:
     """Raises RequestError."""
     name, version = form.get("Action"), form.get("Version", VERSION)
     if not isinstance(name, str) or not name:

@@ -117,7 +117,7 @@ async def list_dead_letter_source_queues(call: SqsCall, request: requests.ListDe
     return await _list(of_owner, "ListDeadLetterSourceQueues", params, "queueUrls", present=True)
 
 
-async def tag_queue(call: SqsCall, request: requests.TagQueue) -> bytes:
+async def tag_queue(call: SqsCall, request: requests.TagQueueRequest) -> bytes:
     address = read_queue_url(request.queue_url, call.caller.account_id)
     if not request.tags:
         raise missing("Tags")

@@ -111,7 +111,7 @@ class SetQueueAttributes(QueueRequest):
     attributes: dict[str, str] | None = None
 
 
-class TagQueue(QueueRequest):
+class TagQueueRequest(QueueRequest):
     tags: dict[str, str] | None = None
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 
-from api.metadata.holding import Holding, Row
+from api.metadata.holding import EncodedRecord, Holding
 from api.queues.attributes import defaults_of
 from frontend.metadata.messages import AccountReply, KeyReply, QueueReply
 from frontend.metadata.records import AccountRecord, DataKeyRecord, KeyRecord, QueueRecord, queue_change_key
@@ -20,25 +20,25 @@ from storage_nodes.protocol.messages import encode_message
 QUEUES_PER_ACCOUNT = 100
 
 
-def queue_row(number: int) -> Row:
+def queue_row(number: int) -> EncodedRecord:
     account_id, name = f"{100_000_000_000 + number // QUEUES_PER_ACCOUNT}", f"orders-of-shop-{number:09d}"
     keys = [DataKeyRecord(number, os.urandom(60))]
     fields = (account_id, name, os.urandom(16), [number], "active", defaults_of(name), False, os.urandom(60), keys)
     record = QueueRecord(*fields, 1_700_000_000_000, 1_700_000_000_000, number + 1)
-    return Row(queue_change_key(account_id, name), record.version, encode_message(QueueReply(record)))
+    return EncodedRecord(queue_change_key(account_id, name), record.version, encode_message(QueueReply(record)))
 
 
-def key_row(number: int) -> Row:
+def key_row(number: int) -> EncodedRecord:
     name = f"AKPS{number:016d}"
     account_id = f"{100_000_000_000 + number}"
     record = KeyRecord(name, account_id, "key", os.urandom(68), os.urandom(32), True, None, number + 1)
-    return Row(name, record.version, encode_message(KeyReply(record)))
+    return EncodedRecord(name, record.version, encode_message(KeyReply(record)))
 
 
-def account_row(number: int) -> Row:
+def account_row(number: int) -> EncodedRecord:
     account_id = f"{100_000_000_000 + number}"
     record = AccountRecord(account_id, f"shop number {number}", True, number + 1)
-    return Row(account_id, record.version, encode_message(AccountReply(record)))
+    return EncodedRecord(account_id, record.version, encode_message(AccountReply(record)))
 
 
 def resident_bytes() -> int:

@@ -26,7 +26,7 @@ from api.iam.models import KeyAccess, Policy
 from api.iam.review import review_stored
 from api.metadata.store import _KEYS, _key_row
 from api.models import FeedChange
-from api.people.models import AccountLife, Membership, Person
+from api.people.models import AccountLife, AccountMembership, Person
 from api.people.roles import Act
 from api.queues import actions as queue_actions
 from api.queues import spreading
@@ -35,7 +35,7 @@ from frontend.metadata.messages import KeyReply
 from frontend.metadata.records import KeyRecord, PolicyRecord
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ALL = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}
@@ -45,7 +45,7 @@ ALL = {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", 
 def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """The key of an account, which may do everything; the queue `orders`."""
     scripted = ScriptedStorage()
-    monkeypatch.setattr(queue_actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(queue_actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
     found = new_caller()
     assert found.request("POST", "/v1/queues", {"name": "orders", "tags": {"env": "test"}}).status_code == 201
@@ -256,7 +256,7 @@ def test_rotated_key_goes_on_for_its_grace_and_the_new_one_has_its_policies(call
 
 def test_rotation_gives_a_key_that_expires_no_longer_span(caller: Caller) -> None:
     ends = timezone.now() + timedelta(hours=1)
-    made = keys.make_key(OPERATOR, caller.account_id, keys.KeyWish("short", ends)).key
+    made = keys.make_key(OPERATOR, caller.account_id, keys.KeySpec("short", ends)).key
     new = keys.rotate_key(OPERATOR, caller.account_id, made.access_key_id, limits.ROTATION_GRACE_S_MAX)
     assert new.key.expires_at is not None and new.key.expires_at - clock.now() <= timedelta(hours=1)
     made.refresh_from_db()
@@ -293,9 +293,9 @@ def test_tags_are_of_restricted_keys(caller: Caller) -> None:
 # --- named policies and groups ---
 
 
-def member(account_id: str, role: str) -> Membership:
+def member(account_id: str, role: str) -> AccountMembership:
     person = Person.objects.create(email=f"{role}@example.com", created_at=clock.now())
-    return Membership.objects.create(account_id=account_id, person=person, role=role, created_at=clock.now())
+    return AccountMembership.objects.create(account_id=account_id, person=person, role=role, created_at=clock.now())
 
 
 def test_named_policies_are_made_listed_changed_and_deleted(caller: Caller) -> None:

@@ -22,7 +22,7 @@ from api.queues import spreading
 from frontend.authz.actions import MANAGEMENT_OPERATIONS
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -95,7 +95,7 @@ class Scene:
         assert self.owner.request("PATCH", "/v1/queues/source", dead).status_code == 200
         policies.create_policy(OPERATOR, account_id, "mine", json.dumps(ALLOW_ALL))
         groups.create_group(OPERATOR, account_id, "people")
-        self.victim = keys.make_key(OPERATOR, account_id, keys.KeyWish("victim")).key
+        self.victim = keys.make_key(OPERATOR, account_id, keys.KeySpec("victim")).key
         words = {
             "<name:name>": "orders",
             "<name:access_key_id>": self.victim.access_key_id,
@@ -122,7 +122,7 @@ class Scene:
         if kind == "deleted":
             return Caller(self.owner.account_id, "AKPS" + "A" * 16)
         policy = {"no right": "", "denied": json.dumps(DENY_ALL)}[kind]
-        made = keys.make_key(OPERATOR, self.owner.account_id, keys.KeyWish(kind, policy=policy))
+        made = keys.make_key(OPERATOR, self.owner.account_id, keys.KeySpec(kind, policy=policy))
         return Caller(self.owner.account_id, made.key.access_key_id)
 
 
@@ -132,7 +132,7 @@ DENY_ALL = {"Statement": [*ALLOW_ALL["Statement"], {"Effect": "Deny", "Action": 
 @pytest.fixture
 def scene(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Scene:
     scripted = ScriptedStorage()
-    monkeypatch.setattr(queue_actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(queue_actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
     return Scene()
 
@@ -199,7 +199,7 @@ def test_sqs_actions_of_keys_without_the_right(scene: Scene, kind: str) -> None:
 
 def test_key_that_may_do_everything_is_refused_nothing(scene: Scene) -> None:
     """Or the matrix would show nothing."""
-    made = keys.make_key(OPERATOR, scene.owner.account_id, keys.KeyWish("all", policy=json.dumps(ALLOW_ALL)))
+    made = keys.make_key(OPERATOR, scene.owner.account_id, keys.KeySpec("all", policy=json.dumps(ALLOW_ALL)))
     key = Caller(scene.owner.account_id, made.key.access_key_id)
     for operation, method, pattern in sorted(operations(), key=lambda one: one[1] == "DELETE"):
         answer = key.request(method, scene.path(pattern), BODIES.get(operation))

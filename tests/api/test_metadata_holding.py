@@ -7,15 +7,15 @@ import random
 import pytest
 
 from api.limits import HELD_ROW_OVERHEAD_BYTES
-from api.metadata.holding import Holding, Row
+from api.metadata.holding import EncodedRecord, Holding
 from frontend.metadata.interface import MISS
 
 
-def row(version: int, key: str = "a") -> Row:
-    return Row(key, version, b"%d" % version)
+def row(version: int, key: str = "a") -> EncodedRecord:
+    return EncodedRecord(key, version, b"%d" % version)
 
 
-def loaded(*rows: Row, bytes_max: int = 10**6) -> Holding:
+def loaded(*rows: EncodedRecord, bytes_max: int = 10**6) -> Holding:
     holding = Holding(bytes_max)
     holding.begin_load()
     for one in rows:
@@ -48,7 +48,7 @@ def test_deleted_record_is_absent_once_it_was_read() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, row(3)])
-def test_answer_older_than_a_change_heard_meanwhile_is_refused(answer: Row | None) -> None:
+def test_answer_older_than_a_change_heard_meanwhile_is_refused(answer: EncodedRecord | None) -> None:
     holding = loaded(row(3))
     fill = holding.begin("a")
     holding.heard("a", 5)
@@ -115,10 +115,10 @@ def test_reads_and_changes_in_any_order_never_leave_an_old_record(seed: int) -> 
     """Reads see the database when they are sent; announcements come some time after the commit, in order."""
     rng = random.Random(seed)
     holding = loaded(row(1))
-    database: Row | None = row(1)
+    database: EncodedRecord | None = row(1)
     version = 1
     announcements: list[int] = []
-    reads: list[tuple[object, Row | None]] = []
+    reads: list[tuple[object, EncodedRecord | None]] = []
     for _ in range(400):
         step = rng.randrange(5)
         if step == 0:

@@ -24,7 +24,7 @@ from frontend.metadata.messages import Change
 from frontend.metadata.records import RecordKind, queue_change_key
 from tests.api.test_metadata_service import Ear, until
 from tests.support.control_plane import CLUSTER_ID, Caller, new_caller
-from workers.lifecycle.settling import reconcile
+from workers.lifecycle.reconciling import resync
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -314,7 +314,7 @@ def test_reconcile_tick_trims_the_log(caller: Caller, monkeypatch: pytest.Monkey
     for name in ("a", "b"):
         create_key(caller, name)
     monkeypatch.setattr(limits, "FEED_CHANGES_KEPT_MAX", 1)
-    reconcile()
+    resync()
     assert FeedChange.objects.count() == 2, "one to keep, and the mark before it"
 
 

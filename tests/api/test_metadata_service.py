@@ -19,8 +19,8 @@ from api.metadata.process import MetadataProcess, MetadataSettings
 from api.metadata.service import Subscriber
 from api.queues import actions as queues
 from api.queues import lifecycle, moving
-from api.queues.layout import Row
-from api.queues.lifecycle import Fulfilled
+from api.queues.layout import LayoutRow
+from api.queues.lifecycle import ReconcileResult
 from api.queues.models import Queue
 from api.secrets import keyring, pepper
 from frontend.authn.tokens import bearer_token_matches
@@ -117,21 +117,21 @@ async def test_keys_lent_to_a_dead_letter_queue_reach_the_front_end(client: Meta
     def make(name: str, attributes: dict[str, str]) -> Queue:
         queue = queues.create_queue(OPERATOR, caller.account_id, name, attributes, {}).queue
         claim = lifecycle.claim_queue(queue.pk)
-        assert claim is not None and lifecycle.settle_queue(claim, Fulfilled([Row(queue.pk, 0)], []))
+        assert claim is not None and lifecycle.complete_queue(claim, ReconcileResult([LayoutRow(queue.pk, 0)], []))
         return queue
 
     await sync_to_async(make)("dead", {})
     before = await client.get_queue(caller.account_id, "dead")
-    assert before is not None and before.borrowed_keys == []
+    assert before is not None and before.key_grants == []
     arn = f"arn:aws:sqs:us-east-1:{caller.account_id}:dead"
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
     sources = [await sync_to_async(make)(name, {"RedrivePolicy": policy}) for name in ("a", "b")]
     await until(lambda: client.cached_queue(caller.account_id, "dead") is MISS)
     after = await client.get_queue(caller.account_id, "dead")
     assert after is not None
-    for lent, source in zip(after.borrowed_keys, sources, strict=True):
-        assert (lent.owner_uuid, lent.owner_name) == (source.uuid.bytes, source.name)
-        wrapped = (after.account_key_wrapped, lent.owner_uuid, lent.version, lent.wrapped)
+    for grant, source in zip(after.key_grants, sources, strict=True):
+        assert (grant.owner_uuid, grant.owner_name) == (source.uuid.bytes, source.name)
+        wrapped = (after.account_key_wrapped, grant.owner_uuid, grant.version, grant.wrapped)
         assert len(keyring().unwrap_data_key(caller.account_id, *wrapped)) == 32
     assert after == await sync_to_async(lambda: moving.record_of(Queue.objects.get(name="dead")))()
 
@@ -141,7 +141,7 @@ async def test_change_reaches_the_front_end_without_asking(client: MetadataClien
     before = await client.get_queue(caller.account_id, "orders")
     claim = await sync_to_async(lifecycle.claim_queue)((await Queue.objects.aget()).pk)
     assert claim is not None
-    await sync_to_async(lifecycle.settle_queue)(claim, Fulfilled([Row(12, 0)], []))
+    await sync_to_async(lifecycle.complete_queue)(claim, ReconcileResult([LayoutRow(12, 0)], []))
     await until(lambda: client.cached_queue(caller.account_id, "orders") is MISS)
     after = await client.get_queue(caller.account_id, "orders")
     assert before is not None and after is not None

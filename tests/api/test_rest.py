@@ -18,7 +18,7 @@ from api.queues.models import Queue
 from api.schema import _document
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
     return new_caller()
 

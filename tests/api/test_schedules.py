@@ -15,13 +15,13 @@ from api.queues import actions
 from api.queues.models import Queue
 from api.schedules.cron import CronError, check_cron, check_zone, next_tick
 from api.schedules.firing import due_ticks
-from api.schedules.models import Schedule
+from api.schedules.models import CronSchedule
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 PATH = "/v1/queues/orders/schedules"
-WISH = {"name": "nightly", "cron": "30 2 * * *", "time_zone": "Europe/Paris", "body": "do it"}
+SCHEDULE = {"name": "nightly", "cron": "30 2 * * *", "time_zone": "Europe/Paris", "body": "do it"}
 
 
 def at(text: str) -> datetime:
@@ -138,7 +138,7 @@ def test_ticks_that_are_a_little_late_all_come() -> None:
 def owner(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """Whose queues `orders` and `line.fifo` are active."""
     scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     caller = new_caller()
     for name in ("orders", "line.fifo"):
         attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
@@ -148,7 +148,7 @@ def owner(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
 
 
 def create(owner: Caller, path: str = PATH, **changes: Any) -> Any:
-    return owner.request("POST", path, {**WISH, **changes})
+    return owner.request("POST", path, {**SCHEDULE, **changes})
 
 
 def test_schedule_is_created_shown_listed_and_deleted(owner: Caller) -> None:
@@ -179,7 +179,7 @@ def test_schedule_is_created_shown_listed_and_deleted(owner: Caller) -> None:
 def test_message_of_a_schedule_stands_nowhere_in_clear(owner: Caller) -> None:
     secret = "nobody may read this"
     create(owner, body=secret, attributes={"secret": {"value": secret}})
-    row = Schedule.objects.get()
+    row = CronSchedule.objects.get()
     stored = " ".join(str(value) for value in row.__dict__.values())
     assert secret not in stored and secret.encode() not in bytes(row.content_sealed)
     audit = str(list(AuditEntry.objects.filter(account_id=owner.account_id).values()))
@@ -189,11 +189,11 @@ def test_message_of_a_schedule_stands_nowhere_in_clear(owner: Caller) -> None:
 def test_pause_and_resume_take_the_ticks_between_out(owner: Caller) -> None:
     create(owner, cron="* * * * * *")
     assert owner.request("POST", PATH + "/nightly/pause").json()["enabled"] is False
-    Schedule.objects.update(next_tick_at=timezone.now() - timedelta(hours=1))
+    CronSchedule.objects.update(next_tick_at=timezone.now() - timedelta(hours=1))
     paused = owner.request("GET", PATH + "/nightly").json()
     assert paused["next_at"] is None
     handed_over = timezone.now().replace(microsecond=0) + timedelta(seconds=4)
-    Schedule.objects.update(last_tick_at=handed_over)
+    CronSchedule.objects.update(last_tick_at=handed_over)
     resumed = owner.request("POST", PATH + "/nightly/resume").json()
     assert resumed["enabled"] is True and at(resumed["next_at"]) == handed_over + timedelta(seconds=1)
     again = owner.request("POST", PATH + "/nightly/resume").json()
@@ -219,7 +219,7 @@ def test_pause_and_resume_take_the_ticks_between_out(owner: Caller) -> None:
 def test_senseless_schedules_are_refused(owner: Caller, changes: dict[str, Any], code: str) -> None:
     answer = create(owner, **changes)
     assert (answer.status_code, answer.json()["code"]) == (400, code)
-    assert not Schedule.objects.exists()
+    assert not CronSchedule.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_unknown_member_is_refused_by_name(owner: Caller, changes: dict[str, Any
     answer = create(owner, **changes)
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid-request")
     (error,) = answer.json()["errors"]
-    assert error == {"pointer": named, "detail": "is not known here"} and not Schedule.objects.exists()
+    assert error == {"pointer": named, "detail": "is not known here"} and not CronSchedule.objects.exists()
 
 
 def test_name_is_unique_within_a_queue_and_number_is_bounded(owner: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +257,8 @@ def test_schedules_of_another_account_or_of_no_queue_do_not_exist(owner: Caller)
         ("GET", PATH), ("POST", PATH), ("GET", PATH + "/nightly"), ("DELETE", PATH + "/nightly"),
         ("POST", PATH + "/nightly/pause"), ("POST", PATH + "/nightly/resume"),
     ):  # fmt: skip
-        assert other.request(method, path, WISH if method == "POST" else None).status_code == 404
+        assert other.request(method, path, SCHEDULE if method == "POST" else None).status_code == 404
     Queue.objects.update(state="deleting")
     for path in (PATH, PATH + "/nightly"):
         assert owner.request("GET", path).status_code == 404
-    assert Schedule.objects.count() == 1
+    assert CronSchedule.objects.count() == 1

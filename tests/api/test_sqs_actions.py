@@ -15,7 +15,7 @@ from api.queues.models import Queue, QueueDataKey
 from tests.support.control_plane import Caller, copy_queue, new_caller
 from tests.support.covers import covers
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
     """Every hint is taken at once, by a lifecycle over this storage."""
     scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     return scripted
 
 
@@ -114,7 +114,7 @@ def test_set_attributes_reaches_storage_only_where_storage_enforces(caller: Call
     assert storage.calls == ["configure"]
     assert storage.configs[1].retention_ms == 600_000
     queue = Queue.objects.get(name="orders")
-    assert (queue.attributes["VisibilityTimeout"], queue.generation, queue.settled_generation) == ("9", 2, 2)
+    assert (queue.attributes["VisibilityTimeout"], queue.generation, queue.observed_generation) == ("9", 2, 2)
 
 
 def test_redrive_to_a_missing_or_unwilling_queue_is_refused(caller: Caller, storage: ScriptedStorage) -> None:
@@ -180,7 +180,7 @@ def test_storage_down_makes_create_queue_retriable(
     assert (queue.state, queue.failures, queue.claim) == ("creating", 1, None)
     storage.before = lambda call: None
     Queue.objects.update(next_attempt_at=timezone.now())
-    assert settle(queue.pk, storage) is None
+    assert reconcile_queue(queue.pk, storage) is None
     assert caller.sqs("CreateQueue", QueueName="orders").status_code == 200
 
 

@@ -12,7 +12,7 @@ from api.queues import actions
 from api.queues.models import Queue
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OTHERS = ["111122223333", "444455556666"]
@@ -22,7 +22,7 @@ OTHERS = ["111122223333", "444455556666"]
 def caller(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Caller:
     """With the queue `orders`; every hint is taken at once."""
     scripted = ScriptedStorage()
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     found = new_caller()
     assert found.sqs("CreateQueue", QueueName="orders", tags={"team": "a"}).status_code == 200
     return found

@@ -86,10 +86,10 @@ def queue_row(account_id: str, name: str, **more: Any) -> Any:
     """A queue that is there, without storage."""
     from api.audit.actions import OPERATOR
     from api.queues.actions import create_queue
-    from api.queues.models import Queue, QueueState
+    from api.queues.models import Queue, QueueStatus
 
     fifo = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
     create_queue(OPERATOR, account_id, name, {**fifo, **more}, {})
     rows = Queue.objects.filter(account_id=account_id, name=name)
-    rows.update(state=QueueState.ACTIVE, settled_generation=1, partitions=[1])
+    rows.update(state=QueueStatus.ACTIVE, observed_generation=1, partitions=[1])
     return rows.get()

@@ -33,11 +33,11 @@ def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
     """Queues are settled in it as soon as their wish is committed."""
     from api.queues import actions, spreading
-    from workers.lifecycle.settling import settle
+    from workers.lifecycle.reconciling import reconcile_queue
 
     scripted = ScriptedStorage()
     monkeypatch.setattr(spreading, "scheduled_count", scripted.scheduled_count)
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, scripted))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, scripted))
     return scripted
 
 

@@ -232,18 +232,18 @@ def test_role_is_changed_by_an_owner_shortly_after_the_password(ann: Browser, jo
     from datetime import timedelta
 
     from api import clock
-    from api.people.models import Membership, Person, PersonSession
+    from api.people.models import AccountMembership, Person, PersonSession
 
     guest = join(ann, "reader")
     member = Person.objects.get(email=guest.email)
     path = ann.at(f"people/{member.pk}/role")
     PersonSession.objects.update(authenticated_at=clock.now() - timedelta(hours=1))
     assert ann.post(path, {"role": "admin"}, ann.at("people"))["Location"].startswith("/console/again")
-    assert Membership.objects.get(person=member, account_id=ann.account_id).role == "reader"
+    assert AccountMembership.objects.get(person=member, account_id=ann.account_id).role == "reader"
     again = {"password": "correct horse battery", "next": ann.at("people")}
     assert ann.post("/console/again", again, "/console/again")["Location"] == ann.at("people")
     assert ann.post(path, {"role": "admin"}, ann.at("people")).status_code == 302
-    assert Membership.objects.get(person=member, account_id=ann.account_id).role == "admin"
+    assert AccountMembership.objects.get(person=member, account_id=ann.account_id).role == "admin"
 
 
 def test_audit_log_tells_who_and_what(ann: Browser) -> None:

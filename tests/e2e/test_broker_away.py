@@ -50,8 +50,8 @@ def test_queues_live_and_die_without_the_broker_and_schedules_fire(
     assert valkey["health"] == "unhealthy" and valkey["not_up"]["since"]
 
     name, url = installation.new_queue()
-    wish = {"name": "tick", "cron": "*/2 * * * * *", "body": "tick"}
-    assert rest.post(f"/v1/queues/{name}/schedules", json=wish).status_code == 201
+    payload = {"name": "tick", "cron": "*/2 * * * * *", "body": "tick"}
+    assert rest.post(f"/v1/queues/{name}/schedules", json=payload).status_code == 201
     ticks: list[str] = []
 
     def three_came() -> bool:

@@ -58,9 +58,7 @@ def test_message_is_scheduled_cancelled_rescheduled_and_comes_when_due_after_a_l
     (message,) = [one for _ in range(12) for one in receive(sqs, url, wait_s=1)]
     assert message["Body"] == "due" and message["MessageId"] == sent["MessageId"]
     assert int(message["Attributes"]["SentTimestamp"]) >= int(due.timestamp() * 1000)
-    answer = rest.post(
-        f"/v1/queues/{name}/scheduled/reschedule", json={"ids": [far["schedule_id"]], "delay_ms": 100}
-    )
+    answer = rest.post(f"/v1/queues/{name}/scheduled/reschedule", json={"ids": [far["schedule_id"]], "delay_ms": 100})
     assert answer.json() == {"done": 1, "failed": []}
     (message,) = receive(sqs, url, wait_s=10)
     assert message["Body"] == "far" and message["MessageId"] == far["id"]
@@ -75,8 +73,8 @@ def test_cron_schedule_sends_one_message_a_tick_while_the_worker_is_killed(
     sqs, rest = installation.sqs(), installation.rest()
     name = f"cron-{time.monotonic_ns()}"
     url = sqs.create_queue(QueueName=name)["QueueUrl"]
-    wish = {"name": "often", "cron": "*/2 * * * * *", "time_zone": "Europe/Paris", "body": "tick"}
-    created = rest.post(f"/v1/queues/{name}/schedules", json=wish)
+    payload = {"name": "often", "cron": "*/2 * * * * *", "time_zone": "Europe/Paris", "body": "tick"}
+    created = rest.post(f"/v1/queues/{name}/schedules", json=payload)
     assert created.status_code == 201, created.text
     ticks: list[float] = []
 

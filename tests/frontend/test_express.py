@@ -18,7 +18,7 @@ from frontend import server as server_module
 from frontend.express.call import ExpressCall
 from frontend.express.hot import HotRequests
 from frontend.express.protocol import ExpressProtocol, express_config
-from frontend.http import Answer
+from frontend.http import HttpResponse
 from frontend.limits import REQUEST_BODY_BYTES_MAX
 from frontend.metadata.client import MetadataClient
 from frontend.metadata.interface import MetadataUnavailable
@@ -346,13 +346,13 @@ async def test_look_ups_need_no_task_of_the_caller(monkeypatch: pytest.MonkeyPat
     """A hot call is no task, and deadlines need one."""
     metadata = MetadataClient("127.0.0.1", 1, "cluster", "test")
     monkeypatch.setattr(metadata, "_lost_at_ms", time.monotonic() * 1000 - METADATA_RECONNECT_WAIT_MS + 50)
-    finished: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+    finished: asyncio.Future[HttpResponse | None] = asyncio.get_running_loop().create_future()
 
-    async def answering() -> Answer:
+    async def answering() -> HttpResponse:
         arguments = ("AKPS",) if look_up == "get_key" else ("123456789012", "orders")
         with pytest.raises(MetadataUnavailable):
             await getattr(metadata, look_up)(*arguments)
-        return Answer(200, (), b"refused as it should be")
+        return HttpResponse(200, (), b"refused as it should be")
 
     connection = mock.Mock(loop=asyncio.get_running_loop(), wait_writable=lambda: None)
     connection.finish = lambda _, answer: finished.set_result(answer)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from frontend.crypto.message_ids import MessageIds
-from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord
+from frontend.metadata.records import DataKeyGrantRecord, DataKeyRecord
 from frontend.queues.fifo import FifoRules, dedup_key
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, QueueConfig, encode_message
@@ -142,7 +142,7 @@ async def test_rest_sends_and_receives_over_a_fifo_queue(line: Installation) -> 
 # --- dead letters ---
 
 
-def lend(front: Installation, source: str, target: str, partitions: tuple[int, ...]) -> None:
+def grant_keys(front: Installation, source: str, target: str, partitions: tuple[int, ...]) -> None:
     """What a redrive policy does: the target's record has the source's keys. One account has one account key."""
     owner = front.metadata.queues[(ACCOUNT, source)]
     front.add_queue(target, partitions)
@@ -152,9 +152,7 @@ def lend(front: Installation, source: str, target: str, partitions: tuple[int, .
         record,
         account_key_wrapped=owner.account_key_wrapped,
         data_keys=[DataKeyRecord(77, wrapped)],
-        borrowed_keys=[
-            BorrowedKeyRecord(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys
-        ],
+        key_grants=[DataKeyGrantRecord(key.version, key.wrapped, owner.queue_uuid, source) for key in owner.data_keys],
     )
 
 
@@ -175,7 +173,7 @@ async def buried(front: Installation) -> Installation:
 
 
 async def test_dead_letter_opens_with_the_key_lent_by_its_source(buried: Installation) -> None:
-    lend(buried, "orders", "dead", (3,))
+    grant_keys(buried, "orders", "dead", (3,))
     (letter,) = await receive(buried, DEAD_URL)
     attributes = letter["Attributes"]
     assert letter["Body"] == "hello"
@@ -187,7 +185,7 @@ async def test_dead_letter_opens_with_the_key_lent_by_its_source(buried: Install
 async def test_key_lent_after_the_view_was_made_is_looked_up(buried: Installation) -> None:
     buried.add_queue("dead", (3,))
     old = buried.metadata.queues[(ACCOUNT, "dead")]
-    lend(buried, "orders", "dead", (3,))
+    grant_keys(buried, "orders", "dead", (3,))
     buried.metadata.cached_queue = lambda *_: old  # type: ignore[method-assign]  # the cache has not heard yet
     assert [letter["Body"] for letter in await receive(buried, DEAD_URL)] == ["hello"]
     assert ("refresh", ACCOUNT, "dead") in buried.metadata.lookups
@@ -218,7 +216,7 @@ async def test_fifo_dead_letter_keeps_its_message_id(line: Installation) -> None
     await receive(line, VisibilityTimeout=1)
     line.clock.now_s += 2
     assert await receive(line) == []
-    lend(line, "line.fifo", "dead.fifo", (4,))
+    grant_keys(line, "line.fifo", "dead.fifo", (4,))
     (letter,) = await receive(line, f"http://{HOST}/{ACCOUNT}/dead.fifo")
     assert letter["MessageId"] == sent["MessageId"]
     assert letter["Attributes"]["MessageGroupId"] == "g"

@@ -18,7 +18,7 @@ from frontend.rest.message_browser import BROWSER_ROUTES
 from frontend.rest.messages import ROUTES
 from frontend.rest.parked import PARKED_ROUTES
 from frontend.rest.scheduled import SCHEDULED_ROUTES
-from frontend.sqs.actions import ACTIONS, Action
+from frontend.sqs.actions import ACTIONS, SqsAction
 from tests.frontend.test_push import Socket
 from tests.support.frontend_plane import ACCOUNT, HOST, OTHER_ACCOUNT, QUEUE_URL, Installation
 
@@ -54,10 +54,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "release": {"receipts": ["r"]},
     "peek": {},
     "find": {"filter": {}},
-    "desk_delete": {"message": "m"},
-    "desk_dead_letter": {"message": "m", "reason": "r"},
-    "desk_resend": {"message": "m"},
-    "desk_purge": {},
+    "browser_delete": {"message": "m"},
+    "browser_dead_letter": {"message": "m", "reason": "r"},
+    "browser_resend": {"message": "m"},
+    "browser_purge": {},
     "parked-groups": {},
     "release-groups": {"all": True},
     "list_scheduled": {},
@@ -97,7 +97,7 @@ def credential(front: Installation, kind: str) -> MintedKey | None:
     return mint_key()
 
 
-def parameters_of(action: Action) -> dict[str, Any]:
+def parameters_of(action: SqsAction) -> dict[str, Any]:
     names = {field.encode_name for field in msgspec.structs.fields(action.parameters)}
     found = {name: value for name, value in PARAMETERS.items() if name in names}
     if action.name == "CreateQueue":
@@ -127,7 +127,7 @@ def callers_of(front: Installation) -> set[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("action", list(ACTIONS.values()), ids=lambda action: action.name)
-async def test_sqs_action_of_a_caller_without_the_right(front: Installation, action: Action, kind: str) -> None:
+async def test_sqs_action_of_a_caller_without_the_right(front: Installation, action: SqsAction, kind: str) -> None:
     before = await prepared(front)
     key, params = credential(front, kind), parameters_of(action)
     if key is None:
@@ -193,7 +193,9 @@ async def test_management_call_of_no_valid_key_is_not_passed_on(front: Installat
 
 
 @pytest.mark.parametrize("action", list(ACTIONS.values()), ids=lambda action: action.name)
-async def test_sqs_action_of_a_key_that_may_do_everything_is_not_refused(front: Installation, action: Action) -> None:
+async def test_sqs_action_of_a_key_that_may_do_everything_is_not_refused(
+    front: Installation, action: SqsAction
+) -> None:
     """Or the matrix would show nothing."""
     await prepared(front)
     everything = {"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}

@@ -177,7 +177,7 @@ async def test_tags_of_a_request_are_seen(front: Installation) -> None:
     assert (await front.sqs("UntagQueue", {**tagging, "TagKeys": ["a", "env"]}, key=key)).status == 403
 
 
-async def test_desk_is_opened_by_its_own_action_and_closed_by_that_of_sqs(front: Installation) -> None:
+async def test_browser_is_opened_by_its_own_action_and_closed_by_that_of_sqs(front: Installation) -> None:
     async def peek(*statements: dict[str, Any]) -> int:
         token = restricted(front, *statements).bearer_token
         return (await front.rest("/v1/queues/orders/messages/peek", {}, token)).status
@@ -189,7 +189,7 @@ async def test_desk_is_opened_by_its_own_action_and_closed_by_that_of_sqs(front:
 
 
 async def test_message_sent_again_needs_the_right_on_its_destination(front: Installation) -> None:
-    """Or the desk would be a way to send where one may not."""
+    """Or the message browser would be a way to send where one may not."""
     front.add_queue("other", (7,))
     front.storage.logs[7] = []
     await front.sqs("SendMessage", SEND)

@@ -12,7 +12,7 @@ import pytest
 
 from frontend import limits
 from frontend.crypto.message_tokens import InvalidToken, MessageToken, MessageTokens, SearchCursor
-from frontend.metadata.records import BorrowedKeyRecord, DataKeyRecord
+from frontend.metadata.records import DataKeyGrantRecord, DataKeyRecord
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.frontend.test_rest import problem
 from tests.support.frontend_plane import ACCOUNT, OTHER_ACCOUNT, QUEUE_URL, Installation, Reply
@@ -55,9 +55,9 @@ def with_dead_letter_queue(front: Installation, suffix: str = "") -> None:
     policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead{suffix}", "maxReceiveCount": 1}
     front.add_queue("orders" + suffix, (1,), attributes={"RedrivePolicy": json.dumps(policy)})
     source = front.metadata.queues[(ACCOUNT, "orders" + suffix)]
-    lent = BorrowedKeyRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
+    grant = DataKeyGrantRecord(1, source.data_keys[0].wrapped, source.queue_uuid, source.name)
     front.storage.logs.setdefault(2, [])
-    front.add_queue("dead" + suffix, (2,), borrowed_keys=[lent])
+    front.add_queue("dead" + suffix, (2,), key_grants=[grant])
     record = front.metadata.queues[(ACCOUNT, "dead" + suffix)]
     # Keys of an account are wrapped by one key, those of the helper's records each by another.
     wrapped = front.keyring.new_data_key(ACCOUNT, source.account_key_wrapped, record.queue_uuid, 1)
@@ -513,7 +513,7 @@ async def test_changed_message_is_checked_like_any(front: Installation) -> None:
     assert len(await peek(front)) == 1 and not front.audit
 
 
-async def test_desk_takes_so_many_at_a_time(front: Installation) -> None:
+async def test_browser_takes_so_many_at_a_time(front: Installation) -> None:
     for _ in range(limits.BROWSER_CALLS_MAX):
         front.plane.browser_calls.__enter__()
     reply = await front.rest(MESSAGES + "/peek", {})

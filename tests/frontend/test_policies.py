@@ -13,7 +13,7 @@ from frontend.queues.retry_policy import normal_retry_policy
 from storage_nodes.model import Acks
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import DeadSource, ParkedGroup, QueueConfig, VisibilityMode
-from tests.frontend.test_fifo import lend
+from tests.frontend.test_fifo import grant_keys
 from tests.support.frontend_plane import QUEUE_URL, Installation
 
 RETRY = "Penstock.RetryPolicy"
@@ -192,7 +192,7 @@ async def test_request_about_parked_groups_that_is_not_right_is_refused(
 async def test_dead_letter_says_why_it_died(front: Installation) -> None:
     front.storage.logs[9] = []
     front.storage.configs[1] = QueueConfig(max_receives=1, dead_letter_partition=9)
-    lend(front, "orders", "dead", (9,))
+    grant_keys(front, "orders", "dead", (9,))
     await front.rest("/v1/queues/orders/messages", {"body": "x"})
     await front.rest("/v1/queues/orders/messages/receive", {"visibility_seconds": 7})
     first_ms = int(front.clock.now_s * 1000)

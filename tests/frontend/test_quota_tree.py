@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from frontend.limits.quota_tree import AccountShare, QuotaTree, Refusal
+from frontend.limits.quota_tree import AccountShare, QuotaRefusal, QuotaTree
 from frontend.limits.quotas import (
     ACCOUNT_QUOTAS,
     INSTALLATION,
@@ -24,7 +24,7 @@ def tree(burst_s: float = 1.0, installation: Rates | None = None, **levels: Any)
     return QuotaTree(lambda _: limits, lambda: installation or Rates(), burst_s)
 
 
-def pay(tree: QuotaTree, now_s: float = 0.0, **more: Any) -> Refusal | None:
+def pay(tree: QuotaTree, now_s: float = 0.0, **more: Any) -> QuotaRefusal | None:
     return tree.pay("a", more.pop("key", "k"), more.pop("queue", "q"), now_s, **more)
 
 

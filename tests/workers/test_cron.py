@@ -12,7 +12,7 @@ from api import limits
 from api.queues import actions
 from api.queues.models import Queue
 from api.schedules import firing as claims
-from api.schedules.models import Schedule
+from api.schedules.models import CronSchedule
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from storage_nodes.protocol.records import HEADER_DUE, HEADER_GROUP, decode_body
 from storage_nodes.protocol.spreading import partition_of_group
@@ -21,7 +21,7 @@ from tests.support.frontend_plane import Clock
 from tests.support.move_scene import Scene, StorageCluster
 from workers.cron import firing
 from workers.cron.firing import hand_over
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -41,19 +41,19 @@ def caller(transactional_db: None) -> Caller:
 def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
     clock = Clock(NOON.timestamp())
     storage = StorageCluster(clock)
-    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: settle(queue_id, storage))
+    monkeypatch.setattr(actions, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, storage))
     monkeypatch.setattr("api.clock.now", lambda: datetime.fromtimestamp(clock.now_s, UTC))
     return Scene(caller, storage, clock)
 
 
-def create(scene: Scene, queue: str = "orders", **changes: Any) -> Schedule:
+def create(scene: Scene, queue: str = "orders", **changes: Any) -> CronSchedule:
     """`orders` gets a message at every full minute."""
     if not Queue.objects.filter(name=queue).exists():
         scene.create(queue)
-    wish = {"name": "tick", "cron": "* * * * *", "body": "now", **changes}
-    answer = scene.caller.request("POST", f"/v1/queues/{queue}/schedules", wish)
+    payload = {"name": "tick", "cron": "* * * * *", "body": "now", **changes}
+    answer = scene.caller.request("POST", f"/v1/queues/{queue}/schedules", payload)
     assert answer.status_code == 201, answer.json()
-    return Schedule.objects.latest("pk")
+    return CronSchedule.objects.latest("pk")
 
 
 def pass_s(scene: Scene, seconds: float) -> None:
@@ -203,7 +203,7 @@ def test_pause_while_a_worker_hands_over_is_kept(scene: Scene, monkeypatch: pyte
 def test_message_that_cannot_be_read_stops_no_other_schedule(scene: Scene) -> None:
     broken = create(scene)
     create(scene, name="fine")
-    Schedule.objects.filter(pk=broken.pk).update(content_sealed=b"\x01" + bytes(60))
+    CronSchedule.objects.filter(pk=broken.pk).update(content_sealed=b"\x01" + bytes(60))
     pass_s(scene, 58)
     assert hand_over(scene.storage) == 1
     broken.refresh_from_db()

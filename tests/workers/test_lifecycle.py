@@ -11,21 +11,21 @@ from django.utils import timezone
 from api.audit.actions import OPERATOR
 from api.hints import Hint
 from api.queues import actions, lifecycle
-from api.queues.layout import Row
-from api.queues.lifecycle import Fulfilled
+from api.queues.layout import LayoutRow
+from api.queues.lifecycle import ReconcileResult
 from api.queues.models import Queue
 from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import Caller
 from tests.support.scripted_storage import ScriptedStorage
-from workers.lifecycle.settling import reconcile, settle
-from workers.lifecycle.steps import fulfil
+from workers.lifecycle.reconciling import reconcile_queue, resync
+from workers.lifecycle.steps import reconcile_partitions
 
 
 class Killed(BaseException):
     """The worker dies here: nothing after it runs."""
 
 
-def wish(caller: Caller, name: str = "orders") -> Queue:
+def new_queue(caller: Caller, name: str = "orders") -> Queue:
     return actions.create_queue(OPERATOR, caller.account_id, name, {}, {}).queue
 
 
@@ -33,9 +33,9 @@ def die(call: str) -> NoReturn:
     raise Killed
 
 
-def done(partition: int) -> Fulfilled:
+def done(partition: int) -> ReconcileResult:
     """The queue has this one partition."""
-    return Fulfilled([Row(partition, 0)], [])
+    return ReconcileResult([LayoutRow(partition, 0)], [])
 
 
 def lease_runs_out() -> None:
@@ -44,83 +44,83 @@ def lease_runs_out() -> None:
 
 def test_hint_provisions_the_queue(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
-    assert settle(queue.pk, storage) is None
+    queue = new_queue(caller)
+    assert reconcile_queue(queue.pk, storage) is None
     queue.refresh_from_db()
-    assert (queue.state, queue.partitions, queue.settled_generation, queue.claim) == ("active", [1], 1, None)
+    assert (queue.state, queue.partitions, queue.observed_generation, queue.claim) == ("active", [1], 1, None)
 
 
 def test_hint_taken_twice_works_once(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
-    settle(queue.pk, storage)
+    queue = new_queue(caller)
+    reconcile_queue(queue.pk, storage)
     version = Queue.objects.get(pk=queue.pk).version
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert storage.calls == ["create", "stats"]
     assert Queue.objects.get(pk=queue.pk).version == version
 
 
 def test_hint_taken_while_another_worker_is_at_it_does_nothing(caller: Caller) -> None:
     storage, second = ScriptedStorage(), ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
     claim = lifecycle.claim_queue(queue.pk)
     assert claim is not None
-    assert settle(queue.pk, second) is None
+    assert reconcile_queue(queue.pk, second) is None
     assert second.calls == []
-    assert lifecycle.settle_queue(claim, done(storage._created + 1))
+    assert lifecycle.complete_queue(claim, done(storage._created + 1))
 
 
 def test_hint_for_a_row_that_is_not_there_does_nothing(caller: Caller) -> None:
     storage = ScriptedStorage()
-    assert settle(2**40, storage) is None
+    assert reconcile_queue(2**40, storage) is None
     assert storage.calls == []
 
 
 @pytest.mark.parametrize("dies_at", ["create", "stats"])
 def test_worker_killed_while_provisioning_is_made_good_after_its_lease(caller: Caller, dies_at: str) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
     storage.before = lambda call: die(call) if call == dies_at else None
     with pytest.raises(Killed):
-        settle(queue.pk, storage)
+        reconcile_queue(queue.pk, storage)
     storage.before = lambda call: None
-    assert settle(queue.pk, storage) is None
+    assert reconcile_queue(queue.pk, storage) is None
     assert Queue.objects.get(pk=queue.pk).state == "creating"
     lease_runs_out()
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert Queue.objects.get(pk=queue.pk).state == "active"
     assert len(storage.partitions) == 1
 
 
 def test_worker_killed_before_settling_leaves_one_partition(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
     with monkeypatch.context() as patch:
-        patch.setattr(lifecycle, "settle_queue", lambda claim, made: die(""))
+        patch.setattr(lifecycle, "complete_queue", lambda claim, made: die(""))
         with pytest.raises(Killed):
-            settle(queue.pk, storage)
+            reconcile_queue(queue.pk, storage)
     lease_runs_out()
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert Queue.objects.get(pk=queue.pk).partitions == [1]
     assert list(storage.partitions.values()) == [1]
 
 
 def test_worker_that_lost_its_claim_writes_nothing(caller: Caller) -> None:
-    queue = wish(caller)
+    queue = new_queue(caller)
     late = lifecycle.claim_queue(queue.pk)
     lease_runs_out()
     quick = lifecycle.claim_queue(queue.pk)
     assert late is not None and quick is not None
-    assert not lifecycle.settle_queue(late, done(98))
+    assert not lifecycle.complete_queue(late, done(98))
     assert lifecycle.fail_queue(late, "late") == 0
-    assert lifecycle.settle_queue(quick, done(99))
+    assert lifecycle.complete_queue(quick, done(99))
     queue.refresh_from_db()
     assert (queue.partitions, queue.failures) == ([99], 0)
 
 
 def test_storage_error_pauses_twice_as_long_each_time(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
 
     def refuse(call: str) -> None:
         raise StorageError(ErrorCode.NOT_ENOUGH_NODES, "1 of 3")
@@ -129,24 +129,24 @@ def test_storage_error_pauses_twice_as_long_each_time(caller: Caller) -> None:
     pauses = []
     for _ in range(8):
         lease_runs_out()
-        pauses.append(settle(queue.pk, storage))
+        pauses.append(reconcile_queue(queue.pk, storage))
     assert pauses == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
     queue.refresh_from_db()
     assert (queue.failures, queue.state) == (8, "creating")
     assert "NOT_ENOUGH_NODES" in queue.last_error
-    assert settle(queue.pk, storage) is None, "not before its time"
+    assert reconcile_queue(queue.pk, storage) is None, "not before its time"
 
 
 def test_queue_deleted_while_being_provisioned_leaves_nothing_behind(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
     claim = lifecycle.claim_queue(queue.pk)
     assert claim is not None
-    made = storage.run(lambda client: fulfil(client, claim, lambda: 0), 1)
+    made = storage.run(lambda client: reconcile_partitions(client, claim, lambda: 0), 1)
     actions.delete_queue(OPERATOR, caller.account_id, "orders")
-    assert lifecycle.settle_queue(claim, made)
+    assert lifecycle.complete_queue(claim, made)
     assert Queue.objects.get(pk=queue.pk).state == "deleting"
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     queue.refresh_from_db()
     assert (queue.state, queue.partitions, storage.partitions) == ("deleted", [], {})
 
@@ -154,58 +154,57 @@ def test_queue_deleted_while_being_provisioned_leaves_nothing_behind(caller: Cal
 def test_delete_finds_the_partition_nobody_noted(caller: Caller) -> None:
     """The provisioning worker died between creating the partition and noting it; then the queue was deleted."""
     storage = ScriptedStorage()
-    queue = wish(caller)
+    queue = new_queue(caller)
     storage.before = lambda call: die(call) if call == "stats" else None
     with pytest.raises(Killed):
-        settle(queue.pk, storage)
+        reconcile_queue(queue.pk, storage)
     storage.before = lambda call: None
     actions.delete_queue(OPERATOR, caller.account_id, "orders")
     lease_runs_out()
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert Queue.objects.get(pk=queue.pk).state == "deleted"
     assert storage.partitions == {}
 
 
 def test_worker_killed_while_deleting_is_made_good(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
-    settle(queue.pk, storage)
+    queue = new_queue(caller)
+    reconcile_queue(queue.pk, storage)
     actions.delete_queue(OPERATOR, caller.account_id, "orders")
     storage.before = die
     with pytest.raises(Killed):
-        settle(queue.pk, storage)
+        reconcile_queue(queue.pk, storage)
     storage.before = lambda call: None
     lease_runs_out()
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
 
 
 def test_wish_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None:
     storage = ScriptedStorage()
-    queue = wish(caller)
-    settle(queue.pk, storage)
+    queue = new_queue(caller)
+    reconcile_queue(queue.pk, storage)
     change = {"MessageRetentionPeriod": "600"}
     actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", change)
     claim = lifecycle.claim_queue(queue.pk)
     actions.set_queue_attributes(OPERATOR, caller.account_id, "orders", {"MessageRetentionPeriod": "700"})
     assert claim is not None and claim.config.retention_ms == 600_000
-    assert lifecycle.settle_queue(claim, done(1))
-    settle(queue.pk, storage)
+    assert lifecycle.complete_queue(claim, done(1))
+    reconcile_queue(queue.pk, storage)
     assert storage.configs[1].retention_ms == 700_000
 
 
 def test_reconcile_sends_hints_for_rows_that_stand_still(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[Hint, int]] = []
-    monkeypatch.setattr("workers.lifecycle.settling.send_hint", lambda hint, pk: sent.append((hint, pk)) or True)
+    monkeypatch.setattr("workers.lifecycle.reconciling.send_hint", lambda hint, pk: sent.append((hint, pk)) or True)
     storage = ScriptedStorage()
-    creating, settled, deleting, claimed, young = (wish(caller, name) for name in "abcde")
-    settle(settled.pk, storage)
+    creating, reconciled, deleting, claimed, young = (new_queue(caller, name) for name in "abcde")
+    reconcile_queue(reconciled.pk, storage)
     actions.delete_queue(OPERATOR, caller.account_id, "c")
     Queue.objects.exclude(pk=young.pk).update(next_attempt_at=timezone.now() - timedelta(seconds=6))
     lifecycle.claim_queue(claimed.pk)
-    assert reconcile() == 2
+    assert resync() == 2
     assert sorted(sent, key=lambda item: item[1]) == [
         (Hint.PROVISION_QUEUE, creating.pk),
         (Hint.DELETE_QUEUE, deleting.pk),
     ]
-

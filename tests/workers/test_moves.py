@@ -22,7 +22,7 @@ from tests.support.control_plane import Caller, copy_queue, new_caller
 from tests.support.covers import covers
 from tests.support.frontend_plane import Clock
 from tests.support.move_scene import Scene, StorageCluster
-from workers.lifecycle.settling import reconcile, settle
+from workers.lifecycle.reconciling import reconcile_queue, resync
 from workers.moves.slices import move_slice
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +42,7 @@ def scene(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Scene:
     clock = Clock()
     storage = StorageCluster(clock)
     for module in (actions, redrive):
-        monkeypatch.setattr(module, "send_hint", lambda hint, queue_id: settle(queue_id, storage))
+        monkeypatch.setattr(module, "send_hint", lambda hint, queue_id: reconcile_queue(queue_id, storage))
     return Scene(caller, storage, clock)
 
 
@@ -182,7 +182,7 @@ def test_two_queues_that_are_each_others_dead_letter_queue_lend_and_end(scene: S
 def test_keys_of_queues_long_gone_are_forgotten_and_their_number_is_bounded(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "BORROWED_KEYS_MAX", 2)
+    monkeypatch.setattr(limits, "KEY_GRANTS_MAX", 2)
     dead = scene.create("dead")
     for name in ("a", "b"):
         scene.create(name, RedrivePolicy=scene.redrive("dead"))
@@ -193,7 +193,7 @@ def test_keys_of_queues_long_gone_are_forgotten_and_their_number_is_bounded(
     assert not Queue.objects.filter(name="c").exists()
     Queue.objects.filter(name="a").update(deleted_at=timezone.now() - timedelta(days=61))
     scene.create("c", **attributes)
-    assert set(dead.borrowed_keys.values_list("owner_name", flat=True)) == {"b", "c"}
+    assert set(dead.key_grants.values_list("owner_name", flat=True)) == {"b", "c"}
 
 
 # --- move tasks ---
@@ -315,7 +315,7 @@ def test_worker_that_lost_its_claim_notes_nothing(scene: Scene) -> None:
     late = moving.claim_move(task.pk)
     MessageMoveTask.objects.update(next_attempt_at=timezone.now())
     quick = moving.claim_move(task.pk)
-    assert late is not None and quick is not None and not quick.steady
+    assert late is not None and quick is not None and not quick.leases_expired
     assert not moving.note_progress(late, 5)
     moving.end_move(late, moving.MoveStatus.COMPLETED)
     assert moving.note_progress(quick, 2)
@@ -460,10 +460,10 @@ def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytes
     dead_letters(scene)
     task = start(scene)
     sent: list[int] = []
-    monkeypatch.setattr("workers.lifecycle.settling.send_hint", lambda hint, pk: bool(sent.append(pk)) or True)
-    assert reconcile() == 0, "young: its own hint is under way"
+    monkeypatch.setattr("workers.lifecycle.reconciling.send_hint", lambda hint, pk: bool(sent.append(pk)) or True)
+    assert resync() == 0, "young: its own hint is under way"
     MessageMoveTask.objects.update(next_attempt_at=timezone.now() - timedelta(seconds=6))
-    assert (reconcile(), sent) == (1, [task.pk])
+    assert (resync(), sent) == (1, [task.pk])
 
 
 def test_accounts_take_turns_with_their_moves(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

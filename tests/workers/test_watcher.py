@@ -18,7 +18,7 @@ from storage_nodes.protocol.errors import ErrorCode, StorageError
 from tests.support.control_plane import Caller, new_caller
 from tests.support.scripted_storage import ScriptedStorage
 from workers import limits
-from workers.lifecycle.settling import settle
+from workers.lifecycle.reconciling import reconcile_queue
 from workers.watcher import Lane, Watcher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,12 +37,11 @@ class Worker:
         self.storage = ScriptedStorage()
         self.looks = 0
         self.watcher = Watcher(clock.now)
-        self.watcher.add("lifecycle", 2, self.due, lambda row_id: settle(row_id, self.storage))
+        self.watcher.add("lifecycle", 2, self.due, lambda row_id: reconcile_queue(row_id, self.storage))
 
     def due(self) -> tuple[list[int], object]:
         self.looks += 1
         return lifecycle.due_queues(limits.WATCH_GRACE_MS)  # type: ignore[return-value]
-
 
     def rest(self) -> None:
         """Return when it has not looked for a while."""
@@ -172,8 +171,8 @@ def test_work_that_raises_leaves_the_lane_in_order() -> None:
 
 def test_due_rows_are_those_that_owe_work_and_that_nobody_holds(caller: Caller) -> None:
     storage = ScriptedStorage()
-    creating, settled, held, later = (create(caller, name) for name in "abcd")
-    settle(settled.pk, storage)
+    creating, reconciled, held, later = (create(caller, name) for name in "abcd")
+    reconcile_queue(reconciled.pk, storage)
     long_ago, soon = clock.now() - timedelta(seconds=1), clock.now() + timedelta(seconds=30)
     Queue.objects.filter(pk__in=(creating.pk, held.pk)).update(next_attempt_at=long_ago)
     Queue.objects.filter(pk=later.pk).update(next_attempt_at=soon)
@@ -196,7 +195,7 @@ def test_clock_of_the_process_counts_for_nothing(caller: Caller, monkeypatch: py
     turn(timedelta(days=-5))
     Queue.objects.filter(pk=queue.pk).update(next_attempt_at=datetime.now(UTC) - timedelta(seconds=1))
     assert lifecycle.due_queues(0)[0] == [queue.pk]
-    settle(queue.pk, storage)
+    reconcile_queue(queue.pk, storage)
     assert state_of(queue) == "active"
 
 

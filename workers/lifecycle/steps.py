@@ -23,15 +23,15 @@ from uuid import UUID
 import msgspec
 
 from api.limits import DRAIN_CHECK_MS, DRAIN_WINDOW_MARGIN_MS
-from api.queues.layout import Row, closed, opened
-from api.queues.lifecycle import Claim, Fulfilled
-from api.queues.models import QueueState
+from api.queues.layout import LayoutRow, closed, opened
+from api.queues.lifecycle import Claim, ReconcileResult
+from api.queues.models import QueueStatus
 from storage_nodes.limits import REPLICATION_FACTOR
 from storage_nodes.model import PartitionKind
 from storage_nodes.protocol.messages import PartitionInfo, QueueConfig, QueueStats
 
 
-class Storage(Protocol):
+class PartitionAdmin(Protocol):
     """The part of `StorageClient` that is used here."""
 
     async def create_partition(
@@ -49,29 +49,29 @@ def partition_tag(queue_uuid: UUID, number: int) -> str:
     return f"queue:{queue_uuid.hex}:{number}"
 
 
-async def fulfil(
-    storage: Storage, claim: Claim, now_ms: Callable[[], int], factor: int = REPLICATION_FACTOR
-) -> Fulfilled:
+async def reconcile_partitions(
+    storage: PartitionAdmin, claim: Claim, now_ms: Callable[[], int], factor: int = REPLICATION_FACTOR
+) -> ReconcileResult:
     """Does what the claimed wish asks for, or the next round of it. `now_ms`: the time as rows have it
     (api/clock.py), since other workers go on from the times that are noted here. Raises StorageError."""
     made = await _create(storage, claim, factor)
-    if claim.state == QueueState.DELETING:
+    if claim.state == QueueStatus.DELETING:
         await _delete(storage, claim, [(row.partition, row.number) for row in (*claim.rows, *made)])
-        return Fulfilled([], await _drop(storage, claim))
-    if claim.state == QueueState.CREATING and claim.generation == 1:
+        return ReconcileResult([], await _drop(storage, claim))
+    if claim.state == QueueStatus.CREATING and claim.generation == 1:
         # Created with this very configuration: that their leaders answer is all that is left to know.
         await asyncio.gather(*(storage.stats(row.partition) for row in made))
-        return Fulfilled(made, claim.retired)
+        return ReconcileResult(made, claim.retired)
     if claim.fifo and made and claim.rows:
         return await _replace(storage, claim, made, now_ms)
     rows = [*claim.rows, *made]
     held = await _configure(storage, claim, rows)
     if claim.fifo:
         return await _go_on(storage, claim, rows, held, now_ms())
-    return Fulfilled(rows, claim.retired)
+    return ReconcileResult(rows, claim.retired)
 
 
-async def _create(storage: Storage, claim: Claim, factor: int) -> list[Row]:
+async def _create(storage: PartitionAdmin, claim: Claim, factor: int) -> list[LayoutRow]:
     tags = [partition_tag(claim.queue_uuid, row.number) for row in claim.planned]
     configs = [config_of(claim, row, place) for place, row in enumerate(claim.planned, len(opened(claim.rows)))]
     infos = await asyncio.gather(
@@ -83,49 +83,53 @@ async def _create(storage: Storage, claim: Claim, factor: int) -> list[Row]:
     return [row._replace(partition=info.partition) for row, info in zip(claim.planned, infos, strict=True)]
 
 
-async def _delete(storage: Storage, claim: Claim, places: Sequence[tuple[int, int]]) -> None:
+async def _delete(storage: PartitionAdmin, claim: Claim, places: Sequence[tuple[int, int]]) -> None:
     """A queue deleted while it was being created may own partitions nobody has noted: asking for them again by tag
     named them (they are planned), so that they can be deleted."""
     uuid = claim.queue_uuid
     await asyncio.gather(*(storage.delete_partition(one, partition_tag(uuid, number)) for one, number in places))
 
 
-async def _replace(storage: Storage, claim: Claim, made: list[Row], now_ms: Callable[[], int]) -> Fulfilled:
+async def _replace(
+    storage: PartitionAdmin, claim: Claim, made: list[LayoutRow], now_ms: Callable[[], int]
+) -> ReconcileResult:
     await _configure(storage, claim, made)
     former = [row._replace(closed_ms=now_ms(), closing=False) for row in claim.rows]
     await _configure(storage, claim, former)
     # Their ids count from their sends, none of which is later than this.
     former = [row._replace(closed_ms=now_ms()) for row in former]
-    return Fulfilled([*former, *made], claim.retired, DRAIN_CHECK_MS)
+    return ReconcileResult([*former, *made], claim.retired, DRAIN_CHECK_MS)
 
 
-async def _go_on(storage: Storage, claim: Claim, rows: list[Row], held: list[int], now_ms: int) -> Fulfilled:
+async def _go_on(
+    storage: PartitionAdmin, claim: Claim, rows: list[LayoutRow], held: list[int], now_ms: int
+) -> ReconcileResult:
     """The rounds after `_replace`; nothing where there was none."""
     retired = await _drop(storage, claim)
     former = closed(rows)
     if not former:
         rows = [row._replace(per_group=claim.wanted.per_group) for row in rows]
-        return Fulfilled(rows, retired)
+        return ReconcileResult(rows, retired)
     if not all(row.drained for row in former):
         if any(count for row, count in zip(rows, held, strict=True) if row.closed_ms):
-            return Fulfilled(rows, retired, DRAIN_CHECK_MS)
+            return ReconcileResult(rows, retired, DRAIN_CHECK_MS)
         rows = [row._replace(drained=True) if row.closed_ms else row for row in rows]
     remember_ms = claim.config.dedup_window_ms + DRAIN_WINDOW_MARGIN_MS
     left_ms = max(row.closed_ms for row in former) + remember_ms - now_ms
     if left_ms > 0:
-        return Fulfilled(rows, retired, left_ms)
+        return ReconcileResult(rows, retired, left_ms)
     gone = [{"partition": row.partition, "number": row.number, "deleted": False} for row in former]
-    return Fulfilled(opened(rows), retired + gone, 0)
+    return ReconcileResult(opened(rows), retired + gone, 0)
 
 
-async def _drop(storage: Storage, claim: Claim) -> list[dict[str, Any]]:
+async def _drop(storage: PartitionAdmin, claim: Claim) -> list[dict[str, Any]]:
     """Deletes what was noted to be dropped. It stays noted: dead letters may name it as where they come from."""
     due = [one for one in claim.retired if not one["deleted"]]
     await _delete(storage, claim, [(one["partition"], one["number"]) for one in due])
     return [{**one, "deleted": True} for one in claim.retired]
 
 
-async def _configure(storage: Storage, claim: Claim, rows: Sequence[Row]) -> list[int]:
+async def _configure(storage: PartitionAdmin, claim: Claim, rows: Sequence[LayoutRow]) -> list[int]:
     """How many messages each of them held."""
     places = {row.partition: place for place, row in enumerate(opened(rows))}
     configs = [config_of(claim, row, places.get(row.partition, 0)) for row in rows]
@@ -133,7 +137,7 @@ async def _configure(storage: Storage, claim: Claim, rows: Sequence[Row]) -> lis
     return list(await asyncio.gather(*calls))
 
 
-def config_of(claim: Claim, row: Row, place: int) -> QueueConfig:
+def config_of(claim: Claim, row: LayoutRow, place: int) -> QueueConfig:
     """Of one partition. Dead letters of a standard queue go to the same level, and around its partitions; of a FIFO
     queue, to where their groups are."""
     config = claim.config

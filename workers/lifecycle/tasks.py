@@ -10,24 +10,24 @@ from workers.application import app
 
 @app.task(name="workers.lifecycle.provision_queue")
 def provision_queue(queue_id: int) -> None:
-    _settle(queue_id)
+    _reconcile(queue_id)
 
 
 @app.task(name="workers.lifecycle.configure_queue")
 def configure_queue(queue_id: int) -> None:
-    _settle(queue_id)
+    _reconcile(queue_id)
 
 
 @app.task(name="workers.lifecycle.delete_queue")
 def delete_queue(queue_id: int) -> None:
-    _settle(queue_id)
+    _reconcile(queue_id)
 
 
-@app.task(name="workers.lifecycle.reconcile")
-def reconcile() -> None:
+@app.task(name="workers.lifecycle.resync")
+def resync() -> None:
     from django.db import close_old_connections
 
-    from workers.lifecycle.settling import reconcile as send_overdue_hints
+    from workers.lifecycle.reconciling import resync as send_overdue_hints
 
     try:
         send_overdue_hints()
@@ -35,15 +35,15 @@ def reconcile() -> None:
         close_old_connections()
 
 
-def _settle(queue_id: int) -> None:
+def _reconcile(queue_id: int) -> None:
     from django.db import close_old_connections
 
-    from workers.lifecycle.settling import settle
+    from workers.lifecycle.reconciling import reconcile_queue
     from workers.storage import storage
     from workers.watcher import wake_watcher
 
     try:
-        settle(queue_id, storage())
+        reconcile_queue(queue_id, storage())
     finally:
         close_old_connections()
         # The next step or attempt, if there is one, stands in the row.

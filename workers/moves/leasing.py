@@ -22,7 +22,7 @@ from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply
 from storage_nodes.protocol.records import RecordError
 from workers.moves.letters import Leased, body_for, open_message, place_of
-from workers.moves.work import MoveFailed, Slice, Step, Storage
+from workers.moves.work import MoveFailed, MoveStorage, Slice, Step
 
 
 class LeaseSlice(Slice):
@@ -61,12 +61,12 @@ class LeaseSlice(Slice):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
         routes = self.source.routes
         is_partial = routes is not None and bool(routes.former)
-        stats = [] if self.claim.steady and not is_partial else self.stats()
+        stats = [] if self.claim.leases_expired and not is_partial else self.stats()
         if any(one.in_flight or (is_partial and one.waiting) for one in stats):
             return Step(wait_ms=limits.MOVE_RETRY_MS)
         return Step(over=True)
 
-    async def _deliver(self, client: Storage, partition: int, routed: list[tuple[ResolvedQueue, Leased]]) -> int:
+    async def _deliver(self, client: MoveStorage, partition: int, routed: list[tuple[ResolvedQueue, Leased]]) -> int:
         bodies: dict[int, list[bytes]] = {}
         for target, leased in routed:
             bodies.setdefault(place_of(target, leased), []).append(body_for(target, leased, self.ids))
@@ -77,7 +77,7 @@ class LeaseSlice(Slice):
         return sum(code == ErrorCode.OK for code in codes)
 
 
-async def _lease(client: Storage, partitions: Sequence[int], count: int) -> tuple[int, AcquireReply]:
+async def _lease(client: MoveStorage, partitions: Sequence[int], count: int) -> tuple[int, AcquireReply]:
     """From the first partition that has something."""
     for partition in partitions:
         reply = await client.acquire(partition, count, limits.MOVE_VISIBILITY_MS)

@@ -20,12 +20,12 @@ from api.queues import moving
 from api.queues.moving import MoveClaim, ScanProgress
 from frontend.message_browser.filters import EVERYTHING, MessageFilter, filter_of, matches
 from frontend.message_browser.view import BrowsedView, see, unopened
-from frontend.messages.opening import KeyNotLent
+from frontend.messages.opening import KeyNotGranted
 from frontend.messages.storage_errors import check_taken
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.messages import BrowsedMessage, MessageState, QueueBrowseReply
 from workers.moves.letters import copy_of, partition_for
-from workers.moves.work import MoveFailed, Slice, Step, Storage, Tools
+from workers.moves.work import MoveFailed, MoveStorage, Slice, Step, Tools
 
 # Position of a partition.
 _NEXT, _END, _WATCHED = range(3)
@@ -86,7 +86,7 @@ class ScanSlice(Slice):
 
     # --- looking ------------------------------------------------------------------------------------------------
 
-    async def _ends(self, client: Storage) -> dict[str, list[int]]:
+    async def _ends(self, client: MoveStorage) -> dict[str, list[int]]:
         """Where the task begins and ends: what arrives later is not its business, but for what comes back."""
         position = {}
         for partition in self.source.partitions:
@@ -138,7 +138,7 @@ class ScanSlice(Slice):
     def _see(self, partition: int, message: BrowsedMessage) -> BrowsedView:
         try:
             return see(self.ids, self.source, partition, message)
-        except KeyNotLent:
+        except KeyNotGranted:
             return unopened(partition, message)
 
     def _is_wanted(self, seen: BrowsedView) -> bool:
@@ -153,7 +153,7 @@ class ScanSlice(Slice):
         target = self.target_of(seen.record.dead)
         return _Wanted(target, seen, copy_of(target, self.source, seen, str(self._task.uuid)))
 
-    async def _deliver(self, client: Storage, partition: int, wanted: list[_Wanted]) -> None:
+    async def _deliver(self, client: MoveStorage, partition: int, wanted: list[_Wanted]) -> None:
         bodies: dict[int, list[bytes]] = {}
         for target, seen, body in wanted:
             bodies.setdefault(partition_for(target, seen), []).append(body)

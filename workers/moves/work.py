@@ -14,8 +14,10 @@ from api import limits
 from api.queues import moving
 from api.queues.models import MoveStatus
 from api.queues.moving import MoveClaim, ScanProgress
-from api.secrets import keyring, receipt_key
+from api.secrets import receipt_key
 from frontend.crypto.message_ids import MessageIds
+from frontend.errors import RequestError
+from frontend.metadata.records import QueueRecord
 from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
@@ -25,7 +27,7 @@ from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
 _QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 
 
-class Storage(Protocol):
+class MoveStorage(Protocol):
     """The part of `StorageClient` that is used here."""
 
     async def send(self, partition: int, bodies: list[bytes], plain: bool = True) -> SendReply: ...
@@ -82,8 +84,8 @@ class Slice(ABC):
             raise MoveFailed(_QUEUE_IS_GONE)
         self.claim = claim
         self._storage, self._monotonic, self._sleep = tools
-        self.source = ResolvedQueue(claim.source, keyring())
-        self._destination = None if claim.destination is None else ResolvedQueue(claim.destination, keyring())
+        self.source = _usable_view(claim.source)
+        self._destination = None if claim.destination is None else _usable_view(claim.destination)
         self.ids = MessageIds(receipt_key())
         self._owners: dict[int, ResolvedQueue | None] = {}
         self.left = claim.left
@@ -128,7 +130,7 @@ class Slice(ABC):
             moving.note_count(self.claim, waiting if self.left is None else min(waiting, self.left))
 
     def stats(self) -> list[QueueStats]:
-        async def ask(client: Storage) -> list[QueueStats]:
+        async def ask(client: MoveStorage) -> list[QueueStats]:
             return [await client.stats(partition) for partition in self.source.partitions]
 
         return self.in_storage(ask)
@@ -145,7 +147,7 @@ class Slice(ABC):
             raise MoveFailed("CouldNotDetermineMessageSource")
         if dead.partition not in self._owners:
             record = moving.owner_of_partition(self.claim.account_id, dead.partition)
-            self._owners[dead.partition] = None if record is None else ResolvedQueue(record, keyring())
+            self._owners[dead.partition] = None if record is None else _usable_view(record)
         owner = self._owners[dead.partition]
         if owner is None:
             raise MoveFailed(_QUEUE_IS_GONE)
@@ -153,3 +155,14 @@ class Slice(ABC):
 
     def in_storage(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
         return self._storage.run(work, MOVE_STEP_S_MAX)
+
+
+def _usable_view(record: QueueRecord) -> ResolvedQueue:
+    """Raises MoveFailed where the encryption key of the queue cannot be used."""
+    view = moving.view_of(record)
+    if view.encryption is not None:
+        try:
+            view.encryption.require(record.account_id)
+        except RequestError as refusal:
+            raise MoveFailed(f"{refusal.code}: {refusal.message}") from None
+    return view

@@ -38,7 +38,7 @@ from api.quotas.selectors import holder_of
 BUDGETS = Actor("budgets")
 
 
-class BudgetWish(NamedTuple):
+class BudgetSpec(NamedTuple):
     """What a budget is made from, or changed to. `queue_name` empty: of the whole account."""
 
     limit_minor: int
@@ -49,10 +49,10 @@ class BudgetWish(NamedTuple):
 
 
 @transaction.atomic
-def put_budget(actor: Actor, account_id: str, name: str, wish: BudgetWish) -> tuple[SpendingBudget, bool]:
+def put_budget(actor: Actor, account_id: str, name: str, spec: BudgetSpec) -> tuple[SpendingBudget, bool]:
     """Makes or replaces it; True where it is new. Its alerts come again after a change. Raises BillingError."""
     account = _locked(account_id)
-    queue_uuid = _check(account_id, name, wish)
+    queue_uuid = _check(account_id, name, spec)
     now = clock.now()
     budget = SpendingBudget.objects.select_for_update().filter(account=account, name=name).first()
     is_new = budget is None
@@ -60,15 +60,15 @@ def put_budget(actor: Actor, account_id: str, name: str, wish: BudgetWish) -> tu
         if SpendingBudget.objects.filter(account=account).count() >= limits.BUDGETS_PER_ACCOUNT_MAX:
             raise BillingError("over-limit", f"An account has at most {limits.BUDGETS_PER_ACCOUNT_MAX} budgets.")
         budget = SpendingBudget(account=account, name=name, created_at=now, generation=0)
-    budget.queue_uuid, budget.limit_minor = queue_uuid, wish.limit_minor
-    budget.alert_percents, budget.stops_sending = sorted(set(wish.alert_percents)), wish.stops_sending
-    budget.mail_to = [normal_email(address) for address in wish.mail_to]
+    budget.queue_uuid, budget.limit_minor = queue_uuid, spec.limit_minor
+    budget.alert_percents, budget.stops_sending = sorted(set(spec.alert_percents)), spec.stops_sending
+    budget.mail_to = [normal_email(address) for address in spec.mail_to]
     budget.generation += 1
     budget.modified_at = now
     budget.save()
     record(
-        actor, account_id, "budget.put", f"budget:{name}", limit_minor=wish.limit_minor,
-        alert_percents=budget.alert_percents, stops_sending=wish.stops_sending,
+        actor, account_id, "budget.put", f"budget:{name}", limit_minor=spec.limit_minor,
+        alert_percents=budget.alert_percents, stops_sending=spec.stops_sending,
     )  # fmt: skip
     judge(account, period_of(now))
     return budget, is_new
@@ -181,29 +181,29 @@ def _reason(budget: SpendingBudget) -> str:
     return f"The budget {budget.name} of this month is used up."
 
 
-def _check(account_id: str, name: str, wish: BudgetWish) -> UUID | None:
+def _check(account_id: str, name: str, spec: BudgetSpec) -> UUID | None:
     """The queue's UUID where the budget is one's."""
     if not 1 <= len(name) <= limits.BUDGET_NAME_CHARACTERS_MAX or not name.isprintable() or "/" in name:
         raise invalid(f"a budget's name has 1 to {limits.BUDGET_NAME_CHARACTERS_MAX} printable characters, no slash")
-    if not 0 <= wish.limit_minor <= limits.BUDGET_MINOR_MAX:
+    if not 0 <= spec.limit_minor <= limits.BUDGET_MINOR_MAX:
         raise invalid(f"limit_minor lies between 0 and {limits.BUDGET_MINOR_MAX}")
-    percents = wish.alert_percents
+    percents = spec.alert_percents
     if len(percents) > limits.ALERT_PERCENTS_MAX or not all(0 < one <= limits.ALERT_PERCENT_MAX for one in percents):
         raise invalid(
             f"alert_percents are up to {limits.ALERT_PERCENTS_MAX} numbers from 1 to {limits.ALERT_PERCENT_MAX}"
         )
-    if len(wish.mail_to) > limits.BUDGET_MAILS_MAX:
+    if len(spec.mail_to) > limits.BUDGET_MAILS_MAX:
         raise invalid(f"mail_to has at most {limits.BUDGET_MAILS_MAX} addresses")
     try:
-        for address in wish.mail_to:
+        for address in spec.mail_to:
             normal_email(address)
     except PeopleError as error:
         raise invalid(error.detail) from None
-    if not wish.queue_name:
+    if not spec.queue_name:
         return None
-    if wish.stops_sending:
+    if spec.stops_sending:
         raise invalid("a budget of one queue alerts; only a budget of the account stops sending")
-    queue = Queue.objects.filter(account_id=account_id, name=wish.queue_name).order_by("-created_at").first()
+    queue = Queue.objects.filter(account_id=account_id, name=spec.queue_name).order_by("-created_at").first()
     if queue is None:
         raise not_found()
     return queue.uuid

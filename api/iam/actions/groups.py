@@ -12,7 +12,7 @@ from api.iam import limits
 from api.iam.errors import IamError, not_found
 from api.iam.locks import check_name, locked_account, locked_group
 from api.iam.models import GroupMember, PeopleGroup
-from api.people.models import Membership
+from api.people.models import AccountMembership
 
 
 @transaction.atomic
@@ -62,8 +62,8 @@ def remove_member(actor: Actor, account_id: str, name: str, person_id: uuid.UUID
     return group
 
 
-def _member(account_id: str, person_id: uuid.UUID) -> Membership:
-    member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
+def _member(account_id: str, person_id: uuid.UUID) -> AccountMembership:
+    member = AccountMembership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         raise not_found()
     return member

@@ -18,7 +18,7 @@ from api.iam.locks import access_of, announce_key, locked_account, locked_key
 from api.iam.models import KeyAccess, PolicyAttachment
 
 
-class KeyWish(NamedTuple):
+class KeySpec(NamedTuple):
     """`policy` has passed `documents`; None: the key may do everything in its account."""
 
     name: str
@@ -28,15 +28,15 @@ class KeyWish(NamedTuple):
 
 
 @transaction.atomic
-def make_key(actor: Actor, account_id: str, wish: KeyWish) -> NewKey:
+def make_key(actor: Actor, account_id: str, spec: KeySpec) -> NewKey:
     """Raises AccountError, IamError."""
-    check_tags(wish.tags)
-    if wish.tags and wish.policy is None:
+    check_tags(spec.tags)
+    if spec.tags and spec.policy is None:
         raise IamError("invalid-request", "Tags are for keys with a policy: nothing else looks at them.", "/tags")
-    new = create_key(actor, account_id, wish.name, wish.expires_at)
-    if wish.policy is not None:
-        KeyAccess.objects.create(key=new.key, policy=wish.policy, tags=dict(wish.tags))
-        _note(actor, new.key, "key.put_policy", policy=wish.policy)
+    new = create_key(actor, account_id, spec.name, spec.expires_at)
+    if spec.policy is not None:
+        KeyAccess.objects.create(key=new.key, policy=spec.policy, tags=dict(spec.tags))
+        _note(actor, new.key, "key.put_policy", policy=spec.policy)
     return new
 
 

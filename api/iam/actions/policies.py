@@ -22,7 +22,7 @@ from api.iam.locks import (
     locked_policy,
 )
 from api.iam.models import KeyAccess, Policy, PolicyAttachment
-from api.people.models import Membership
+from api.people.models import AccountMembership
 
 
 @transaction.atomic
@@ -144,8 +144,8 @@ def _check_count(attached: int) -> None:
         raise IamError("over-limit", f"At most {limits.POLICIES_ATTACHED_MAX} named policies are attached to one.")
 
 
-def _member(account_id: str, person_id: uuid.UUID) -> Membership:
-    member = Membership.objects.filter(account_id=account_id, person_id=person_id).first()
+def _member(account_id: str, person_id: uuid.UUID) -> AccountMembership:
+    member = AccountMembership.objects.filter(account_id=account_id, person_id=person_id).first()
     if member is None:
         raise not_found()
     return member

@@ -60,7 +60,9 @@ class Migration(migrations.Migration):
                 (
                     "member",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="groups", to="people.membership"
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="groups",
+                        to="people.accountmembership",
                     ),
                 ),
                 (
@@ -127,7 +129,7 @@ class Migration(migrations.Migration):
                         null=True,
                         on_delete=django.db.models.deletion.CASCADE,
                         related_name="attachments",
-                        to="people.membership",
+                        to="people.accountmembership",
                     ),
                 ),
                 (

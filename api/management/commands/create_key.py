@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from api.accounts.actions import AccountError, get_or_create_account
 from api.audit.actions import OPERATOR
-from api.iam.actions.keys import KeyWish, make_key
+from api.iam.actions.keys import KeySpec, make_key
 from api.iam.documents import stored_text
 from api.iam.errors import IamError
 from api.settings.environment import environment
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         try:
             policy = None if options["policy"] is None else stored_text(options["policy"])
             account = get_or_create_account(OPERATOR, options["account"])
-            new = make_key(OPERATOR, account.id, KeyWish(options["key_name"], policy=policy))
+            new = make_key(OPERATOR, account.id, KeySpec(options["key_name"], policy=policy))
         except (AccountError, IamError) as error:
             raise CommandError(str(error)) from None
         env = environment()

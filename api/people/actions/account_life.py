@@ -19,17 +19,18 @@ from api import clock
 from api.accounts.actions import set_account_active
 from api.accounts.models import Account
 from api.audit.actions import Actor, record
+from api.encryption.shredding import shred_account
 from api.people import limits
 from api.people.actions.console_links import ensure_life
 from api.people.actions.enrolment import check_printable
 from api.people.actions.members import locked_membership, require
 from api.people.errors import PeopleError, not_found
 from api.people.models import AccountLife, AccountState, Person
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from api.people.roles import Act
 
 
-class Move(enum.StrEnum):
+class StateChange(enum.StrEnum):
     SUSPEND = "account.suspend"
     RESUME = "account.resume"
     CLOSE = "account.close"
@@ -37,13 +38,13 @@ class Move(enum.StrEnum):
     FINISH = "account.finish_closing"
 
 
-MOVES: dict[tuple[AccountState, Move], AccountState] = {
-    (AccountState.ACTIVE, Move.SUSPEND): AccountState.SUSPENDED,
-    (AccountState.CLOSING, Move.SUSPEND): AccountState.SUSPENDED,
-    (AccountState.SUSPENDED, Move.RESUME): AccountState.ACTIVE,
-    (AccountState.ACTIVE, Move.CLOSE): AccountState.CLOSING,
-    (AccountState.CLOSING, Move.REOPEN): AccountState.ACTIVE,
-    (AccountState.CLOSING, Move.FINISH): AccountState.CLOSED,
+STATE_CHANGES: dict[tuple[AccountState, StateChange], AccountState] = {
+    (AccountState.ACTIVE, StateChange.SUSPEND): AccountState.SUSPENDED,
+    (AccountState.CLOSING, StateChange.SUSPEND): AccountState.SUSPENDED,
+    (AccountState.SUSPENDED, StateChange.RESUME): AccountState.ACTIVE,
+    (AccountState.ACTIVE, StateChange.CLOSE): AccountState.CLOSING,
+    (AccountState.CLOSING, StateChange.REOPEN): AccountState.ACTIVE,
+    (AccountState.CLOSING, StateChange.FINISH): AccountState.CLOSED,
 }
 LIFECYCLE_ACTOR = Actor("lifecycle")
 
@@ -52,16 +53,16 @@ LIFECYCLE_ACTOR = Actor("lifecycle")
 def suspend_account(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), Move.SUSPEND, reason)
-    record(operator, account_id, Move.SUSPEND, f"account:{account_id}", reason=reason)
+    life = _move(operator, _locked_by_operator(account_id), StateChange.SUSPEND, reason)
+    record(operator, account_id, StateChange.SUSPEND, f"account:{account_id}", reason=reason)
     return life
 
 
 @transaction.atomic
 def resume_account(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), Move.RESUME)
-    record(operator, account_id, Move.RESUME, f"account:{account_id}")
+    life = _move(operator, _locked_by_operator(account_id), StateChange.RESUME)
+    record(operator, account_id, StateChange.RESUME, f"account:{account_id}")
     return life
 
 
@@ -69,39 +70,42 @@ def resume_account(operator: Actor, account_id: str) -> AccountLife:
 def close_by_operator(operator: Actor, account_id: str, reason: str) -> AccountLife:
     """As `close_account`, for accounts without people too. Raises PeopleError."""
     check_printable(reason, "reason", limits.STATE_REASON_CHARACTERS_MAX)
-    life = _move(operator, _locked_by_operator(account_id), Move.CLOSE, reason)
-    record(operator, account_id, Move.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at))
+    life = _move(operator, _locked_by_operator(account_id), StateChange.CLOSE, reason)
+    record(
+        operator, account_id, StateChange.CLOSE, f"account:{account_id}", reason=reason, closes_at=str(life.closes_at)
+    )
     return life
 
 
 @transaction.atomic
 def reopen_by_operator(operator: Actor, account_id: str) -> AccountLife:
     """Raises PeopleError."""
-    life = _move(operator, _locked_by_operator(account_id), Move.REOPEN)
-    record(operator, account_id, Move.REOPEN, f"account:{account_id}")
+    life = _move(operator, _locked_by_operator(account_id), StateChange.REOPEN)
+    record(operator, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
 
 @transaction.atomic
-def close_account(origin: Origin, person: Person, account_id: str) -> AccountLife:
+def close_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Its keys open nothing from now on; what it holds goes when the grace period is over. Raises PeopleError."""
     require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
-    life = _move(_actor(origin, person), _locked(account_id), Move.CLOSE)
-    origin.note(person, account_id, Move.CLOSE, f"account:{account_id}", closes_at=str(life.closes_at))
+    life = _move(_actor(origin, person), _locked(account_id), StateChange.CLOSE)
+    origin.note(person, account_id, StateChange.CLOSE, f"account:{account_id}", closes_at=str(life.closes_at))
     return life
 
 
 @transaction.atomic
-def reopen_account(origin: Origin, person: Person, account_id: str) -> AccountLife:
+def reopen_account(origin: RequestOrigin, person: Person, account_id: str) -> AccountLife:
     """Raises PeopleError."""
     require(locked_membership(person, account_id), Act.CLOSE_ACCOUNT)
-    life = _move(_actor(origin, person), _locked(account_id), Move.REOPEN)
-    origin.note(person, account_id, Move.REOPEN, f"account:{account_id}")
+    life = _move(_actor(origin, person), _locked(account_id), StateChange.REOPEN)
+    origin.note(person, account_id, StateChange.REOPEN, f"account:{account_id}")
     return life
 
 
 def finish_closing() -> int:
-    """Closes accounts whose grace period is over; returns how many. Safe to run twice, and beside itself."""
+    """Closes accounts whose grace period is over, and ends their keys: nothing they stored can be opened any more.
+    Returns how many. Safe to run twice, and beside itself."""
     due = AccountLife.objects.filter(state=AccountState.CLOSING, closes_at__lte=clock.now()).order_by("closes_at")
     closed = 0
     for account_id in list(due.values_list("account_id", flat=True)[: limits.CLOSED_AT_ONCE_MAX]):
@@ -109,8 +113,9 @@ def finish_closing() -> int:
             life = _locked(account_id)
             if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
                 continue
-            _move(LIFECYCLE_ACTOR, life, Move.FINISH)
-            record(LIFECYCLE_ACTOR, account_id, Move.FINISH, f"account:{account_id}")
+            _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
+            record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
+            shred_account(LIFECYCLE_ACTOR, account_id)
             closed += 1
     return closed
 
@@ -134,8 +139,8 @@ def _locked_by_operator(account_id: str) -> AccountLife:
     return _locked(account_id)
 
 
-def _move(actor: Actor, life: AccountLife, move: Move, reason: str = "") -> AccountLife:
-    state = MOVES.get((AccountState(life.state), move))
+def _move(actor: Actor, life: AccountLife, move: StateChange, reason: str = "") -> AccountLife:
+    state = STATE_CHANGES.get((AccountState(life.state), move))
     if state is None:
         raise PeopleError("state-not-possible", f"The account is {life.state}.")
     was_active = life.state == AccountState.ACTIVE
@@ -149,5 +154,5 @@ def _move(actor: Actor, life: AccountLife, move: Move, reason: str = "") -> Acco
     return life
 
 
-def _actor(origin: Origin, person: Person) -> Actor:
+def _actor(origin: RequestOrigin, person: Person) -> Actor:
     return Actor(f"person:{person.pk}", origin.request_id)

@@ -20,9 +20,9 @@ from api.people import rates
 from api.people.actions.sessions import NewSession, begin_session
 from api.people.actions.tokens import find_token, make_token, use_up
 from api.people.errors import invalid_token
-from api.people.models import AccountLife, AccountState, Membership, Operator, Person
-from api.people.origin import Origin
-from api.people.roles import Role
+from api.people.models import AccountLife, AccountMembership, AccountState, Operator, Person
+from api.people.origin import RequestOrigin
+from api.people.roles import MemberRole
 from api.people.tokens import TokenKind
 
 # Nothing is delivered to this domain (RFC 2606).
@@ -41,7 +41,7 @@ def make_owner_link(account_name: str) -> Link:
         Account.objects.select_for_update().get(pk=account.pk)
         now = clock.now()
         ensure_life(account, now)
-        owners = Membership.objects.filter(account=account, role=Role.OWNER).select_related("person")
+        owners = AccountMembership.objects.filter(account=account, role=MemberRole.OWNER).select_related("person")
         owner = owners.order_by("created_at", "pk").first()
         person = _stand_in_owner(account, now) if owner is None else owner.person
         return Link(account.pk, _make(person, account.pk, now))
@@ -56,7 +56,7 @@ def make_operator_link() -> str:
     return _make(person, "", now)
 
 
-def open_link(origin: Origin, token: str) -> NewSession:
+def open_link(origin: RequestOrigin, token: str) -> NewSession:
     """Raises PeopleError."""
     rates.charge(rates.TOKEN_PER_SOURCE, origin.counted)
     now = clock.now()
@@ -85,8 +85,8 @@ def _make(person: Person, account_id: str, now: datetime) -> str:
 
 def _stand_in_owner(account: Account, now: datetime) -> Person:
     person = _stand_in(f"owner-{account.pk}@{_DOMAIN}", "Owner", now)
-    Membership.objects.create(account=account, person=person, role=Role.OWNER, created_at=now)
-    record(OPERATOR, account.pk, "member.add", f"person:{person.pk}", role=Role.OWNER)
+    AccountMembership.objects.create(account=account, person=person, role=MemberRole.OWNER, created_at=now)
+    record(OPERATOR, account.pk, "member.add", f"person:{person.pk}", role=MemberRole.OWNER)
     return person
 
 

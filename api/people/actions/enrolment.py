@@ -21,9 +21,9 @@ from api.people import errands, limits, mails, passwords, rates
 from api.people.actions.tokens import find_token, make_token, note_wrong_attempt, use_up
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
-from api.people.models import AccountLife, Membership, Person, PersonToken
-from api.people.origin import Origin
-from api.people.roles import Role
+from api.people.models import AccountLife, AccountMembership, Person, PersonToken
+from api.people.origin import RequestOrigin
+from api.people.roles import MemberRole
 from api.people.tokens import TokenKind
 
 
@@ -32,7 +32,7 @@ class Enrolled(NamedTuple):
     account_id: str
 
 
-def sign_up(origin: Origin, email: str, password: str) -> None:
+def sign_up(origin: RequestOrigin, email: str, password: str) -> None:
     """Raises PeopleError, for reasons that do not depend on whether the address is known."""
     email = normal_email(email)
     rates.charge(rates.SIGN_UP_PER_SOURCE, origin.counted)
@@ -42,7 +42,7 @@ def sign_up(origin: Origin, email: str, password: str) -> None:
     errands.leave(lambda: _enrol(origin, email, encoded))
 
 
-def confirm(origin: Origin, token: str, password: str, name: str, title: str) -> Enrolled:
+def confirm(origin: RequestOrigin, token: str, password: str, name: str, title: str) -> Enrolled:
     """The address is the person's, and an account is made of which the person is the owner. Raises PeopleError."""
     check_printable(name, "name", limits.PERSON_NAME_CHARACTERS_MAX)
     check_printable(title, "account_title", limits.ACCOUNT_TITLE_CHARACTERS_MAX)
@@ -60,7 +60,7 @@ def check_printable(text: str, member: str, longest: int) -> None:
         raise PeopleError("invalid-request", f"{member} has at most {longest} printable characters.")
 
 
-def _enrol(origin: Origin, email: str, encoded: str) -> None:
+def _enrol(origin: RequestOrigin, email: str, encoded: str) -> None:
     """The errand of a sign-up."""
     try:
         token = _new_token(origin, email, encoded)
@@ -73,7 +73,7 @@ def _enrol(origin: Origin, email: str, encoded: str) -> None:
 
 
 @transaction.atomic
-def _new_token(origin: Origin, email: str, encoded: str) -> str | None:
+def _new_token(origin: RequestOrigin, email: str, encoded: str) -> str | None:
     """None: the address is that of a person who has confirmed it."""
     now = clock.now()
     person = Person.objects.select_for_update().filter(email=email).first()
@@ -86,7 +86,7 @@ def _new_token(origin: Origin, email: str, encoded: str) -> str | None:
 
 
 @transaction.atomic
-def _confirm(origin: Origin, token: PersonToken, name: str, title: str) -> Enrolled:
+def _confirm(origin: RequestOrigin, token: PersonToken, name: str, title: str) -> Enrolled:
     person = Person.objects.select_for_update().get(pk=token.person_id)
     if person.email_confirmed_at is not None or not use_up(token):
         raise invalid_token()
@@ -99,10 +99,10 @@ def _confirm(origin: Origin, token: PersonToken, name: str, title: str) -> Enrol
     return Enrolled(person, open_account(origin, person, title or person.email, now).pk)
 
 
-def open_account(origin: Origin, person: Person, title: str, now: datetime) -> Account:
+def open_account(origin: RequestOrigin, person: Person, title: str, now: datetime) -> Account:
     """In the caller's transaction. The unique name is a random one: a chosen one would tell which names exist."""
     account = get_or_create_account(Actor(f"person:{person.pk}", origin.request_id), f"people-{uuid.uuid4().hex}")
     AccountLife.objects.create(account=account, title=title, state_since=now)
-    Membership.objects.create(account=account, person=person, role=Role.OWNER, created_at=now)
-    origin.note(person, account.pk, "member.add", f"person:{person.pk}", role=Role.OWNER)
+    AccountMembership.objects.create(account=account, person=person, role=MemberRole.OWNER, created_at=now)
+    origin.note(person, account.pk, "member.add", f"person:{person.pk}", role=MemberRole.OWNER)
     return account

@@ -18,7 +18,7 @@ from api import clock
 from api.people import errands, limits, mails, rates
 from api.people.errors import PeopleError
 from api.people.models import Person, PersonSession, RecoveryCode, TotpFactor
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from api.people.selectors import has_second_factor
 from api.people.tokens import hash_recovery_code
 from api.people.totp import matching_step, otpauth_url, secret_text
@@ -38,7 +38,7 @@ class NewTotp(NamedTuple):
     url: str
 
 
-def begin_totp(origin: Origin, session: PersonSession) -> NewTotp:
+def begin_totp(origin: RequestOrigin, session: PersonSession) -> NewTotp:
     """A secret that counts once a first code has confirmed it; takes the place of one that never was. The caller has
     checked that the session is a recent one."""
     with transaction.atomic():
@@ -52,7 +52,7 @@ def begin_totp(origin: Origin, session: PersonSession) -> NewTotp:
     return NewTotp(secret_text(secret), otpauth_url(secret, person.email))
 
 
-def confirm_totp(origin: Origin, session: PersonSession, code: str) -> list[str]:
+def confirm_totp(origin: RequestOrigin, session: PersonSession, code: str) -> list[str]:
     """The second factor is on. Returns the recovery codes, this once. Raises PeopleError."""
     rates.charge(rates.CODE_PER_PERSON, str(session.person_id))
     with transaction.atomic():
@@ -69,7 +69,7 @@ def confirm_totp(origin: Origin, session: PersonSession, code: str) -> list[str]
     return codes
 
 
-def remove_totp(origin: Origin, session: PersonSession) -> None:
+def remove_totp(origin: RequestOrigin, session: PersonSession) -> None:
     """The second factor is off, and its recovery codes are gone. Raises PeopleError."""
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)
@@ -80,7 +80,7 @@ def remove_totp(origin: Origin, session: PersonSession) -> None:
         _tell(person, "The second factor was switched off.")
 
 
-def renew_recovery_codes(origin: Origin, session: PersonSession) -> list[str]:
+def renew_recovery_codes(origin: RequestOrigin, session: PersonSession) -> list[str]:
     """New ones; those before are good no more. Raises PeopleError."""
     with transaction.atomic():
         person = Person.objects.select_for_update().get(pk=session.person_id)

@@ -13,14 +13,14 @@ from api.people import errands, limits, mails, rates
 from api.people.actions.members import locked_membership, may_give, require, require_active
 from api.people.email import normal_email
 from api.people.errors import PeopleError, denied, invalid_token, not_found
-from api.people.models import AccountLife, Invitation, Membership, Person
-from api.people.origin import Origin
-from api.people.roles import Act, Role
+from api.people.models import AccountLife, AccountMembership, Invitation, Person
+from api.people.origin import RequestOrigin
+from api.people.roles import Act, MemberRole
 from api.people.selectors import membership_of
 from api.people.tokens import TokenKind, hash_token, mint_token, same_hash
 
 
-def invite(origin: Origin, person: Person, account_id: str, email: str, role: Role) -> Invitation:
+def invite(origin: RequestOrigin, person: Person, account_id: str, email: str, role: MemberRole) -> Invitation:
     """Takes the place of an invitation of the same address. Raises PeopleError."""
     email = normal_email(email)
     if membership_of(person, account_id) is None:
@@ -31,7 +31,7 @@ def invite(origin: Origin, person: Person, account_id: str, email: str, role: Ro
         require_active(account_id)
         if not may_give(mine, role):
             raise denied()
-        if Membership.objects.filter(account_id=account_id, person__email=email).exists():
+        if AccountMembership.objects.filter(account_id=account_id, person__email=email).exists():
             raise PeopleError("already-member", "This address is that of a member.")
         now = clock.now()
         others = Invitation.objects.filter(account_id=account_id)
@@ -54,7 +54,7 @@ def invite(origin: Origin, person: Person, account_id: str, email: str, role: Ro
 
 
 @transaction.atomic
-def withdraw(origin: Origin, person: Person, account_id: str, invitation_id: uuid.UUID) -> None:
+def withdraw(origin: RequestOrigin, person: Person, account_id: str, invitation_id: uuid.UUID) -> None:
     """Raises PeopleError."""
     mine = locked_membership(person, account_id)
     require(mine, Act.MANAGE_MEMBERS)
@@ -67,7 +67,7 @@ def withdraw(origin: Origin, person: Person, account_id: str, invitation_id: uui
     origin.note(person, account_id, "invitation.withdraw", f"invitation:{invitation_id}", email=invitation.email)
 
 
-def accept(origin: Origin, person: Person, token: str) -> Membership:
+def accept(origin: RequestOrigin, person: Person, token: str) -> AccountMembership:
     """Raises PeopleError; the same one where the token is absent, used, expired, or for another address."""
     rates.charge(rates.TOKEN_PER_SOURCE, origin.counted)
     token_hash = hash_token(TokenKind.INVITATION, token)
@@ -89,24 +89,26 @@ def accept(origin: Origin, person: Person, token: str) -> Membership:
         return _join(origin, person, found)
 
 
-def may_replace(invitation: Invitation | None, mine: Membership) -> bool:
+def may_replace(invitation: Invitation | None, mine: AccountMembership) -> bool:
     return invitation is None or may_give(mine, invitation.role)
 
 
-def _join(origin: Origin, person: Person, invitation: Invitation) -> Membership:
+def _join(origin: RequestOrigin, person: Person, invitation: Invitation) -> AccountMembership:
     """With the account locked."""
     account_id = invitation.account_id
     require_active(account_id)
     if membership_of(person, account_id) is not None:
         raise PeopleError("already-member", "You are a member of this account.")
-    if Membership.objects.filter(account_id=account_id).count() >= limits.MEMBERS_PER_ACCOUNT_MAX:
+    if AccountMembership.objects.filter(account_id=account_id).count() >= limits.MEMBERS_PER_ACCOUNT_MAX:
         raise PeopleError("over-limit", f"An account has at most {limits.MEMBERS_PER_ACCOUNT_MAX} members.")
     Person.objects.select_for_update().get(pk=person.pk)
-    if Membership.objects.filter(person=person).count() >= limits.ACCOUNTS_PER_PERSON_MAX:
+    if AccountMembership.objects.filter(person=person).count() >= limits.ACCOUNTS_PER_PERSON_MAX:
         raise PeopleError("over-limit", f"A person is in at most {limits.ACCOUNTS_PER_PERSON_MAX} accounts.")
     invitation_id = invitation.pk
     invitation.delete()
-    mine = Membership.objects.create(account_id=account_id, person=person, role=invitation.role, created_at=clock.now())
+    mine = AccountMembership.objects.create(
+        account_id=account_id, person=person, role=invitation.role, created_at=clock.now()
+    )
     subject = f"person:{person.pk}"
     origin.note(person, account_id, "member.add", subject, role=mine.role, invitation=str(invitation_id))
     return mine

@@ -10,14 +10,16 @@ from django.db import transaction
 from api.accounts.models import Account
 from api.iam.selectors import attached_policies
 from api.people.errors import PeopleError, denied, not_found
-from api.people.models import AccountLife, AccountState, Invitation, Membership, Person
-from api.people.origin import Origin
-from api.people.roles import Act, Role, act_to_give, may_with
+from api.people.models import AccountLife, AccountMembership, AccountState, Invitation, Person
+from api.people.origin import RequestOrigin
+from api.people.roles import Act, MemberRole, act_to_give, may_with
 from frontend.authz.request_context import person_caller
 
 
 @transaction.atomic
-def change_role(origin: Origin, person: Person, account_id: str, member_id: uuid.UUID, role: Role) -> Membership:
+def change_role(
+    origin: RequestOrigin, person: Person, account_id: str, member_id: uuid.UUID, role: MemberRole
+) -> AccountMembership:
     """Raises PeopleError."""
     mine = locked_membership(person, account_id)
     require_active(account_id)
@@ -34,7 +36,7 @@ def change_role(origin: Origin, person: Person, account_id: str, member_id: uuid
 
 
 @transaction.atomic
-def remove_member(origin: Origin, person: Person, account_id: str, member_id: uuid.UUID) -> None:
+def remove_member(origin: RequestOrigin, person: Person, account_id: str, member_id: uuid.UUID) -> None:
     """Another one, where the role allows that, or oneself: all may leave but the last owner. Raises
     PeopleError."""
     mine = locked_membership(person, account_id)
@@ -51,13 +53,13 @@ def remove_member(origin: Origin, person: Person, account_id: str, member_id: uu
     origin.note(person, account_id, action, f"person:{member_id}", role=member.role)
 
 
-def locked_membership(person: Person, account_id: str) -> Membership:
+def locked_membership(person: Person, account_id: str) -> AccountMembership:
     """Locks the account, then reads what the person is in it: a role that was taken away before is not used. Raises
     PeopleError: an account of others is not found."""
-    if not Membership.objects.filter(account_id=account_id, person=person).exists():
+    if not AccountMembership.objects.filter(account_id=account_id, person=person).exists():
         raise not_found()
     Account.objects.select_for_update().get(pk=account_id)
-    mine = Membership.objects.filter(account_id=account_id, person=person).first()
+    mine = AccountMembership.objects.filter(account_id=account_id, person=person).first()
     if mine is None:
         raise not_found()
     return mine
@@ -68,31 +70,33 @@ def require_active(account_id: str) -> None:
         raise PeopleError("account-not-active", "The account is suspended, closing or closed.")
 
 
-def require(mine: Membership, act: Act) -> None:
+def require(mine: AccountMembership, act: Act) -> None:
     if not is_allowed(mine, act):
         raise denied()
 
 
-def is_allowed(mine: Membership, act: Act) -> bool:
+def is_allowed(mine: AccountMembership, act: Act) -> bool:
     """By the member's role, and by the policies of the member and of its groups."""
     attached = attached_policies(mine)
     return may_with(mine.role, act, attached, person_caller(mine.account_id, str(mine.person_id)))
 
 
-def may_give(mine: Membership, role: str) -> bool:
+def may_give(mine: AccountMembership, role: str) -> bool:
     """May this member give, change or take away the role?"""
     return is_allowed(mine, act_to_give(role))
 
 
-def _member(account_id: str, member_id: uuid.UUID) -> Membership:
-    found = Membership.objects.select_related("person").filter(account_id=account_id, person_id=member_id).first()
+def _member(account_id: str, member_id: uuid.UUID) -> AccountMembership:
+    found = (
+        AccountMembership.objects.select_related("person").filter(account_id=account_id, person_id=member_id).first()
+    )
     if found is None:
         raise not_found()
     return found
 
 
-def _require_owner_beside(member: Membership, role: str) -> None:
+def _require_owner_beside(member: AccountMembership, role: str) -> None:
     """`member` is about to lose `role`."""
-    owners = Membership.objects.filter(account_id=member.account_id, role=Role.OWNER)
-    if role == Role.OWNER and not owners.exclude(pk=member.pk).exists():
+    owners = AccountMembership.objects.filter(account_id=member.account_id, role=MemberRole.OWNER)
+    if role == MemberRole.OWNER and not owners.exclude(pk=member.pk).exists():
         raise PeopleError("last-owner", "An account keeps one owner: make another member an owner first.")

@@ -11,13 +11,13 @@ from api.people.actions.tokens import find_token, make_token, use_up
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
 from api.people.models import Person, PersonSession, PersonToken
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from api.people.tokens import TokenKind
 
 _CHANGED = "The password of your account was changed."
 
 
-def ask_for_reset(origin: Origin, email: str) -> None:
+def ask_for_reset(origin: RequestOrigin, email: str) -> None:
     """The rest is an errand: nothing tells whether the address is known. Raises PeopleError."""
     email = normal_email(email)
     rates.charge(rates.RESET_PER_SOURCE, origin.counted)
@@ -25,7 +25,7 @@ def ask_for_reset(origin: Origin, email: str) -> None:
     errands.leave(lambda: _mail_reset(origin, email))
 
 
-def reset_password(origin: Origin, token: str, password: str) -> None:
+def reset_password(origin: RequestOrigin, token: str, password: str) -> None:
     """All sessions end; a second factor stays on. Raises PeopleError."""
     rates.charge(rates.TOKEN_PER_SOURCE, origin.counted)
     found = find_token(TokenKind.PASSWORD_RESET, token, clock.now())
@@ -40,7 +40,7 @@ def reset_password(origin: Origin, token: str, password: str) -> None:
         _set_password(origin, person, encoded, None, "person.reset_password")
 
 
-def change_password(origin: Origin, session: PersonSession, current: str, password: str) -> None:
+def change_password(origin: RequestOrigin, session: PersonSession, current: str, password: str) -> None:
     """All sessions end but this one. Raises PeopleError."""
     verified = session.person
     require_recent(session, clock.now())
@@ -56,7 +56,7 @@ def change_password(origin: Origin, session: PersonSession, current: str, passwo
         _set_password(origin, person, encoded, session, "person.change_password")
 
 
-def _set_password(origin: Origin, person: Person, encoded: str, kept: PersonSession | None, action: str) -> None:
+def _set_password(origin: RequestOrigin, person: Person, encoded: str, kept: PersonSession | None, action: str) -> None:
     """With the person locked. Tokens that were mailed or stand between two steps are good no more."""
     person.password = encoded
     person.password_changed_at = clock.now()
@@ -69,7 +69,7 @@ def _set_password(origin: Origin, person: Person, encoded: str, kept: PersonSess
     transaction.on_commit(lambda: errands.leave(lambda: mails.send_notice(email, _CHANGED)), robust=True)
 
 
-def _mail_reset(origin: Origin, email: str) -> None:
+def _mail_reset(origin: RequestOrigin, email: str) -> None:
     """The errand of a request."""
     with transaction.atomic():
         rows = Person.objects.select_for_update().filter(email=email, email_confirmed_at__isnull=False)

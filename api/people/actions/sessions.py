@@ -19,7 +19,7 @@ from api.people.actions.tokens import find_token, make_token, note_wrong_attempt
 from api.people.email import normal_email
 from api.people.errors import PeopleError, invalid_token
 from api.people.models import Person, PersonSession
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from api.people.selectors import has_second_factor
 from api.people.tokens import TokenKind, hash_token, mint_token
 
@@ -37,7 +37,7 @@ class Challenge(NamedTuple):
     token: str
 
 
-def sign_in(origin: Origin, email: str, password: str) -> NewSession | Challenge:
+def sign_in(origin: RequestOrigin, email: str, password: str) -> NewSession | Challenge:
     """Raises PeopleError."""
     email = normal_email(email)
     rates.charge(rates.SIGN_IN_PER_SOURCE, origin.counted)
@@ -49,7 +49,7 @@ def sign_in(origin: Origin, email: str, password: str) -> NewSession | Challenge
     return _signed_in(origin, person, renewed)
 
 
-def answer_challenge(origin: Origin, token: str, code: str) -> NewSession:
+def answer_challenge(origin: RequestOrigin, token: str, code: str) -> NewSession:
     """The second step. Raises PeopleError."""
     rates.charge(rates.TOKEN_PER_SOURCE, origin.counted)
     now = clock.now()
@@ -67,7 +67,7 @@ def answer_challenge(origin: Origin, token: str, code: str) -> NewSession:
     raise invalid_token()
 
 
-def authenticate_again(origin: Origin, session: PersonSession, password: str, code: str) -> PersonSession:
+def authenticate_again(origin: RequestOrigin, session: PersonSession, password: str, code: str) -> PersonSession:
     """The session may change security settings for RECENT_AUTHENTICATION_S_MAX. Raises PeopleError."""
     person = session.person
     rates.charge(rates.SIGN_IN_PER_ADDRESS, person.email)
@@ -100,7 +100,7 @@ def note_session_seen(session: PersonSession, now: datetime) -> None:
 
 
 @transaction.atomic
-def end_session(origin: Origin, person: Person, session_id: uuid.UUID) -> bool:
+def end_session(origin: RequestOrigin, person: Person, session_id: uuid.UUID) -> bool:
     """False where the person has no such session."""
     if not PersonSession.objects.filter(person=person, pk=session_id).delete()[0]:
         return False
@@ -109,7 +109,7 @@ def end_session(origin: Origin, person: Person, session_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def end_all_sessions(origin: Origin, person: Person, but: PersonSession | None = None) -> int:
+def end_all_sessions(origin: RequestOrigin, person: Person, but: PersonSession | None = None) -> int:
     """How many there were."""
     rows = PersonSession.objects.filter(person=person)
     ended = (rows.exclude(pk=but.pk) if but else rows).delete()[0]
@@ -118,7 +118,7 @@ def end_all_sessions(origin: Origin, person: Person, but: PersonSession | None =
 
 
 @transaction.atomic
-def _signed_in(origin: Origin, verified: Person, renewed: str | None) -> NewSession | Challenge:
+def _signed_in(origin: RequestOrigin, verified: Person, renewed: str | None) -> NewSession | Challenge:
     person = Person.objects.select_for_update().get(pk=verified.pk)
     if person.password != verified.password:
         raise _refused()  # changed since it was verified
@@ -131,7 +131,7 @@ def _signed_in(origin: Origin, verified: Person, renewed: str | None) -> NewSess
     return begin_session(origin, person, now, "password")
 
 
-def begin_session(origin: Origin, person: Person, now: datetime, method: str) -> NewSession:
+def begin_session(origin: RequestOrigin, person: Person, now: datetime, method: str) -> NewSession:
     """With the person locked."""
     theirs = PersonSession.objects.filter(person=person)
     kept = theirs.order_by("-last_seen_at", "-id").values_list("pk", flat=True)[: limits.SESSIONS_PER_PERSON_MAX - 1]

@@ -102,7 +102,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name="Membership",
+            name="AccountMembership",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
@@ -217,7 +217,7 @@ class Migration(migrations.Migration):
             field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name="+", to="people.person"),
         ),
         migrations.AddField(
-            model_name="membership",
+            model_name="accountmembership",
             name="account",
             field=models.ForeignKey(
                 db_index=False,
@@ -227,7 +227,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddField(
-            model_name="membership",
+            model_name="accountmembership",
             name="person",
             field=models.ForeignKey(
                 on_delete=django.db.models.deletion.PROTECT, related_name="memberships", to="people.person"
@@ -259,7 +259,7 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=("account", "email"), name="invitation_once"),
         ),
         migrations.AddConstraint(
-            model_name="membership",
+            model_name="accountmembership",
             constraint=models.UniqueConstraint(fields=("account", "person"), name="membership_once"),
         ),
     ]

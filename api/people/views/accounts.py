@@ -17,8 +17,8 @@ from api.people.actions import account_life, invitations, members
 from api.people.actions.sessions import require_recent
 from api.people.authentication import signed_in
 from api.people.errors import not_found
-from api.people.models import Membership
-from api.people.roles import Act, Role
+from api.people.models import AccountMembership
+from api.people.roles import Act, MemberRole
 from api.people.serializers import (
     InvitationRequestSerializer,
     InvitationSerializer,
@@ -85,7 +85,7 @@ class MemberView(SignedInView):
         given = self.asked(request, RoleSerializer)
         person, session = signed_in(request)
         require_recent(session, clock.now())
-        member = members.change_role(self.origin(request), person, account_id, person_id, Role(given["role"]))
+        member = members.change_role(self.origin(request), person, account_id, person_id, MemberRole(given["role"]))
         return Response(MemberSerializer(member).data)
 
     @extend_schema(operation_id="members.remove", responses={204: None})
@@ -113,10 +113,10 @@ class InvitationsView(SignedInView):
         """Invites an address; the token is mailed to it. Inviting an owner needs a recent authentication."""
         given = self.asked(request, InvitationRequestSerializer)
         person, session = signed_in(request)
-        if given["role"] == Role.OWNER:
+        if given["role"] == MemberRole.OWNER:
             require_recent(session, clock.now())
         origin = self.origin(request)
-        made = invitations.invite(origin, person, account_id, given["email"], Role(given["role"]))
+        made = invitations.invite(origin, person, account_id, given["email"], MemberRole(given["role"]))
         return Response(InvitationSerializer(made).data, status=201)
 
 
@@ -138,7 +138,7 @@ class AcceptanceView(SignedInView):
         return Response(MemberAccountSerializer(_mine(request, joined.account_id, Act.READ_ACCOUNT)).data, status=201)
 
 
-def _mine(request: Request, account_id: str, act: Act) -> Membership:
+def _mine(request: Request, account_id: str, act: Act) -> AccountMembership:
     """What the person is in the account. An account of others is not found."""
     mine = selectors.membership_of(signed_in(request).person, account_id)
     if mine is None:

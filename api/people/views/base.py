@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from api.people.authentication import IsSignedIn, SessionTokenAuthentication
 from api.people.errors import PeopleError
-from api.people.origin import Origin, origin_of
+from api.people.origin import RequestOrigin, origin_of
 
 
 class _Refused(APIException):
@@ -49,7 +49,7 @@ class OpenView(APIView):
         given: dict[str, Any] = read.validated_data
         return given
 
-    def origin(self, request: Request) -> Origin:
+    def origin(self, request: Request) -> RequestOrigin:
         return origin_of(request._request)
 
 

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("generation", models.BigIntegerField(default=1)),
-                ("settled_generation", models.BigIntegerField(default=0)),
+                ("observed_generation", models.BigIntegerField(default=0)),
                 ("partitions", models.JSONField(default=list)),
                 ("created_at", models.DateTimeField()),
                 ("modified_at", models.DateTimeField()),
@@ -85,9 +85,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="queue",
             index=models.Index(
-                condition=models.Q(("generation", models.F("settled_generation")), _negated=True),
+                condition=models.Q(("generation", models.F("observed_generation")), _negated=True),
                 fields=["next_attempt_at"],
-                name="queue_unsettled",
+                name="queue_pending",
             ),
         ),
         migrations.AddConstraint(

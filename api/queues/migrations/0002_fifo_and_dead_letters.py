@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.CreateModel(
-            name="BorrowedKey",
+            name="DataKeyGrant",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("version", models.BigIntegerField()),
@@ -45,16 +45,16 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.CASCADE,
-                        related_name="borrowed_keys",
+                        related_name="key_grants",
                         to="queues.queue",
                     ),
                 ),
             ],
             options={
-                "db_table": "queue_borrowed_key",
+                "db_table": "queue_data_key_grant",
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("queue", "owner_uuid", "version"), name="queue_borrowed_key_version"
+                        fields=("queue", "owner_uuid", "version"), name="queue_data_key_grant_version"
                     )
                 ],
             },
@@ -89,7 +89,7 @@ class Migration(migrations.Migration):
                 ("ended_at", models.DateTimeField(null=True)),
                 ("next_attempt_at", models.DateTimeField()),
                 ("claim", models.UUIDField(null=True)),
-                ("steady_at", models.DateTimeField()),
+                ("leases_expired_at", models.DateTimeField()),
                 ("failures", models.IntegerField(default=0)),
                 (
                     "account",

@@ -36,7 +36,7 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="messagemovetask",
-            name="rested_ms",
+            name="paused_ms",
             field=models.BigIntegerField(default=0),
         ),
         migrations.AddField(

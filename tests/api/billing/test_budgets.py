@@ -10,7 +10,7 @@ from django.core import mail
 
 from api.audit.actions import OPERATOR
 from api.audit.models import AuditEntry
-from api.billing.actions.budgets import BudgetWish, delete_budget, judge_budgets, put_budget
+from api.billing.actions.budgets import BudgetSpec, delete_budget, judge_budgets, put_budget
 from api.billing.actions.invoices import draft_invoice
 from api.billing.errors import BillingError
 from api.billing.models import BudgetEvent, SpendingBudget, SpendingStop
@@ -34,8 +34,8 @@ def spend(account: str, cents: int, queue: uuid.UUID = QUEUE) -> None:
     draft_invoice(account, NOW)
 
 
-def wish(limit_minor: int = 1000, **given: Any) -> BudgetWish:
-    return BudgetWish(limit_minor, [50, 100], False, [])._replace(**given)
+def spec(limit_minor: int = 1000, **given: Any) -> BudgetSpec:
+    return BudgetSpec(limit_minor, [50, 100], False, [])._replace(**given)
 
 
 def events(account: str) -> list[tuple[str, int, int]]:
@@ -55,7 +55,7 @@ def announced(account: str) -> int:
 
 def test_level_alerts_once_and_the_next_one_again(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "all", wish())
+    put_budget(OPERATOR, account, "all", spec())
     spend(account, 499)
     assert events(account) == []
     spend(account, 500)
@@ -67,7 +67,7 @@ def test_level_alerts_once_and_the_next_one_again(account: str) -> None:
 
 def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True, alert_percents=[]))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, alert_percents=[]))
     before = announced(account)
     spend(account, 1000)
     judge_budgets(account)
@@ -79,14 +79,14 @@ def test_budget_that_is_used_up_stops_the_account_through_the_change_feed(accoun
 
 def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
     spend(account, 1000)
     judge_budgets(account)
     before = announced(account)
-    put_budget(OPERATOR, account, "cap", wish(1800, stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(1800, stops_sending=True))
     assert not SpendingStop.objects.exists() and announced(account) == before + 1
     assert events(account)[-2:] == [("alert", 50, 1000), ("resume", 0, 0)]
-    put_budget(OPERATOR, account, "cap", wish(900, stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(900, stops_sending=True))
     assert SpendingStop.objects.exists()
     assert delete_budget(OPERATOR, account, "cap") and not SpendingStop.objects.exists()
     assert not delete_budget(OPERATOR, account, "cap")
@@ -95,8 +95,8 @@ def test_raised_budget_lets_the_account_send_and_alerts_again(account: str) -> N
 
 def test_stop_passes_to_another_budget_that_is_used_up_and_ends_with_that_one(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "first", wish(stops_sending=True))
-    put_budget(OPERATOR, account, "second", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "first", spec(stops_sending=True))
+    put_budget(OPERATOR, account, "second", spec(stops_sending=True))
     spend(account, 1000)
     judge_budgets(account)
     assert "first" in stop_reason(account)
@@ -109,7 +109,7 @@ def test_stop_passes_to_another_budget_that_is_used_up_and_ends_with_that_one(ac
 def test_stop_of_an_operator_outlasts_that_of_a_budget(account: str) -> None:
     plan(account)
     stop_sending(OPERATOR, account, "abuse")
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
     spend(account, 1000)
     judge_budgets(account)
     assert SpendingStop.objects.exists() and stop_reason(account) == "abuse"
@@ -119,7 +119,7 @@ def test_stop_of_an_operator_outlasts_that_of_a_budget(account: str) -> None:
 
 def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
     spend(account, 1000)
     SpendingStop.objects.update(period_start=NOW.start.replace(year=NOW.start.year - 1))
     judge_budgets(account)
@@ -128,7 +128,7 @@ def test_budget_that_is_used_up_in_the_next_month_too_keeps_its_stop(account: st
 
 def test_new_month_lets_the_account_send(account: str) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
     spend(account, 1000)
     judge_budgets(account)
     assert rounds.watch_budgets() == 0
@@ -142,7 +142,7 @@ def test_new_month_lets_the_account_send(account: str) -> None:
 
 def test_minimum_that_is_not_reached_yet_is_not_spent(account: str) -> None:
     plan(account, minimum_minor=5000)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True))
     spend(account, 10)
     judge_budgets(account)
     assert events(account) == []
@@ -151,14 +151,14 @@ def test_minimum_that_is_not_reached_yet_is_not_spent(account: str) -> None:
 def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> None:
     plan(account)
     orders = make_queue(account, "orders")
-    put_budget(OPERATOR, account, "orders", wish(100, queue_name="orders"))
+    put_budget(OPERATOR, account, "orders", spec(100, queue_name="orders"))
     spend(account, 5000)
     assert events(account) == []
     spend(account, 80, orders)
     judge_budgets(account)
     assert [event[:2] for event in events(account)] == [("alert", 50)]
     with pytest.raises(BillingError, match="only a budget of the account"):
-        put_budget(OPERATOR, account, "orders", wish(queue_name="orders", stops_sending=True))
+        put_budget(OPERATOR, account, "orders", spec(queue_name="orders", stops_sending=True))
 
 
 @pytest.mark.parametrize(
@@ -178,23 +178,23 @@ def test_budget_of_a_queue_counts_that_queue_and_stops_nothing(account: str) -> 
 )
 def test_budget_that_makes_no_sense_is_refused(account: str, name: str, given: dict[str, Any]) -> None:
     with pytest.raises(BillingError):
-        put_budget(OPERATOR, account, name, wish()._replace(**given))
+        put_budget(OPERATOR, account, name, spec()._replace(**given))
     assert not SpendingBudget.objects.exists()
 
 
 def test_account_has_a_bounded_number_of_budgets(account: str) -> None:
     for number in range(20):
-        put_budget(OPERATOR, account, f"b{number}", wish())
-    put_budget(OPERATOR, account, "b0", wish())
+        put_budget(OPERATOR, account, f"b{number}", spec())
+    put_budget(OPERATOR, account, "b0", spec())
     with pytest.raises(BillingError, match="at most 20"):
-        put_budget(OPERATOR, account, "b20", wish())
+        put_budget(OPERATOR, account, "b20", spec())
 
 
 def test_each_event_is_mailed_once_and_a_mail_that_fails_is_tried_again(
     account: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan(account)
-    put_budget(OPERATOR, account, "cap", wish(stops_sending=True, mail_to=["Ann@Example.com"]))
+    put_budget(OPERATOR, account, "cap", spec(stops_sending=True, mail_to=["Ann@Example.com"]))
     spend(account, 700)
     judge_budgets(account)
     from django.core.mail import EmailMessage

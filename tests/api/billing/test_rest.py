@@ -232,8 +232,8 @@ def test_budget_that_is_asked_for_wrongly_is_a_problem(caller: Caller, change: d
 
 
 def test_budget_of_a_queue_that_is_not_there_is_not_found(caller: Caller) -> None:
-    wish = {**BUDGET, "stops_sending": False, "queue": "absent"}
-    assert refused(caller.request("PUT", "/v1/billing/budgets/cap", wish)) == (404, "not-found")
+    payload = {**BUDGET, "stops_sending": False, "queue": "absent"}
+    assert refused(caller.request("PUT", "/v1/billing/budgets/cap", payload)) == (404, "not-found")
 
 
 # --- plans and credits ---

@@ -49,11 +49,11 @@ def make_queue(account_id: str, name: str, **tags: str) -> uuid.UUID:
     """A row like that of a queue, which storage knows nothing of."""
     from django.utils import timezone
 
-    from api.queues.models import Queue, QueueState
+    from api.queues.models import Queue, QueueStatus
 
     now = timezone.now()
     made = Queue.objects.create(
-        account_id=account_id, name=name, uuid=uuid.uuid4(), attributes={}, tags=tags, state=QueueState.ACTIVE,
-        settled_generation=1, created_at=now, modified_at=now, next_attempt_at=now, version=1,
+        account_id=account_id, name=name, uuid=uuid.uuid4(), attributes={}, tags=tags, state=QueueStatus.ACTIVE,
+        observed_generation=1, created_at=now, modified_at=now, next_attempt_at=now, version=1,
     )  # fmt: skip
     return made.uuid

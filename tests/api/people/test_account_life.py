@@ -14,7 +14,7 @@ from api.accounts.models import Account
 from api.audit.actions import OPERATOR
 from api.people import limits
 from api.people.actions import account_life
-from api.people.actions.account_life import MOVES, Move
+from api.people.actions.account_life import STATE_CHANGES, StateChange
 from api.people.errors import PeopleError
 from api.people.models import AccountLife, AccountState, PersonSession
 from tests.api.people.visitor import Visitor, audit, join, refused
@@ -31,12 +31,12 @@ def end_grace(account: Visitor, left_s: int = 0) -> None:
 
 
 @pytest.mark.parametrize("state", list(AccountState))
-@pytest.mark.parametrize("move", list(Move))
-def test_every_move_of_every_state(ann: Visitor, state: AccountState, move: Move) -> None:
+@pytest.mark.parametrize("move", list(StateChange))
+def test_every_move_of_every_state(ann: Visitor, state: AccountState, move: StateChange) -> None:
     AccountLife.objects.update(state=state)
     Account.objects.update(active=state == AccountState.ACTIVE)
     life = AccountLife.objects.get()
-    expected = MOVES.get((state, move))
+    expected = STATE_CHANGES.get((state, move))
     if expected is None:
         with pytest.raises(PeopleError) as caught:
             account_life._move(OPERATOR, life, move)
@@ -124,8 +124,8 @@ def test_members_of_an_account_that_is_not_active_change_nothing_but_may_leave(a
     call_command("account_state", "suspend", ann.account_id, stdout=io.StringIO())
     root = f"/v1/accounts/{ann.account_id}"
     expected = (409, "account-not-active")
-    wish = {"email": "eve@example.com", "role": "reader"}
-    assert refused(ann.call("POST", f"{root}/invitations", wish)) == expected
+    payload = {"email": "eve@example.com", "role": "reader"}
+    assert refused(ann.call("POST", f"{root}/invitations", payload)) == expected
     assert refused(ann.call("PATCH", f"{root}/members/{bob.person_id}", {"role": "reader"})) == expected
     assert refused(ann.call("DELETE", f"{root}/members/{bob.person_id}")) == expected
     assert len(ann.call("GET", f"{root}/members").json()["members"]) == 2

@@ -14,11 +14,11 @@ from api.people.actions import account_life
 from api.people.actions.console_links import make_operator_link, make_owner_link, open_link
 from api.people.errors import PeopleError
 from api.people.models import AccountLife, AccountState, Operator, Person, PersonToken
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from tests.api.people.visitor import PASSWORD, Visitor, mailed_token, refused
 
 pytestmark = pytest.mark.django_db
-ORIGIN = Origin("192.0.2.1", request_id="req-1")
+ORIGIN = RequestOrigin("192.0.2.1", request_id="req-1")
 
 
 def test_link_is_good_for_ten_minutes(db: None) -> None:

@@ -10,7 +10,7 @@ from django.core import mail
 
 from api import clock
 from api.people import limits, rates
-from api.people.models import Invitation, Membership, PersonSession
+from api.people.models import AccountMembership, Invitation, PersonSession
 from tests.api.people.visitor import Visitor, audit, enrol, join, mailed_token, new_visitor, refused
 
 pytestmark = pytest.mark.django_db
@@ -79,9 +79,9 @@ def test_invitation_ends_with_the_right_of_who_invited(ann: Visitor, bob: Visito
     join(ann, bob, "admin")
     invite(bob, ann, eve.email)
     token = mailed_token(eve.email)
-    Membership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(role="reader")
+    AccountMembership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(role="reader")
     assert refused(accept(eve, token)) == (400, "invalid-token")
-    Membership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(role="admin")
+    AccountMembership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(role="admin")
     assert accept(eve, token).status_code == 201
 
 
@@ -111,7 +111,9 @@ def test_owner_is_invited_after_a_recent_authentication_only(ann: Visitor) -> No
 def test_member_is_not_invited_again(ann: Visitor, bob: Visitor) -> None:
     invite(ann, ann, bob.email)
     token = mailed_token(bob.email)
-    Membership.objects.create(account_id=ann.account_id, person_id=bob.person_id, role="reader", created_at=clock.now())
+    AccountMembership.objects.create(
+        account_id=ann.account_id, person_id=bob.person_id, role="reader", created_at=clock.now()
+    )
     assert refused(invite(ann, ann, bob.email)) == (409, "already-member")
     assert refused(accept(bob, token)) == (409, "already-member")
 
@@ -155,5 +157,5 @@ def test_title_cannot_break_the_mail(db: None) -> None:
     eve = new_visitor()
     eve.call("POST", "/v1/people", {"email": "eve@example.com", "password": "a good long one"})
     token = mailed_token("eve@example.com")
-    wish = {"token": token, "password": "a good long one", "account_title": "a\r\nBcc: x@example.com"}
-    assert refused(eve.call("POST", "/v1/people/confirmation", wish)) == (400, "invalid-request")
+    payload = {"token": token, "password": "a good long one", "account_title": "a\r\nBcc: x@example.com"}
+    assert refused(eve.call("POST", "/v1/people/confirmation", payload)) == (400, "invalid-request")

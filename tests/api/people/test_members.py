@@ -11,7 +11,7 @@ import pytest
 from api import clock
 from api.audit.models import AuditEntry
 from api.people import limits
-from api.people.models import Invitation, Membership, PersonSession
+from api.people.models import AccountMembership, Invitation, PersonSession
 from tests.api.people.visitor import Visitor, audit, enrol, join, refused
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +26,7 @@ def set_role(who: Visitor, account: Visitor, member: Visitor, role: str) -> Any:
 
 
 def role_of(account: Visitor, member: Visitor) -> str | None:
-    rows = Membership.objects.filter(account_id=account.account_id, person_id=member.person_id)
+    rows = AccountMembership.objects.filter(account_id=account.account_id, person_id=member.person_id)
     return rows.values_list("role", flat=True).first()
 
 
@@ -137,8 +137,8 @@ def test_account_keeps_one_owner(ann: Visitor, bob: Visitor) -> None:
 
 def test_member_leaves_and_its_invitations_go_with_it(ann: Visitor, bob: Visitor) -> None:
     join(ann, bob, "admin")
-    wish = {"email": "eve@example.com", "role": "reader"}
-    assert bob.call("POST", f"/v1/accounts/{ann.account_id}/invitations", wish).status_code == 201
+    payload = {"email": "eve@example.com", "role": "reader"}
+    assert bob.call("POST", f"/v1/accounts/{ann.account_id}/invitations", payload).status_code == 201
     assert bob.call("DELETE", path(ann, bob)).status_code == 204
     assert refused(bob.call("GET", f"/v1/accounts/{ann.account_id}")) == (404, "not-found")
     assert not Invitation.objects.exists()

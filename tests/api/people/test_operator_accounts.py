@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from api import clock
-from api.people.models import Membership
+from api.people.models import AccountMembership
 from api.people.operator_selectors import account_row, accounts_found
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 from tests.api.people.visitor import Visitor, join
 
 pytestmark = pytest.mark.django_db
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 def test_queues_and_members_are_counted_apart_and_deleted_queues_not(ann: Visitor, bob: Visitor) -> None:
     join(ann, bob, "reader")
-    for number, state in enumerate((QueueState.ACTIVE, QueueState.CREATING, QueueState.ACTIVE, QueueState.DELETED)):
+    for number, state in enumerate((QueueStatus.ACTIVE, QueueStatus.CREATING, QueueStatus.ACTIVE, QueueStatus.DELETED)):
         now = clock.now()
         times = {"created_at": now, "modified_at": now, "next_attempt_at": now}
         Queue.objects.create(
@@ -37,7 +37,7 @@ def test_queues_and_members_are_counted_apart_and_deleted_queues_not(ann: Visito
 
 def test_owner_that_is_shown_has_been_one_for_the_longest_time(ann: Visitor, bob: Visitor) -> None:
     join(ann, bob, "owner")
-    Membership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(
+    AccountMembership.objects.filter(account_id=ann.account_id, person_id=bob.person_id).update(
         created_at=clock.now().replace(year=2000)
     )
     (row,) = accounts_found(ann.account_id, "", 10)

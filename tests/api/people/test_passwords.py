@@ -136,14 +136,14 @@ def test_password_change_wants_the_current_one_and_a_good_new_one(ann: Visitor) 
 def test_password_change_wants_a_recent_authentication(ann: Visitor, age_s: int, status: int) -> None:
     past = clock.now() - timedelta(seconds=limits.RECENT_AUTHENTICATION_S_MAX + age_s)
     PersonSession.objects.update(authenticated_at=past)
-    wish = {"current_password": PASSWORD, "new_password": NEW}
-    answer = ann.call("POST", "/v1/people/me/password", wish)
+    payload = {"current_password": PASSWORD, "new_password": NEW}
+    answer = ann.call("POST", "/v1/people/me/password", payload)
     assert answer.status_code == status
     if status == 403:
         assert answer.json()["code"] == "recent-authentication-required"
         assert refused(ann.call("POST", "/v1/session/authentication", {"password": NEW})) == (401, "sign-in-refused")
         assert ann.call("POST", "/v1/session/authentication", {"password": PASSWORD}).status_code == 200
-        assert ann.call("POST", "/v1/people/me/password", wish).status_code == 204
+        assert ann.call("POST", "/v1/people/me/password", payload).status_code == 204
 
 
 # --- reset ---
@@ -153,11 +153,11 @@ def test_password_change_wants_a_recent_authentication(ann: Visitor, age_s: int,
 def test_reset_by_mail_ends_all_sessions_and_is_used_once(ann: Visitor) -> None:
     guest = new_visitor()
     assert guest.call("POST", "/v1/people/password-reset", {"email": "ANN@example.com"}).status_code == 202
-    wish = {"token": mailed_token(ann.email), "new_password": NEW}
-    assert guest.call("POST", "/v1/people/password", wish).status_code == 204
+    payload = {"token": mailed_token(ann.email), "new_password": NEW}
+    assert guest.call("POST", "/v1/people/password", payload).status_code == 204
     assert refused(ann.call("GET", "/v1/session")) == (401, "not-signed-in")
     assert new_visitor().sign_in(ann.email, NEW).status_code == 201
-    assert refused(guest.call("POST", "/v1/people/password", wish)) == (400, "invalid-token")
+    assert refused(guest.call("POST", "/v1/people/password", payload)) == (400, "invalid-token")
     assert audit()[-3:] == ["person.ask_for_reset", "person.reset_password", "session.begin"]
 
 
@@ -190,16 +190,16 @@ def test_answer_of_a_reset_waits_for_nothing_that_depends_on_the_address(
 def test_reset_token_expires(ann: Visitor, left_s: int, status: int) -> None:
     ann.call("POST", "/v1/people/password-reset", {"email": ann.email})
     PersonToken.objects.update(expires_at=clock.now() + timedelta(seconds=left_s))
-    wish = {"token": mailed_token(ann.email), "new_password": NEW}
-    assert ann.call("POST", "/v1/people/password", wish).status_code == status
+    payload = {"token": mailed_token(ann.email), "new_password": NEW}
+    assert ann.call("POST", "/v1/people/password", payload).status_code == status
 
 
 @pytest.mark.django_db
 def test_weak_password_does_not_use_the_reset_token_up(ann: Visitor) -> None:
     ann.call("POST", "/v1/people/password-reset", {"email": ann.email})
     token = mailed_token(ann.email)
-    wish = {"token": token, "new_password": "short"}
-    assert refused(ann.call("POST", "/v1/people/password", wish)) == (400, "weak-password")
+    payload = {"token": token, "new_password": "short"}
+    assert refused(ann.call("POST", "/v1/people/password", payload)) == (400, "weak-password")
     assert ann.call("POST", "/v1/people/password", {"token": token, "new_password": NEW}).status_code == 204
 
 
@@ -207,8 +207,8 @@ def test_weak_password_does_not_use_the_reset_token_up(ann: Visitor) -> None:
 def test_password_change_voids_tokens_that_were_mailed_before(ann: Visitor) -> None:
     ann.call("POST", "/v1/people/password-reset", {"email": ann.email})
     ann.call("POST", "/v1/people/me/password", {"current_password": PASSWORD, "new_password": NEW})
-    wish = {"token": mailed_token(ann.email), "new_password": "yet another one"}
-    assert refused(ann.call("POST", "/v1/people/password", wish)) == (400, "invalid-token")
+    payload = {"token": mailed_token(ann.email), "new_password": "yet another one"}
+    assert refused(ann.call("POST", "/v1/people/password", payload)) == (400, "invalid-token")
 
 
 @pytest.mark.django_db

@@ -71,12 +71,12 @@ def mailed_token(folder: Path) -> str:
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_person_signs_up_and_in_through_a_real_process(control_plane: httpx2.Client, tmp_path: Path) -> None:
-    wish = {"email": "ann@example.com", "password": PASSWORD}
-    assert control_plane.post("/v1/people", json=wish).status_code == 202
+    payload = {"email": "ann@example.com", "password": PASSWORD}
+    assert control_plane.post("/v1/people", json=payload).status_code == 202
     token = mailed_token(tmp_path / "mail")
     confirmed = control_plane.post("/v1/people/confirmation", json={"token": token, "password": PASSWORD})
     assert confirmed.status_code == 201
-    made = control_plane.post("/v1/session", json=wish)
+    made = control_plane.post("/v1/session", json=payload)
     assert made.status_code == 201
     session = {"Session-Token": made.json()["session_token"]}
     (account,) = control_plane.get("/v1/accounts", headers=session).json()["accounts"]

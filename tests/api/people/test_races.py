@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from api.people.models import Membership, Person, RecoveryCode
+from api.people.models import AccountMembership, Person, RecoveryCode
 from tests.api.people.visitor import PASSWORD, Visitor, enrol, join, mailed_token, new_visitor
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -60,15 +60,15 @@ def test_two_owners_who_leave_at_once_leave_one(monkeypatch: pytest.MonkeyPatch)
         return int(who.call("DELETE", f"/v1/accounts/{ann.account_id}/members/{who.person_id}").status_code)
 
     assert at_once(lambda: leave(ann), lambda: leave(bob)) == [204, 409]
-    assert Membership.objects.filter(account_id=ann.account_id, role="owner").count() == 1
+    assert AccountMembership.objects.filter(account_id=ann.account_id, role="owner").count() == 1
 
 
 def test_invitation_accepted_twice_at_once_makes_one_member(monkeypatch: pytest.MonkeyPatch) -> None:
     linger(monkeypatch, "api.people.actions.invitations.membership_of")
     ann, bob = enrol("ann@example.com"), enrol("bob@example.com")
     ann.call("POST", f"/v1/accounts/{ann.account_id}/invitations", {"email": bob.email, "role": "reader"})
-    wish = {"token": mailed_token(bob.email)}
-    accept = [lambda: int(bob.call("POST", "/v1/invitations/acceptance", wish).status_code)] * THREADS
+    payload = {"token": mailed_token(bob.email)}
+    accept = [lambda: int(bob.call("POST", "/v1/invitations/acceptance", payload).status_code)] * THREADS
     assert at_once(*accept) == [201] + [400] * (THREADS - 1)
 
 
@@ -76,30 +76,30 @@ def test_address_confirmed_twice_at_once_makes_one_account(monkeypatch: pytest.M
     linger(monkeypatch, "api.people.actions.enrolment.find_token")
     guest = new_visitor()
     guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
-    wish = {"token": mailed_token("ann@example.com"), "password": PASSWORD}
-    confirm = [lambda: int(guest.call("POST", "/v1/people/confirmation", wish).status_code)] * THREADS
+    payload = {"token": mailed_token("ann@example.com"), "password": PASSWORD}
+    confirm = [lambda: int(guest.call("POST", "/v1/people/confirmation", payload).status_code)] * THREADS
     assert at_once(*confirm) == [201] + [400] * (THREADS - 1)
-    assert Membership.objects.count() == 1
+    assert AccountMembership.objects.count() == 1
 
 
 def test_address_confirmed_at_once_with_two_tokens_makes_one_account(monkeypatch: pytest.MonkeyPatch) -> None:
     guest = new_visitor()
-    wishes = []
+    payloads = []
     for _ in range(2):
         guest.call("POST", "/v1/people", {"email": "ann@example.com", "password": PASSWORD})
-        wishes.append({"token": mailed_token("ann@example.com"), "password": PASSWORD})
+        payloads.append({"token": mailed_token("ann@example.com"), "password": PASSWORD})
     linger(monkeypatch, "api.people.actions.enrolment.use_up")
 
-    def confirm(wish: dict[str, str]) -> int:
-        return int(guest.call("POST", "/v1/people/confirmation", wish).status_code)
+    def confirm(payload: dict[str, str]) -> int:
+        return int(guest.call("POST", "/v1/people/confirmation", payload).status_code)
 
-    assert at_once(lambda: confirm(wishes[0]), lambda: confirm(wishes[1])) == [201, 400]
-    assert Membership.objects.count() == 1
+    assert at_once(lambda: confirm(payloads[0]), lambda: confirm(payloads[1])) == [201, 400]
+    assert AccountMembership.objects.count() == 1
 
 
 def test_address_signed_up_at_once_is_one_person() -> None:
-    wish = {"email": "ann@example.com", "password": PASSWORD}
-    assert at_once(*[lambda: int(new_visitor().call("POST", "/v1/people", wish).status_code)] * THREADS) == [202] * 4
+    payload = {"email": "ann@example.com", "password": PASSWORD}
+    assert at_once(*[lambda: int(new_visitor().call("POST", "/v1/people", payload).status_code)] * THREADS) == [202] * 4
     assert Person.objects.count() == 1
 
 

@@ -11,7 +11,7 @@ from api import clock
 from api.people import rates
 from api.people.errors import PeopleError
 from api.people.models import AttemptRate
-from api.people.origin import Origin
+from api.people.origin import RequestOrigin
 from api.people.rates import Rate, charge
 from tests.api.people.visitor import PASSWORD, Visitor, new_visitor, refused
 
@@ -78,7 +78,7 @@ def test_counts_that_are_back_at_nothing_go() -> None:
     ],
 )
 def test_ipv6_network_counts_as_one_source(source: str, counted: str) -> None:
-    assert Origin(source).counted == counted
+    assert RequestOrigin(source).counted == counted
 
 
 def test_sign_in_is_limited_per_address_from_any_source_known_or_not(ann: Visitor) -> None:

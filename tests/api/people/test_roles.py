@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from api.people.roles import Act, Role, act_to_give, may, may_with, role_policy
+from api.people.roles import Act, MemberRole, act_to_give, may, may_with, role_policy
 from frontend.authz import CompiledPolicy, PolicyKind, RequestContext, compile_policy, evaluate
 from frontend.authz.request_context import person_caller
 
@@ -29,14 +29,14 @@ def policy(effect: str, action: str) -> CompiledPolicy:
     return compile_policy(json.dumps({"Statement": statement}), PolicyKind.IDENTITY, "attached")
 
 
-def allows(role: Role, action: str) -> bool:
+def allows(role: MemberRole, action: str) -> bool:
     service = action.partition(":")[0]
     arn = f"arn:aws:{service}:us-east-1:{ACCOUNT}:orders"
     return evaluate(RequestContext(ANN, action, arn, 0, "us-east-1"), role_policy(role)).allowed
 
 
 def test_each_role_may_do_what_the_page_says() -> None:
-    for role in Role:
+    for role in MemberRole:
         allowed = {act.value.removeprefix("penstock:") for act in Act if may(role, act)}
         assert allowed == EXPECTED[role.value]
 
@@ -60,11 +60,11 @@ def test_each_role_may_do_what_the_page_says() -> None:
     ],
 )
 def test_roles_reach_queues_and_keys_as_the_page_says(action: str, roles: str) -> None:
-    assert {role.value for role in Role if allows(role, action)} == set(roles.split())
+    assert {role.value for role in MemberRole if allows(role, action)} == set(roles.split())
 
 
 def test_owners_give_all_roles_admins_all_but_owner_others_none() -> None:
-    given = {role.value: {other.value for other in Role if may(role, act_to_give(other))} for role in Role}
+    given = {role.value: {other.value for other in MemberRole if may(role, act_to_give(other))} for role in MemberRole}
     assert given == {
         "owner": {"owner", "admin", "developer", "reader", "billing"},
         "admin": {"admin", "developer", "reader", "billing"},

@@ -192,14 +192,14 @@ def test_changing_the_factor_wants_a_recent_authentication_with_a_code(ann: Visi
         assert refused(ann.call(method, path)) == (403, "recent-authentication-required"), path
     confirmation = ann.call("POST", "/v1/people/me/totp/confirmation", {"code": "123456"})
     assert refused(confirmation) == (403, "recent-authentication-required")
-    for wish in (
+    for payload in (
         {"password": PASSWORD},
         {"password": PASSWORD, "code": "x"},
         {"password": "wrong wrong wrong", "code": codes[0]},
     ):
-        assert refused(ann.call("POST", "/v1/session/authentication", wish)) == (401, "sign-in-refused")
-    wish = {"password": PASSWORD, "code": authenticator.code()}
-    assert ann.call("POST", "/v1/session/authentication", wish).status_code == 200
+        assert refused(ann.call("POST", "/v1/session/authentication", payload)) == (401, "sign-in-refused")
+    payload = {"password": PASSWORD, "code": authenticator.code()}
+    assert ann.call("POST", "/v1/session/authentication", payload).status_code == 200
     assert ann.call("DELETE", "/v1/people/me/totp").status_code == 204
 
 
@@ -246,6 +246,6 @@ def test_password_reset_leaves_the_factor_on(ann: Visitor) -> None:
 
     switch_on(ann)
     ann.call("POST", "/v1/people/password-reset", {"email": ann.email})
-    wish = {"token": mailed_token(ann.email), "new_password": "an entirely new one"}
-    assert ann.call("POST", "/v1/people/password", wish).status_code == 204
+    payload = {"token": mailed_token(ann.email), "new_password": "an entirely new one"}
+    assert ann.call("POST", "/v1/people/password", payload).status_code == 204
     assert new_visitor().sign_in(ann.email, "an entirely new one").status_code == 202

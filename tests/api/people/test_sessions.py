@@ -28,8 +28,8 @@ def test_sign_in_with_a_wrong_password_and_of_an_unknown_person_are_the_same(ann
 
 def test_session_shows_where_it_came_from_and_no_token(ann: Visitor) -> None:
     guest = new_visitor()
-    wish = {"email": ann.email, "password": PASSWORD}
-    answer = guest.call("POST", "/v1/session", wish, **{"User-Agent": "browser\t" + "x" * 300})
+    payload = {"email": ann.email, "password": PASSWORD}
+    answer = guest.call("POST", "/v1/session", payload, **{"User-Agent": "browser\t" + "x" * 300})
     made = answer.json()
     assert answer["Cache-Control"] == "no-store"
     assert made["session"]["source_address"] == guest.source

@@ -12,7 +12,7 @@ from api import clock
 from api.accounts.models import Account
 from api.audit.models import AuditEntry
 from api.people import limits
-from api.people.models import AccountLife, Membership, Person, PersonToken
+from api.people.models import AccountLife, AccountMembership, Person, PersonToken
 from tests.api.people.visitor import PASSWORD, Visitor, audit, enrol, mailed_token, new_visitor, refused
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +33,7 @@ def test_person_signs_up_confirms_and_owns_an_account(visitor: Visitor) -> None:
     made = answer.json()
     assert (made["email"], made["name"], made["second_factor"]) == (EMAIL, "Ann", False)
     assert AccountLife.objects.get(pk=made["account_id"]).title == "Ann's shop"
-    assert Membership.objects.get().role == "owner"
+    assert AccountMembership.objects.get().role == "owner"
     assert Account.objects.get().active
     assert audit() == ["person.sign_up", "person.confirm"]
     assert audit(made["account_id"]) == ["account.create", "member.add"]
@@ -96,7 +96,7 @@ def test_token_is_used_once(visitor: Visitor) -> None:
     token = mailed_token(EMAIL)
     assert confirm(visitor, token).status_code == 201
     assert refused(confirm(visitor, token)) == (400, "invalid-token")
-    assert Membership.objects.count() == 1
+    assert AccountMembership.objects.count() == 1
 
 
 @pytest.mark.parametrize(("left_s", "status"), [(60, 201), (0, 400), (-60, 400)])

@@ -68,7 +68,7 @@ def test_names_of_actions_differ_by_more_than_case() -> None:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_own_actions_ask_for_an_action_of_sqs_as_well(table: dict[str, tuple[Demand, ...]]) -> None:
-    """Or a Deny of sqs:* would leave the desk open. What is of the account is no queue's."""
+    """Or a Deny of sqs:* would leave the message browser open. What is of the account is no queue's."""
     for demands in table.values():
         if demands[0].action.startswith("penstock:") and demands[0].target is Target.QUEUE:
             assert any(demand.action.startswith("sqs:") for demand in demands[1:])
@@ -83,13 +83,13 @@ def test_moving_messages_asks_at_both_ends() -> None:
     """Or a move would be a way to send where one may not."""
     for demands in (
         SQS_OPERATIONS["StartMessageMoveTask"],
-        ROUTE_OPERATIONS["desk_resend"],
+        ROUTE_OPERATIONS["browser_resend"],
         MANAGEMENT_OPERATIONS["moves.start"],
         MANAGEMENT_OPERATIONS["moves.resume"],
     ):
         assert Demand("sqs:SendMessage", Target.DESTINATION) in demands
         assert Demand("sqs:DeleteMessage") in demands
-    assert Demand("sqs:SendMessage", Target.DEAD_LETTER_QUEUE) in ROUTE_OPERATIONS["desk_dead_letter"]
+    assert Demand("sqs:SendMessage", Target.DEAD_LETTER_QUEUE) in ROUTE_OPERATIONS["browser_dead_letter"]
 
 
 def test_tags_ask_for_tagging() -> None:

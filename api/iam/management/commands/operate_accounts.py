@@ -18,7 +18,7 @@ from api.iam.naming import account_named
 from api.people.actions import account_life
 from api.people.errors import PeopleError
 from api.people.models import AccountState
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 
 
 class Command(BaseCommand):
@@ -36,7 +36,7 @@ class Command(BaseCommand):
 
 def _list() -> list[dict[str, Any]]:
     keys = _counts(AccessKey.objects.values_list("account_id"))
-    queues = _counts(Queue.objects.exclude(state=QueueState.DELETED).values_list("account_id"))
+    queues = _counts(Queue.objects.exclude(state=QueueStatus.DELETED).values_list("account_id"))
     return [
         {
             **_state_of(account),

@@ -13,7 +13,7 @@ from console.data_plane import DataPlaneError
 REFUSED = (PeopleError, QueueProblem, AccountError, DataPlaneError, *DATABASE_AWAY)
 
 
-class Refusal(NamedTuple):
+class ErrorNotice(NamedTuple):
     status: int
     text: str
     step: str = ""
@@ -51,20 +51,20 @@ _STATUS = {
 }
 
 
-def refusal_of(error: Exception) -> Refusal:
+def notice_of(error: Exception) -> ErrorNotice:
     """Of one of REFUSED."""
     if isinstance(error, DataPlaneError | PeopleError):
         step = _STEPS.get(error.code, "")
         if error.retry_after_s:
             step = f"Try again in {error.retry_after_s} s."
-        return Refusal(error.status, error.detail, step)
+        return ErrorNotice(error.status, error.detail, step)
     if isinstance(error, QueueProblem):
         code = _hyphenated(error.code)
-        return Refusal(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))
+        return ErrorNotice(_STATUS.get(code, 400), error.message, _STEPS.get(code, ""))
     if isinstance(error, AccountError):
         text = str(error)
-        return Refusal(400, text[:1].upper() + text[1:] + ".")
-    return Refusal(503, DATABASE_AWAY_TEXT, _STEPS["service-unavailable"])
+        return ErrorNotice(400, text[:1].upper() + text[1:] + ".")
+    return ErrorNotice(503, DATABASE_AWAY_TEXT, _STEPS["service-unavailable"])
 
 
 def _hyphenated(code: str) -> str:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from api.accounts.models import Account
 from api.audit.models import AuditEntry
-from api.queues.models import Queue, QueueState
+from api.queues.models import Queue, QueueStatus
 from tests.support.control_plane import Caller, new_caller
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,7 +24,7 @@ def caller(transactional_db: None) -> Caller:
     now = timezone.now()
     Queue.objects.create(
         account=Account.objects.get(id=made.account_id), name="orders", uuid="0" * 31 + "1", attributes={},
-        state=QueueState.ACTIVE, partitions=[3], created_at=now, modified_at=now, next_attempt_at=now, version=1,
+        state=QueueStatus.ACTIVE, partitions=[3], created_at=now, modified_at=now, next_attempt_at=now, version=1,
     )  # fmt: skip
     return made
 

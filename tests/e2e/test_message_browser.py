@@ -1,4 +1,4 @@
-"""The message desk and redrive on a real installation: looked at without a trace, changed with one."""
+"""The message browser and redrive on a real installation: looked at without a trace, changed with one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 COUNTS = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed"]
 
 
-class Desk:
+class Browser:
     """A queue with a dead-letter queue, and the ways to it."""
 
     def __init__(self, installation: RunningInstallation, suffix: str = "") -> None:
@@ -64,99 +64,99 @@ class Desk:
 
 
 def test_peek_leaves_counts_receive_counts_and_visibility_as_they_are(installation: RunningInstallation) -> None:
-    desk = Desk(installation)
-    desk.send("leased")
-    (held,) = desk.sqs.receive_message(QueueUrl=desk.url, VisibilityTimeout=600)["Messages"]
-    desk.send("waits", MessageAttributes={"a": {"DataType": "String", "StringValue": "1"}})
-    desk.send("later", DelaySeconds=600)
-    # A lease is given before it is committed: the desk sees it once it is.
-    wait_until(lambda: desk.peek()[0]["state"] == "in_flight")
-    before = desk.counts()
+    browser = Browser(installation)
+    browser.send("leased")
+    (held,) = browser.sqs.receive_message(QueueUrl=browser.url, VisibilityTimeout=600)["Messages"]
+    browser.send("waits", MessageAttributes={"a": {"DataType": "String", "StringValue": "1"}})
+    browser.send("later", DelaySeconds=600)
+    # A lease is given before it is committed: the message browser sees it once it is.
+    wait_until(lambda: browser.peek()[0]["state"] == "in_flight")
+    before = browser.counts()
     assert before == [1, 1, 1]
-    looks = [desk.peek() for _ in range(5)]
-    assert all(look == looks[0] for look in looks) and desk.counts() == before
+    looks = [browser.peek() for _ in range(5)]
+    assert all(look == looks[0] for look in looks) and browser.counts() == before
     assert [(one["body"], one["state"], one["receive_count"]) for one in looks[0]] == [
         ("leased", "in_flight", 1), ("waits", "waiting", 0), ("later", "delayed", 0),
     ]  # fmt: skip
-    (message,) = desk.sqs.receive_message(
-        QueueUrl=desk.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
+    (message,) = browser.sqs.receive_message(
+        QueueUrl=browser.url, MaxNumberOfMessages=10, MessageSystemAttributeNames=["All"]
     )["Messages"]
     assert (message["Body"], message["Attributes"]["ApproximateReceiveCount"]) == ("waits", "1")
-    desk.sqs.delete_message(QueueUrl=desk.url, ReceiptHandle=held["ReceiptHandle"])
-    assert [one["body"] for one in desk.peek()] == ["waits", "later"]
+    browser.sqs.delete_message(QueueUrl=browser.url, ReceiptHandle=held["ReceiptHandle"])
+    assert [one["body"] for one in browser.peek()] == ["waits", "later"]
 
 
 def test_one_message_is_found_deleted_changed_and_moved(installation: RunningInstallation) -> None:
-    desk = Desk(installation)
-    ids = [desk.send(f"order {number}") for number in range(250)]
+    browser = Browser(installation)
+    ids = [browser.send(f"order {number}") for number in range(250)]
     ask: dict[str, Any] = {"filter": {"ids": [ids[237]]}}
-    while not (found := desk.call("find", **ask))["messages"]:
+    while not (found := browser.call("find", **ask))["messages"]:
         ask["cursor"] = found["cursor"]
     (message,) = found["messages"]
     assert message["body"] == "order 237"
-    assert desk.call("delete", message=message["message"], reason="poison")["id"] == ids[237]
-    gone = desk.rest.post(f"/v1/queues/{desk.name}/messages/delete", json={"message": message["message"]})
-    assert gone.status_code == 404 and desk.counts()[0] == 249
-    (message,) = desk.call("find", filter={"body_contains": "order 42"})["messages"]
-    sent = desk.call("resend", message=message["message"], body="order 42, corrected")
-    (new,) = desk.call("find", filter={"body_contains": "corrected"})["messages"]
-    assert (new["id"], new["history"]["id"]) == (sent["id"], ids[42]) and desk.counts()[0] == 249
-    (message,) = desk.call("find", filter={"body_contains": "order 99"})["messages"]
-    desk.call("dead-letter", message=message["message"], reason="no such customer")
-    (dead,) = desk.peek(desk.dead)
+    assert browser.call("delete", message=message["message"], reason="poison")["id"] == ids[237]
+    gone = browser.rest.post(f"/v1/queues/{browser.name}/messages/delete", json={"message": message["message"]})
+    assert gone.status_code == 404 and browser.counts()[0] == 249
+    (message,) = browser.call("find", filter={"body_contains": "order 42"})["messages"]
+    sent = browser.call("resend", message=message["message"], body="order 42, corrected")
+    (new,) = browser.call("find", filter={"body_contains": "corrected"})["messages"]
+    assert (new["id"], new["history"]["id"]) == (sent["id"], ids[42]) and browser.counts()[0] == 249
+    (message,) = browser.call("find", filter={"body_contains": "order 99"})["messages"]
+    browser.call("dead-letter", message=message["message"], reason="no such customer")
+    (dead,) = browser.peek(browser.dead)
     death = dead["dead_letter"]
-    assert (death["source"], death["reason"], death["note"]) == (desk.name, "moved", "no such customer")
+    assert (death["source"], death["reason"], death["note"]) == (browser.name, "moved", "no such customer")
     assert dead["id"] == ids[99]
-    (by_sqs,) = desk.sqs.receive_message(
-        QueueUrl=desk.dead_url, MessageSystemAttributeNames=["All", "Penstock.DeadLetterReason"]
+    (by_sqs,) = browser.sqs.receive_message(
+        QueueUrl=browser.dead_url, MessageSystemAttributeNames=["All", "Penstock.DeadLetterReason"]
     )["Messages"]
     assert json.loads(by_sqs["Attributes"]["Penstock.DeadLetterReason"])["note"] == "no such customer"
-    assert by_sqs["Attributes"]["DeadLetterQueueSourceArn"].endswith(desk.name)
-    assert desk.counts()[0] == 248
+    assert by_sqs["Attributes"]["DeadLetterQueueSourceArn"].endswith(browser.name)
+    assert browser.counts()[0] == 248
 
 
 def test_chosen_dead_letters_go_back_with_their_history_and_the_rest_stays(installation: RunningInstallation) -> None:
-    desk = Desk(installation)
-    ids = {f"m{number}": desk.send(f"m{number}") for number in range(12)}
-    desk.fail(12)
-    dry = desk.move(filter={"body_contains": "m1"}, dry_run=True)
+    browser = Browser(installation)
+    ids = {f"m{number}": browser.send(f"m{number}") for number in range(12)}
+    browser.fail(12)
+    dry = browser.move(filter={"body_contains": "m1"}, dry_run=True)
     assert (dry["status"], dry["matched"], dry["moved"], dry["scanned"]) == ("completed", 3, 0, 12)
-    assert len(desk.peek(desk.dead)) == 12 and desk.peek() == []
-    done = desk.move(filter={"body_contains": "m1"}, returned_max=5)
+    assert len(browser.peek(browser.dead)) == 12 and browser.peek() == []
+    done = browser.move(filter={"body_contains": "m1"}, returned_max=5)
     assert (done["status"], done["moved"], done["skipped"]) == ("completed", 3, 0)
-    back = desk.peek()
+    back = browser.peek()
     assert sorted(one["body"] for one in back) == ["m1", "m10", "m11"]
     assert all(one["id"] == ids[one["body"]] == one["history"]["id"] for one in back)
     assert all(one["history"]["receive_count"] >= 1 and one["history"]["task"] == done["id"] for one in back)
-    assert len(desk.peek(desk.dead)) == 9
+    assert len(browser.peek(browser.dead)) == 9
 
 
 def test_fifo_group_keeps_its_order_through_a_filtered_redrive(installation: RunningInstallation) -> None:
-    desk = Desk(installation, ".fifo")
+    browser = Browser(installation, ".fifo")
     for number in range(8):
-        desk.send(f"{'ab'[number % 2]}{number}", MessageGroupId="ab"[number % 2], MessageDeduplicationId=str(number))
-    desk.fail(8)
-    done = desk.move(filter={"groups": ["a"]})
+        browser.send(f"{'ab'[number % 2]}{number}", MessageGroupId="ab"[number % 2], MessageDeduplicationId=str(number))
+    browser.fail(8)
+    done = browser.move(filter={"groups": ["a"]})
     assert (done["status"], done["moved"]) == ("completed", 4)
-    assert [one["body"] for one in desk.peek()] == ["a0", "a2", "a4", "a6"]
-    assert [one["body"] for one in desk.peek(desk.dead)] == ["b1", "b3", "b5", "b7"]
-    received = desk.sqs.receive_message(QueueUrl=desk.url, MaxNumberOfMessages=10)["Messages"]
+    assert [one["body"] for one in browser.peek()] == ["a0", "a2", "a4", "a6"]
+    assert [one["body"] for one in browser.peek(browser.dead)] == ["b1", "b3", "b5", "b7"]
+    received = browser.sqs.receive_message(QueueUrl=browser.url, MaxNumberOfMessages=10)["Messages"]
     assert [message["Body"] for message in received] == ["a0", "a2", "a4", "a6"]
 
 
 def test_paused_task_moves_nothing_until_it_is_resumed(installation: RunningInstallation) -> None:
-    desk = Desk(installation)
+    browser = Browser(installation)
     for number in range(6):
-        desk.send(f"m{number}")
-    desk.fail(6)
-    started = desk.rest.post(f"/v1/queues/{desk.dead}/moves", json={"messages_per_second": 1}).json()
-    path = f"/v1/queues/{desk.dead}/moves/{started['id']}"
-    wait_until(lambda: desk.rest.get(path).json()["moved"] >= 1, 30, 0.1)
-    assert desk.rest.post(path + "/pause").json()["status"] == "paused"
+        browser.send(f"m{number}")
+    browser.fail(6)
+    started = browser.rest.post(f"/v1/queues/{browser.dead}/moves", json={"messages_per_second": 1}).json()
+    path = f"/v1/queues/{browser.dead}/moves/{started['id']}"
+    wait_until(lambda: browser.rest.get(path).json()["moved"] >= 1, 30, 0.1)
+    assert browser.rest.post(path + "/pause").json()["status"] == "paused"
     # One batch may be under way when it is paused.
-    wait_until(lambda: desk.rest.get(path).json()["moved"] == len(desk.peek()), 10, 0.2)
-    moved = desk.rest.get(path).json()["moved"]
+    wait_until(lambda: browser.rest.get(path).json()["moved"] == len(browser.peek()), 10, 0.2)
+    moved = browser.rest.get(path).json()["moved"]
     assert moved < 6
-    assert desk.rest.post(path + "/resume").json()["status"] == "running"
-    wait_until(lambda: desk.rest.get(path).json()["status"] == "completed", 60, 0.2)
-    assert len(desk.peek()) == 6 and desk.peek(desk.dead) == []
+    assert browser.rest.post(path + "/resume").json()["status"] == "running"
+    wait_until(lambda: browser.rest.get(path).json()["status"] == "completed", 60, 0.2)
+    assert len(browser.peek()) == 6 and browser.peek(browser.dead) == []

@@ -1,0 +1,61 @@
+"""One hint: claim the row, reconcile_partitions the wish, settle it; again if the wish has changed meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Protocol
+
+import structlog
+
+from api import clock
+from api.changes import trim_changes
+from api.encryption.actions import delete_due_keys, forget_old_uses
+from api.hints import Hint, send_hint
+from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
+from api.queues import lifecycle, moving
+from api.queues.lifecycle import ReconcileResult
+from api.queues.redrive import forget_expired_grants
+from storage_nodes.protocol.errors import StorageError
+from workers.lifecycle.steps import PartitionAdmin, reconcile_partitions
+
+_log = structlog.get_logger(__name__)
+
+
+class StorageRunner(Protocol):
+    """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
+
+    def run(
+        self, work: Callable[[PartitionAdmin], Awaitable[ReconcileResult]], timeout_s: float
+    ) -> ReconcileResult: ...
+
+
+def reconcile_queue(queue_id: int, storage: StorageRunner) -> int | None:
+    """Milliseconds until it should be tried again (the row says so too); None when nothing is owed, or somebody else
+    is at it."""
+    for _ in range(RECONCILE_ROUNDS_MAX):
+        claim = lifecycle.claim_queue(queue_id)
+        if claim is None:
+            return None
+        try:
+            step = partial(reconcile_partitions, claim=claim, now_ms=clock.ticking_ms())
+            done = storage.run(step, LIFECYCLE_STEP_MS_MAX / 1000)
+        except (StorageError, TimeoutError, OSError) as error:
+            _log.warning("queue_not_reconciled", queue=str(claim.queue_uuid), state=claim.state, error=str(error))
+            return lifecycle.fail_queue(claim, f"{type(error).__name__}: {error}") or None
+        reconciled = lifecycle.complete_queue(claim, done)
+        if done.again_ms:
+            return done.again_ms if reconciled else None
+        _log.info("queue_reconciled", queue=str(claim.queue_uuid), desired=claim.state, reconciled=reconciled)
+    return 0
+
+
+def resync() -> int:
+    """Sends the hints of all rows that stand still, trims the log of changes, ends keys whose time is over. How many
+    hints went out."""
+    trim_changes()
+    delete_due_keys()
+    forget_old_uses()
+    forget_expired_grants()
+    overdue = [*lifecycle.overdue_hints(), *((Hint.MOVE_MESSAGES, task_id) for task_id in moving.overdue_moves())]
+    return sum(send_hint(Hint(hint), row_id) for hint, row_id in overdue)
