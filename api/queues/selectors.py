@@ -27,7 +27,7 @@ def queue_state(account_id: str, queue_id: int) -> str | None:
 
 def is_reconciled(account_id: str, queue_id: int, generation: int) -> bool:
     """Does storage follow this wish about the queue, or a later one?"""
-    rows = Queue.objects.filter(account_id=account_id, pk=queue_id, settled_generation__gte=generation)
+    rows = Queue.objects.filter(account_id=account_id, pk=queue_id, observed_generation__gte=generation)
     return rows.exists()
 
 
