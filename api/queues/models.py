@@ -141,8 +141,8 @@ class MessageMoveTask(models.Model):
     they began, in log order, and move what their filter wants: `position` has for every partition the next offset, the
     offset to end before, and how far what arrived since was watched for messages that came back.
 
-    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a worker which
-    died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
+    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a worker
+    which died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
     """
 
     uuid = models.UUIDField(unique=True)

@@ -6,8 +6,8 @@
     end       conditional on the claim: COMPLETED, CANCELLED or FAILED
 
 A claim that was never given back belongs to a worker that died, and a failed slice may have left its work half done.
-What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`leases_expired_at`) a source that gives
-nothing is not taken for an empty one.
+What was leased at the source becomes visible after MOVE_VISIBILITY_MS: until then (`leases_expired_at`) a source that
+gives nothing is not taken for an empty one.
 """
 
 from __future__ import annotations

@@ -114,8 +114,8 @@ def finish_closing() -> int:
             if life.state != AccountState.CLOSING or life.closes_at is None or life.closes_at > clock.now():
                 continue
             _move(LIFECYCLE_ACTOR, life, StateChange.FINISH)
-            record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
             shred_account(LIFECYCLE_ACTOR, account_id)
+            record(LIFECYCLE_ACTOR, account_id, StateChange.FINISH, f"account:{account_id}")
             closed += 1
     return closed
 
