@@ -6,6 +6,8 @@ import importlib
 import os
 import signal
 import sys
+from types import ModuleType
+from typing import cast
 
 import uvicorn
 
@@ -17,8 +19,9 @@ GRACE_S = 10
 
 def main() -> int:
     os.environ.setdefault("PENSTOCK_PROCESS", "api")
-    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # None makes the import fail, as documented
+    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses. None makes the
+    # import fail, as documented.
+    cast(dict[str, ModuleType | None], sys.modules).setdefault("rich", None)
     try:
         env = environment()
         host, port = split_listen(env.control_listen)

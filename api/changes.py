@@ -63,7 +63,7 @@ def announce(kind: RecordKind, key: str, version: int) -> None:
 
 
 def trim_changes() -> int:
-    """Forgets all but the newest FEED_CHANGES_KEPT_MAX changes; returns how many went. Called by the reconcile tick."""
+    """Forgets all but the newest FEED_CHANGES_KEPT_MAX changes; returns how many went. Called by the resync tick."""
     with connection.cursor() as cursor:
         cursor.execute(_TRIM, (limits.FEED_CHANGES_KEPT_MAX,))
         return int(cursor.rowcount)

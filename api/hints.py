@@ -101,7 +101,7 @@ _sender: HintSender | None = None
 
 
 def send_hint(hint: Hint, row_id: int) -> bool:
-    """Call after the commit of the wish. Never raises, never waits. False: the workers find the row without it."""
+    """Call after the commit of the row. Never raises, never waits. False: the workers find the row without it."""
     global _sender
     broker_url = environment().celery_broker_url
     if not broker_url:

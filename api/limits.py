@@ -68,7 +68,7 @@ REDRIVE_SOURCES_MAX = 10
 REDRIVE_RECEIVES_MAX = 1_000
 REDRIVE_RECEIVES_DEFAULT = 10
 ARN_CHARACTERS_MAX = 256
-# Queues that lend their keys on: a dead-letter queue of a dead-letter queue, and so forth.
+# Queues whose keys are granted onward: a dead-letter queue of a dead-letter queue, and so forth.
 REDRIVE_CHAIN_MAX = 16
 # Keys that a dead-letter queue holds of other queues, and how long it keeps those of queues that are gone: a message
 # waits at most 14 days in each queue of a chain.
@@ -92,7 +92,7 @@ LIFECYCLE_RETRY_MS_MAX = 60_000
 LIFECYCLE_ERROR_CHARACTERS_MAX = 500
 RESYNC_INTERVAL_S = 30
 RESYNC_HINTS_MAX = 1_000
-# A wish younger than this has its own hint under way.
+# A pending row younger than this has its own hint under way.
 RESYNC_AGE_MS_MIN = 5_000
 RECONCILE_ROUNDS_MAX = 3
 

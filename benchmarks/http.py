@@ -19,7 +19,7 @@ import time
 import uvloop
 import websockets
 
-from benchmarks.http_load import HttpConnection, Signer, Target, ask_sqs, open_connections, request_rate
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections, request_rate
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
 
@@ -38,7 +38,7 @@ async def run(report: Report) -> None:
     await _yardstick(report)
     with TemporaryInstallation() as installation:
         yardstick_per_s = report.figures[0][1]
-        target = Target(**installation.target())
+        target = LoadTarget(**installation.target())
         signer = Signer(target)
         connections = await open_connections(target.host, target.port, CONNECTIONS)
         url = await _create_queue(connections[0], signer, "bench")
@@ -189,7 +189,7 @@ async def _purge_and_cycle(
 
 async def _push(report: Report, installation: TemporaryInstallation, signer: Signer) -> None:
     """From the start of the send to the message on a websocket, at a steady low rate."""
-    target = Target(**installation.target())
+    target = LoadTarget(**installation.target())
     (connection,) = await open_connections(target.host, target.port, 1)
     url = await _create_queue(connection, signer, "bench-push")
     latencies_ms: list[float] = []

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 
-class Target(NamedTuple):
+class LoadTarget(NamedTuple):
     """Where to, and as whom."""
 
     host: str
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 class Signer:
     """Signs SQS JSON requests for one target; the signing key is derived once."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LoadTarget) -> None:
         self._target = target
         self._date = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
         day = self._date[:8]

@@ -16,7 +16,7 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.http_load import HttpConnection, Signer, Target, ask_sqs, open_connections
+from benchmarks.http_load import HttpConnection, LoadTarget, Signer, ask_sqs, open_connections
 from benchmarks.idle import add_cpu
 from benchmarks.report import Report, percentile
 from benchmarks.temporary_installation import TemporaryInstallation
@@ -33,7 +33,7 @@ WAKES_PER_S = 20.0
 
 async def run(report: Report) -> None:
     with TemporaryInstallation() as installation:
-        target = Target(**installation.target())
+        target = LoadTarget(**installation.target())
         signer = Signer(target)
         connections = await open_connections(target.host, target.port, CONSUMERS + CREATORS)
         urls = await _create_queues(report, connections[:CREATORS], signer)

@@ -25,8 +25,11 @@ class StorageCluster:
     """`start`, `kill`, `stop` real node processes on loopback; data in `directory` (a temporary one by default)."""
 
     def __init__(self, nodes: int = 3, directory: str | None = None) -> None:
-        self._own_directory = None if directory else tempfile.TemporaryDirectory(prefix="penstock-bench-")
-        self.directory = Path(directory or self._own_directory.name)  # type: ignore[union-attr]
+        self._own_directory: tempfile.TemporaryDirectory[str] | None = None
+        if not directory:
+            self._own_directory = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+            directory = self._own_directory.name
+        self.directory = Path(directory)
         self.cluster_id = "bench"
         ports = _free_ports(nodes)
         self.addresses = [

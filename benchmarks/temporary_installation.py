@@ -56,7 +56,7 @@ class TemporaryInstallation:
         return str(self._key["bearer_token"])
 
     def target(self) -> dict[str, Any]:
-        """Fields of `http_load.Target`."""
+        """Fields of `http_load.LoadTarget`."""
         address = urlsplit(self._key["endpoint"])
         return {
             "host": address.hostname,

@@ -20,7 +20,7 @@ from api.people.selectors import membership_of
 from console import notices
 from console.error_notices import REFUSED, ErrorNotice, notice_of
 from console.sessions import session_of
-from console.visits import AccountVisit, Visit
+from console.visits import AccountVisit, Visit, note_visit
 
 View = Callable[..., HttpResponse]
 _ACTS_IN_WORDS = {
@@ -66,7 +66,7 @@ def person_page(*methods: str) -> Callable[[View], View]:
             if session is None:
                 return to_sign_in(request)
             visit = Visit(session, origin_of(request), request.is_secure())
-            request.visit = visit  # type: ignore[attr-defined]  # read by the context processor
+            note_visit(request, visit)
             return view(request, visit, **named)
 
         return open_page(*methods)(page)
@@ -86,7 +86,7 @@ def account_page(act: Act, *methods: str, does: str = "") -> Callable[[View], Vi
             if membership is None:
                 raise Http404
             inside = AccountVisit(visit, membership, named.get("name"))
-            request.visit = inside  # type: ignore[attr-defined]  # read by the context processor
+            note_visit(request, inside)
             if not inside.may(act) or (does and not inside.may_do(does)):
                 return denied(request, act)
             if request.method == "POST" and not inside.is_active:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import cast
+
+from django.http import HttpRequest
 
 from api.audit.actions import Actor
 from api.iam.member_on_queue import MemberOnQueue
@@ -37,6 +40,17 @@ class Visit:
     @property
     def actor(self) -> Actor:
         return Actor(f"person:{self.person.pk}", self.origin.request_id)
+
+
+class VisitedRequest(HttpRequest):
+    """A request whose visitor is known. Serves as a type only."""
+
+    visit: Visit
+
+
+def note_visit(request: HttpRequest, visit: Visit) -> None:
+    """Keeps the visit with the request, where the context processor reads it."""
+    cast(VisitedRequest, request).visit = visit
 
 
 class AccountVisit(Visit):

@@ -63,7 +63,7 @@ app.conf.update(
     ],
     beat_scheduler="workers.schedule:LockedScheduler",
     beat_schedule={
-        "reconcile": {
+        "resync": {
             "task": "workers.lifecycle.resync",
             "schedule": float(RESYNC_INTERVAL_S),
             # A tick nobody took before the next one is due is worth nothing.
@@ -124,7 +124,7 @@ def _start_worker(**_: object) -> None:
 def _start_watching() -> None:
     """What every worker does beside its tasks, but for the one of Spark's jobs."""
     from workers.cron import firing  # noqa: F401
-    from workers.lifecycle import settling  # noqa: F401  # imported now, and not with the first hint
+    from workers.lifecycle import reconciling  # noqa: F401  # imported now, and not with the first hint
     from workers.moves import slices  # noqa: F401
     from workers.storage import storage
     from workers.watcher import start_watcher

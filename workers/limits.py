@@ -30,7 +30,7 @@ LIFECYCLE_THREADS = 4
 MOVE_THREADS = 2
 # Rows of one kind that a worker has taken on, under work or waiting for a thread.
 LANE_ROWS_MAX = 64
-# A row with a wish is left to the hint that the broker carries for this long.
+# A pending row is left to the hint that the broker carries for this long.
 WATCH_GRACE_MS = 150
 # Between two looks where nothing was announced; give or take a quarter, so that workers do not look together.
 WATCH_INTERVAL_MS = 3_000

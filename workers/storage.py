@@ -6,13 +6,20 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from api.settings.environment import environment
 from storage_nodes.client.storage_client import StorageClient
 from workers import limits
 
+S = TypeVar("S", covariant=True)
 T = TypeVar("T")
+
+
+class StorageRunner(Protocol[S]):
+    """Runs work with what it needs of a storage client, in bounded time. `StorageThread` is one."""
+
+    def run(self, work: Callable[[S], Awaitable[T]], timeout_s: float) -> T: ...
 
 
 class StorageThread:

@@ -77,7 +77,7 @@ class Lane:
         try:
             self._work(row_id)
         except Exception:
-            # The row says what is owed: it is tried again, by whoever looks next.
+            # The row stays pending: whichever worker looks next tries it again.
             _log.exception("work_failed", lane=self.name, row_id=row_id)
         finally:
             close_old_connections()
@@ -106,7 +106,7 @@ class Watcher:
         follows: bool = True,
         in_turns: bool = False,
     ) -> None:
-        """`follows`: work that has ended may owe a next step at once."""
+        """`follows`: the next step of ended work may be due at once."""
         self._lanes.append(Lane(name, threads, due, work, self.wake if follows else _nothing, in_turns))
 
     def start(self) -> None:

@@ -9,7 +9,8 @@ import asyncio
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 import uvloop
 
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 def main() -> int:
     os.environ.setdefault("PENSTOCK_PROCESS", "metadata")
-    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses.
-    sys.modules.setdefault("rich", None)  # type: ignore[arg-type]  # None makes the import fail, as documented
+    # structlog loads rich, if it can, for its coloured console: 6 MB that a server process never uses. None makes the
+    # import fail, as documented.
+    cast(dict[str, ModuleType | None], sys.modules).setdefault("rich", None)
     from api.observability import configure_logging
 
     configure_logging(os.environ.get("PENSTOCK_LOG_LEVEL", "info"))

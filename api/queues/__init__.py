@@ -1,1 +1,1 @@
-"""Queues: what was asked for (the wish) and how far it has come, attributes, data keys."""
+"""Queues: desired state and how far storage follows it, attributes, data keys."""

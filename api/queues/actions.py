@@ -1,4 +1,5 @@
-"""Every wish about a queue: one call = one transaction = row + audit + version + announcement; then the hint goes out.
+"""Every change of a queue's desired state: one call = one transaction = row + audit + version + announcement; then the
+hint goes out.
 
 Lock order: account, then queue. CreateQueue locks the account's row, so that names, the quota and versions are decided
 one at a time within an account. So does whatever touches dead-letter relations (redrive.py) or encryption keys.
@@ -266,8 +267,8 @@ def _same_or_refuse(found: Queue, asked: Mapping[str, str]) -> Queue:
 
 def _reject_name_in_cooldown(found: Queue) -> None:
     assert found.deleted_at is not None
-    rested = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
-    if found.state != QueueStatus.DELETED or not rested:
+    is_over = clock.now() - found.deleted_at >= timedelta(seconds=limits.QUEUE_NAME_COOLDOWN_S)
+    if found.state != QueueStatus.DELETED or not is_over:
         raise QueueProblem(
             "QueueDeletedRecently",
             f"You must wait {limits.QUEUE_NAME_COOLDOWN_S} seconds after deleting a queue before you can create "

@@ -4,7 +4,7 @@
     FIFO       the set of open partitions never grows: a change makes a new set (a generation). The old one is closed in
                its logs, emptied by the receivers, asked for its deduplication ids while they count, and dropped
 
-What of that is true is in the rows; what is wished follows from the attributes. Every step may be done twice.
+The rows say what exists; the desired state follows from the attributes. Every step may be done twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from frontend.metadata.records import PartitionRecord
 class LayoutRow(NamedTuple):
     """A partition that a queue has. `number` stands in its tag; `closed_ms` 0 = open. The rest: PartitionRecord.
 
-    `closing`: somebody may have closed it, which is for good; another set takes its place whatever is wished by then.
+    `closing`: somebody may have closed it, which is for good; another set takes its place whatever is desired by then.
     """
 
     partition: int

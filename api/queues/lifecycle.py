@@ -1,11 +1,13 @@
-"""Claiming and settling queues: the database half of the lifecycle. Its storage half is `workers/lifecycle`.
+"""Claims queues whose storage lags behind their desired state: the database half of the lifecycle. Its storage half is
+`workers/lifecycle`.
 
-    claim     conditional update: the row owes work, its time has come, nobody holds it -> the row names it
+    claim     conditional update: the row is pending, its time has come, nobody holds it -> the row names it
     work      outside any transaction, idempotent; a crash leaves a claim that runs out after CLAIM_LEASE_MS
-    settle    conditional on the claim: `observed_generation` = the generation that was claimed
+    complete  conditional on the claim: `observed_generation` = the generation that was claimed
     fail      conditional on the claim: gives the row back, with a pause that doubles
 
-A wish that changes while the work is done leaves `generation` ahead of `observed_generation`, so work is still owed.
+A desired state that changes while the work is done leaves `generation` ahead of `observed_generation`: the row stays
+pending.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from storage_nodes.protocol.messages import QueueConfig
 
 
 class Claim(NamedTuple):
-    """A wish to be fulfilled, as it was when it was claimed."""
+    """A desired state to be reconciled, as it was when it was claimed."""
 
     claim: uuid.UUID
     queue_id: int
@@ -56,7 +58,7 @@ class Claim(NamedTuple):
 
 
 class ReconcileResult(NamedTuple):
-    """What was done of a wish. `again_ms`: when to look again, None = all of it is done."""
+    """What a reconciliation has done. `again_ms`: when to look again, None = storage has the desired state."""
 
     rows: list[LayoutRow]
     retired: list[dict[str, Any]]
@@ -65,7 +67,7 @@ class ReconcileResult(NamedTuple):
 
 @transaction.atomic
 def claim_queue(queue_id: int) -> Claim | None:
-    """None: nothing is owed now, or somebody is at it."""
+    """Returns None where nothing is pending now, or another worker holds the row."""
     now = clock.now()
     pending = Queue.objects.select_for_update(skip_locked=True).exclude(generation=F("observed_generation"))
     queue = pending.filter(pk=queue_id, next_attempt_at__lte=now).first()
@@ -127,7 +129,7 @@ def _config(queue: Queue, targets: list[list[int]]) -> QueueConfig:
 
 @transaction.atomic
 def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
-    """The claimed wish is fulfilled, or a step of it. False: the claim was lost meanwhile, nothing is written."""
+    """Notes that storage has the claimed state, or is a step nearer. False: the claim was lost, nothing is written."""
     moved = layout.open_by_level(claim.rows) != layout.open_by_level(done.rows)
     if moved:
         # Sources may be woken: rows of several queues are written.
@@ -141,7 +143,7 @@ def complete_queue(claim: Claim, done: ReconcileResult) -> bool:
     queue.last_error = ""
     queue.observed_generation = claim.generation
     if done.again_ms is not None:
-        # The configuration is in force, the rounds of the partitions go on: that is owed anew.
+        # The configuration is in force, the rounds of the partitions go on: the row stays pending.
         queue.generation = max(queue.generation, claim.generation + 1)
         if (done.rows, done.retired) == (claim.rows, claim.retired):
             reconciled = ["claim", "next_attempt_at", "failures", "last_error", "observed_generation", "generation"]
@@ -193,7 +195,7 @@ def fail_queue(claim: Claim, error: str) -> int:
 
 
 def overdue_hints(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[tuple[Hint, int]]:
-    """Hints for rows that stand still: owed for longer than age_ms, and nobody holds them."""
+    """Hints for rows that make no progress: pending for longer than age_ms, and nobody holds them."""
     due = clock.now() - timedelta(milliseconds=age_ms)
     rows = Queue.objects.exclude(generation=F("observed_generation")).filter(next_attempt_at__lte=due)
     found = rows.order_by("next_attempt_at").values_list("pk", "state")[: limits.RESYNC_HINTS_MAX]
@@ -201,7 +203,7 @@ def overdue_hints(age_ms: int = limits.RESYNC_AGE_MS_MIN) -> list[tuple[Hint, in
 
 
 def due_queues(age_ms: int) -> tuple[list[int], datetime | None]:
-    """(rows that have owed work for longer than age_ms and that nobody holds, when the next of the others is due)."""
+    """(rows pending for longer than age_ms that no worker holds, when the next of the others is due)."""
     return due_rows(Queue.objects.exclude(generation=F("observed_generation")), age_ms)
 
 

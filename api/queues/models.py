@@ -1,13 +1,13 @@
-"""Queues. Written by `actions.py` (wishes) and `lifecycle.py` (how far they have come) only.
+"""Queues. Written by `actions.py` (desired state) and `lifecycle.py` (how far storage follows it) only.
 
-The wish is (`state`, `attributes`, `generation`): every change that storage must hear of raises `generation`. The row
-is settled when `observed_generation` has caught up; until then a lifecycle task owes work, whether or not it was told.
+The desired state is (`state`, `attributes`, `generation`): every change that storage must hear of raises `generation`.
+The row is pending until `observed_generation` has caught up: a lifecycle task has work, whether or not it was told.
 
-    state      wish                                   settled means
+    state      desired                                once reconciled
     creating   partitions exist and have leaders      -> active
-    active     partitions have this configuration     nothing owed
+    active     partitions have this configuration     unchanged
     deleting   partitions are gone                    -> deleted
-    deleted    tombstone: keeps the name at rest      nothing owed
+    deleted    tombstone: the name is in cooldown     unchanged
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class QueueDataKey(models.Model):
 
 
 class DataKeyGrant(models.Model):
-    """A data key that another queue of the account has lent to this one, so that its dead letters can be read here.
+    """A data key of another queue of the account, granted to this one, so that its dead letters can be read here.
 
     Outlives its owner: who deletes a queue does not mean to lose what had failed there.
     """
@@ -135,14 +135,14 @@ ACTIVE_MOVES = (MoveStatus.RUNNING, MoveStatus.CANCELLING)
 
 
 class MessageMoveTask(models.Model):
-    """A dead-letter queue being emptied. Wishes are written by `moves.py`, progress by `moving.py`.
+    """A dead-letter queue being emptied. `moves.py` writes what is asked for, `moving.py` the progress.
 
     Tasks of SQS lease whatever comes until nothing does. Those of REST (`scans`) look through what the queue held when
     they began, in log order, and move what their filter wants: `position` has for every partition the next offset, the
     offset to end before, and how far what arrived since was watched for messages that came back.
 
-    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a worker
-    which died may have left on messages have run out: before, an empty queue does not mean that nothing is left.
+    `claim` and `next_attempt_at` are a lease, as those of a queue. `leases_expired_at` is when the leases that a dead
+    worker may have left on messages have run out: before, an empty queue does not mean that nothing is left.
     """
 
     uuid = models.UUIDField(unique=True)
@@ -180,7 +180,7 @@ class MessageMoveTask(models.Model):
     matched = models.BigIntegerField(default=0)
     skipped = models.BigIntegerField(default=0)
     returned = models.BigIntegerField(default=0)
-    # It rests since then; for SQS it is running.
+    # Paused since then; for SQS it is running.
     paused_at = models.DateTimeField(null=True)
     paused_ms = models.BigIntegerField(default=0)
 

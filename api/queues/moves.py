@@ -89,7 +89,7 @@ def start_move(
 
 @transaction.atomic
 def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
-    """The task rests once the worker has seen this. Pausing one that rests changes nothing."""
+    """The task stops once the worker has seen this. Pausing a paused one changes nothing."""
     task = _running(account_id, task_uuid, "paused")
     if task.paused_at is None:
         task.paused_at = clock.now()
@@ -100,7 +100,7 @@ def pause_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMo
 
 @transaction.atomic
 def resume_move(actor: Actor, account_id: str, task_uuid: uuid.UUID) -> MessageMoveTask:
-    """It goes on where it was. The time it rested does not count against the hours it has."""
+    """It goes on where it was. The time of its pauses does not count against its hours."""
     task = _running(account_id, task_uuid, "resumed")
     if task.paused_at is None:
         return task

@@ -29,7 +29,7 @@ from api.secrets import keyring
 from frontend.metadata.records import QueueRecord
 from frontend.queues.resolver import ResolvedQueue
 
-# Tasks that somebody may work on: those that rest do nothing until they are resumed or cancelled.
+# Tasks that may be worked on: paused ones do nothing until they are resumed or cancelled.
 _WORKABLE = Q(status__in=ACTIVE_MOVES) & (Q(paused_at__isnull=True) | Q(status=MoveStatus.CANCELLING))
 
 
@@ -76,7 +76,7 @@ class ScanProgress(NamedTuple):
 
 @transaction.atomic
 def claim_move(task_id: int) -> MoveClaim | None:
-    """None: nothing is owed now, somebody is at it, or the task has just ended."""
+    """Returns None where nothing is pending now, another worker holds the task, or it has just ended."""
     now = clock.now()
     rows = MessageMoveTask.objects.select_for_update(skip_locked=True, of=("self",)).select_related("source")
     task = rows.filter(_WORKABLE, pk=task_id, next_attempt_at__lte=now).first()
@@ -87,8 +87,8 @@ def claim_move(task_id: int) -> MoveClaim | None:
     if task.status == MoveStatus.CANCELLING:
         _end(task, MoveStatus.CANCELLED, "")
         return None
-    rested = timedelta(milliseconds=task.paused_ms)
-    if now - task.started_at - rested > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
+    paused = timedelta(milliseconds=task.paused_ms)
+    if now - task.started_at - paused > timedelta(hours=limits.MOVE_TASK_HOURS_MAX):
         _end(task, MoveStatus.FAILED, f"The task has run for {limits.MOVE_TASK_HOURS_MAX} hours.")
         return None
     task.claim = uuid.uuid4()
@@ -116,7 +116,7 @@ def note_count(claim: MoveClaim, to_move: int) -> None:
 
 @transaction.atomic
 def note_progress(claim: MoveClaim, moved: int, scan: ScanProgress | None = None) -> bool:
-    """False: stop here. The task was cancelled (it ends now), it is to rest, or the claim was lost."""
+    """False: stop here. The task was cancelled (it ends now), it is paused, or the claim was lost."""
     task = _claimed(claim)
     if task is None:
         return False

@@ -36,7 +36,7 @@ class ResumeView(APIView):
 
 
 async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: bool) -> Queue:
-    """When it returns the partitions of the queue follow the wish. Raises QueueProblem."""
+    """When it returns the partitions of the queue have the new state. Raises QueueProblem."""
     change = {PAUSED: "true" if paused else "false"}
     queue = await sync_to_async(actions.set_queue_attributes)(actor, account_id, name, change)
 
@@ -44,7 +44,7 @@ async def set_paused_and_wait(actor: Actor, account_id: str, name: str, paused: 
         return await sync_to_async(selectors.is_reconciled)(account_id, queue.pk, queue.generation)
 
     if not await wait_until(queue_change_key(account_id, name), reconciled, limits.QUEUE_READY_WAIT_MS_MAX):
-        raise QueueProblem("ServiceUnavailable", "The wish is noted, storage has not followed yet. Repeat the request.")
+        raise QueueProblem("ServiceUnavailable", "The change is noted, storage lags behind. Repeat the request.")
     return queue
 
 

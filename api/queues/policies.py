@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from rest_framework import serializers
@@ -29,8 +30,8 @@ class RetryPolicySerializer(serializers.Serializer):
     max_ms = serializers.IntegerField(min_value=1, max_value=RETRY_PAUSE_MS_MAX, default=RETRY_PAUSE_MS_MAX)
     jitter = serializers.FloatField(min_value=0, max_value=1, default=0.0)
 
-    def validate(self, attrs: dict[str, object]) -> dict[str, object]:
-        if attrs["max_ms"] < attrs["delay_ms"]:  # type: ignore[operator]  # integers: the fields parsed them
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs["max_ms"] < attrs["delay_ms"]:
             raise serializers.ValidationError({"max_ms": "must not be less than delay_ms"})
         return attrs
 

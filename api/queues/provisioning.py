@@ -1,4 +1,4 @@
-"""CreateQueue as callers see it: the wish is written, then the answer waits until the queue is usable."""
+"""CreateQueue as callers see it: the desired state is written, then the answer waits until the queue is usable."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Dead-letter relations between queues of one account: who may name whom, who lends keys to whom, who must hear of it.
+"""Dead-letter relations between queues of one account: which may name which, key grants, and who must hear of it.
 
 A queue names its dead-letter queue by ARN. Three things follow from that:
 
-    keys     the source's data keys are lent to the target before storage hears of it, and along the chain of targets;
+    keys     the target is granted the source's data keys before storage hears of it, and along the chain of targets;
              with them go the ids of the encryption keys that its messages may be sealed under
     storage  the source's partitions are told the target's partition; 0 while the target is not there
-    wake     a target that appears or goes owes its sources another configuration
+    wake     a target that appears or goes leaves its sources pending
 
-Lending and waking write rows of several queues: both run with the account's row locked.
+Granting and waking write rows of several queues: both run with the account's row locked.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def grant_keys(source: Queue) -> None:
         rows = Queue.objects.select_for_update().filter(account_id=source.account_id, name=redrive.target.name)
         target = rows.filter(state__in=LIVE).first()
         if target is None or not _grant(grantor, target):
-            return  # what it holds already was lent on already
+            return  # what it holds already was granted onward already
         grantor = target
 
 
@@ -113,7 +113,7 @@ def wake_sources(account_id: str, name: str) -> None:
     assert connection.in_atomic_block
     now = clock.now()
     woken = list(sources_of(account_id, name).values_list("pk", flat=True))
-    # Who holds a claim looks again when it has settled: the generation is ahead then.
+    # Who holds a claim looks again when it is done: the generation is ahead then.
     Queue.objects.filter(pk__in=woken, claim__isnull=True).update(next_attempt_at=now)
     Queue.objects.filter(pk__in=woken).update(generation=F("generation") + 1)
     for queue_id in woken:
@@ -153,7 +153,7 @@ def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Se
 
 
 def forget_expired_grants() -> int:
-    """Data keys that queues deleted long ago had lent: nobody can have a message of theirs any more. How many went."""
+    """Grants of queues deleted long ago: nobody can have a message of theirs any more. How many went."""
     long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
     gone = Queue.objects.filter(state=QueueStatus.DELETED, deleted_at__lt=long_ago)
     return DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid")).delete()[0]

@@ -26,7 +26,7 @@ def queue_state(account_id: str, queue_id: int) -> str | None:
 
 
 def is_reconciled(account_id: str, queue_id: int, generation: int) -> bool:
-    """Does storage follow this wish about the queue, or a later one?"""
+    """Returns whether storage has this generation of the queue, or a later one."""
     rows = Queue.objects.filter(account_id=account_id, pk=queue_id, observed_generation__gte=generation)
     return rows.exists()
 
@@ -90,7 +90,7 @@ def _targets(account_id: str) -> QuerySet[Queue, str]:
 
 
 class PendingQueue(NamedTuple):
-    """Of any account: a wish about a queue that storage does not follow yet."""
+    """A queue of any account whose desired state storage does not have yet."""
 
     account_id: str
     name: str

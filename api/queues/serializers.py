@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from rest_framework import serializers
 
@@ -223,7 +224,7 @@ class MoveRequestSerializer(serializers.Serializer):
 class MoveSerializer(serializers.Serializer):
     id = serializers.UUIDField()
     status = serializers.ChoiceField(choices=[*(status.value.lower() for status in MoveStatus), _PAUSED])
-    source = serializers.CharField()  # type: ignore[assignment]  # a Field has an argument of that name
+    source: Any = serializers.CharField()  # Field has an attribute of that name, which holds no field
     destination = serializers.CharField(allow_null=True)
     messages_per_second = serializers.IntegerField(allow_null=True)
     messages_max = serializers.IntegerField(allow_null=True)

@@ -155,14 +155,14 @@ class MoveView(APIView):
 class MovePauseView(APIView):
     @extend_schema(operation_id="moves.pause", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
-        """The task rests until it is resumed or cancelled."""
+        """The task stops until it is resumed or cancelled."""
         return _ordered(request, name, move_id, moves.pause_move)
 
 
 class MoveResumeView(APIView):
     @extend_schema(operation_id="moves.resume", request=None, responses={202: MoveSerializer})
     def post(self, request: Request, name: str, move_id: UUID) -> Response:
-        """A task that rests goes on where it was."""
+        """A paused task goes on where it was."""
         return _ordered(request, name, move_id, moves.resume_move)
 
 

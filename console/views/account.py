@@ -16,7 +16,7 @@ from api.people.roles import Act
 from api.people.selectors import membership_of
 from console.actors import actor_names
 from console.pages import account_page, denied, person_page, require_recent_sign_in, show_refusal, told
-from console.visits import AccountVisit, Visit
+from console.visits import AccountVisit, Visit, note_visit
 
 PAGE_ENTRIES = 50
 _FILTER_CHARS_MAX = 100
@@ -72,6 +72,6 @@ def _owned(request: HttpRequest, visit: Visit, account_id: str) -> AccountMember
     membership = membership_of(visit.person, account_id)
     if membership is None:
         raise PeopleError("not-found", "There is no such account, or you are no member of it.")
-    request.visit = AccountVisit(visit, membership)  # type: ignore[attr-defined]  # read by the context processor
+    note_visit(request, AccountVisit(visit, membership))
     members.require(membership, Act.CLOSE_ACCOUNT)
     return membership

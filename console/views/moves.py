@@ -65,7 +65,7 @@ def change_move(request: HttpRequest, visit: AccountVisit, name: str, move_id: u
     act(visit.actor, visit.account_id, move_id)
     text = {
         "cancel": "The redrive is being cancelled.",
-        "pause": "The redrive rests.",
+        "pause": "The redrive is paused.",
         "resume": "The redrive goes on.",
     }
     return told(queue_url(visit, name, "/moves"), text[verb])

@@ -4,7 +4,8 @@ Surface: other planes may import this module.
 
 An operation is allowed when all of its demands are. Batch calls ask for the action of the single one, once. Operations
 that SQS does not have need an action of their own, `penstock:...` or `billing:...`; those of queues need also the SQS
-action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the message browser.
+action with the same effect: a caller that is denied `sqs:ReceiveMessage` cannot read messages through the message
+browser.
 """
 
 from __future__ import annotations
@@ -199,7 +200,8 @@ SQS_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "CancelMessageMoveTask": _CANCEL_MOVE,
     "ListMessageMoveTasks": _LIST_MOVES,
 }
-# REST routes of messages, the message browser, parked groups and scheduled messages, by the action of their route; the websocket.
+# REST routes of messages, the message browser, parked groups and scheduled messages, by the action of their route; the
+# websocket.
 ROUTE_OPERATIONS: Mapping[str, tuple[Demand, ...]] = {
     "send": (_SEND,),
     "receive": (_RECEIVE,),

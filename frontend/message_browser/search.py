@@ -148,7 +148,7 @@ class _Scan:
 async def see_now(
     services: FrontendServices, queue: ResolvedQueue, partition: int, message: BrowsedMessage
 ) -> tuple[ResolvedQueue, BrowsedView]:
-    """The message, and the view of the queue that opens it: keys may have been lent a moment ago."""
+    """The message, and the view of the queue that opens it: keys may have been granted a moment ago."""
     for _ in range(2):
         try:
             return queue, see(services.message_ids, queue, partition, message)

@@ -53,7 +53,7 @@ class BrowsedView(NamedTuple):
 
 
 def see(ids: MessageIds, queue: ResolvedQueue, partition: int, message: BrowsedMessage) -> BrowsedView:
-    """A message that does not open is seen all the same. Raises KeyNotGranted: a newer view of the queue may open it."""
+    """A message that does not open is seen all the same. Raises KeyNotGranted: a newer view may open it."""
     try:
         record = open_record(queue, message.body)
     except KeyNotGranted:

@@ -1,9 +1,9 @@
 """A stored record made readable: decoded, its key found, its envelope opened.
 
-A dead letter stays as it was sealed, under a data key of the queue it was sent to. That queue has lent its keys to the
-dead-letter queue (`key_grants` of the record), and they stay there when it is deleted. Versions of data keys are
-unique in an installation (but for the first ones ever made), so the version in the envelope names the queue too. The
-version of a customer's encryption key stands beside it, where one was used: it opens until that key is gone.
+A dead letter stays as it was sealed, under a data key of the queue it was sent to. The dead-letter queue has grants
+of its keys (`key_grants` of the record), and they stay there when it is deleted. Versions of data keys are unique in an
+installation (but for the first ones ever made), so the version in the envelope names the queue too. The version of a
+customer's encryption key stands beside it, where one was used: it opens until that key is gone.
 
 Surface: other planes may import this module.
 """
@@ -35,7 +35,7 @@ _decode_source = msgspec.msgpack.Decoder(DeadSource).decode
 
 
 class OpenedRecord(NamedTuple):
-    """`lender` is the queue whose key opened it, None where it was the queue's own."""
+    """`granted_by` is the queue whose key opened it, None where it was the queue's own."""
 
     opened: Opened
     group: str | None

@@ -142,7 +142,7 @@ async def open_leases(
     try:
         return [open_lease(services, queue, found, received_s) for found in leases]
     except KeyNotGranted:
-        # A redrive policy of this very moment: the keys were lent before the first message was moved.
+        # A redrive policy of this very moment: the keys were granted before the first message was moved.
         with contextlib.suppress(RequestError):
             queue = await services.queues.refresh(queue.address)
     except (EnvelopeError, RecordError):

@@ -166,21 +166,20 @@ class ResolvedQueue:
         return key
 
     def key_grants(self, names: KeyNames) -> Sequence[GrantedKey]:
-        """The keys of these names which other queues have lent to this one: one, but for queues of old. Raises
-        KeyUnusable."""
+        """The keys of these names that were granted to this queue: one, but for queues of old. Raises KeyUnusable."""
         openings = self._granted.get(names)
         if openings is None:
             openings = []
             for grant in self.record.key_grants:
                 if grant.version == names.version:
-                    key = self._lent_key(names, grant.owner_uuid, grant.wrapped)
+                    key = self._granted_key(names, grant.owner_uuid, grant.wrapped)
                     if key is not None:
                         openings.append(GrantedKey(key, grant.owner_name))
             if openings and not names.encryption_version:
                 self._granted[names] = openings
         return openings
 
-    def _lent_key(self, names: KeyNames, owner_uuid: bytes, wrapped: bytes) -> DataKey | None:
+    def _granted_key(self, names: KeyNames, owner_uuid: bytes, wrapped: bytes) -> DataKey | None:
         if names.encryption_version:
             return self._derived(names, owner_uuid, wrapped)
         record = self.record

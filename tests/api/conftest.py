@@ -21,7 +21,7 @@ def caller(db: None) -> Caller:
 
 @pytest.fixture
 def storage(monkeypatch: pytest.MonkeyPatch) -> ScriptedStorage:
-    """Queues are settled in it as soon as their wish is committed."""
+    """Queues are reconciled in it as soon as their desired state is committed."""
     from api.queues import actions, spreading
     from workers.lifecycle.reconciling import reconcile_queue
 

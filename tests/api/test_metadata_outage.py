@@ -310,7 +310,7 @@ async def test_trimming_never_claims_what_a_running_transaction_may_add(
     assert await sync_to_async(changes.trim_changes)() == 0, "the newest stays: it says how far back the log is whole"
 
 
-def test_reconcile_tick_trims_the_log(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resync_tick_trims_the_log(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "b"):
         create_key(caller, name)
     monkeypatch.setattr(limits, "FEED_CHANGES_KEPT_MAX", 1)

@@ -114,7 +114,7 @@ async def test_queue_record_holds_what_the_data_plane_needs(client: MetadataClie
 
 
 async def test_keys_lent_to_a_dead_letter_queue_reach_the_front_end(client: MetadataClient, caller: Caller) -> None:
-    """As they are in the database, and as a worker that moves messages sees them; announced when they are lent."""
+    """As they are in the database, and as a worker that moves messages sees them; announced when they are granted."""
 
     def make(name: str, attributes: dict[str, str]) -> Queue:
         queue = queues.create_queue(OPERATOR, caller.account_id, name, attributes, {}).queue

@@ -168,7 +168,7 @@ def test_answer_has_a_thousand_names_at_most(caller: Caller, storage: ScriptedSt
 def test_storage_down_makes_create_queue_retriable(
     caller: Caller, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The wish stays; the same request later finds the queue."""
+    """The desired state stays; the same request later finds the queue."""
 
     def down(call: str) -> None:
         raise OSError("no route")

@@ -51,7 +51,7 @@ async def act(front: Installation, what: str, message: Any, queue: str = "orders
 
 
 def with_dead_letter_queue(front: Installation, suffix: str = "") -> None:
-    """`orders` has the dead-letter queue `dead`, which has been lent its key."""
+    """`orders` has the dead-letter queue `dead`, which has been granted its key."""
     policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead{suffix}", "maxReceiveCount": 1}
     front.add_queue("orders" + suffix, (1,), attributes={"RedrivePolicy": json.dumps(policy)})
     source = front.metadata.queues[(ACCOUNT, "orders" + suffix)]

@@ -51,6 +51,12 @@ BANS = [
         but_not=("storage_nodes/log/disk.py",),
         example="os.fsync(fd)",
     ),
+    Ban(
+        r"# type: ignore",
+        "say the type: a narrower parameter, a cast, an attribute that is declared",
+        where=tuple(package for package in PACKAGES if package != "storage_nodes"),
+        example="x = y  # type: ignore",
+    ),
     Ban(r"\buuid1\(", "use uuid4: uuid1 tells the machine and the time", example="uuid.uuid1()"),
     Ban(
         r"\bdatetime\.(utcnow|utcfromtimestamp)\(",

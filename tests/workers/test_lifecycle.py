@@ -1,4 +1,4 @@
-"""Lifecycle tasks: hints that are lost, doubled, late, or cut short end in the state that was wished for."""
+"""Lifecycle tasks: hints that are lost, doubled, late, or cut short end in the desired state."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_worker_killed_while_deleting_is_made_good(caller: Caller) -> None:
     assert (Queue.objects.get(pk=queue.pk).state, storage.partitions) == ("deleted", {})
 
 
-def test_wish_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None:
+def test_desired_state_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None:
     storage = ScriptedStorage()
     queue = new_queue(caller)
     reconcile_queue(queue.pk, storage)
@@ -194,7 +194,7 @@ def test_wish_changed_while_worked_on_is_worked_on_again(caller: Caller) -> None
     assert storage.configs[1].retention_ms == 700_000
 
 
-def test_reconcile_sends_hints_for_rows_that_stand_still(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resync_sends_hints_for_rows_that_stand_still(caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[Hint, int]] = []
     monkeypatch.setattr("workers.lifecycle.reconciling.send_hint", lambda hint, pk: sent.append((hint, pk)) or True)
     storage = ScriptedStorage()
@@ -208,3 +208,4 @@ def test_reconcile_sends_hints_for_rows_that_stand_still(caller: Caller, monkeyp
         (Hint.PROVISION_QUEUE, creating.pk),
         (Hint.DELETE_QUEUE, deleting.pk),
     ]
+

@@ -169,7 +169,7 @@ def test_dead_letter_of_a_dead_letter_queue_is_read(scene: Scene, first: str) ->
     assert [message.content.body for message in scene.receive("end")] == ["hello"]
 
 
-def test_two_queues_that_are_each_others_dead_letter_queue_lend_and_end(scene: Scene) -> None:
+def test_two_queues_that_are_each_others_dead_letter_queue_grant_keys_and_end(scene: Scene) -> None:
     for name in ("a", "b"):
         scene.create(name)
     for name, target in (("a", "b"), ("b", "a")):
@@ -456,7 +456,7 @@ def test_task_of_more_than_its_hours_fails(
     assert run(scene, task).status == status
 
 
-def test_reconcile_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resync_finds_tasks_that_stand_still(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     dead_letters(scene)
     task = start(scene)
     sent: list[int] = []

@@ -188,7 +188,7 @@ def test_paused_task_rests_and_goes_on_where_it_was(scene: Scene) -> None:
     MessageMoveTask.objects.update(paused_at=now - timedelta(hours=40), started_at=now - timedelta(hours=41))
     assert order(scene, task, "resume").json()["status"] == "running"
     task = run(scene, task)
-    assert (task.status, task.moved) == ("COMPLETED", 6), "the hours it rested do not count"
+    assert (task.status, task.moved) == ("COMPLETED", 6), "the hours of its pause do not count"
     assert sorted(bodies(scene, "orders")) == [f"m{number}" for number in range(6)]
     actions = AuditEntry.objects.filter(action__startswith="queue.move").order_by("pk").values_list("action", flat=True)
     assert list(actions) == [

@@ -230,7 +230,7 @@ def test_worker_killed_in_the_change_over_is_made_good(caller: Caller, survives:
     assert (line.queue.state, line.storage.partitions) == ("deleted", {})
 
 
-def test_wish_taken_back_after_the_partition_was_closed_makes_another(caller: Caller, later: Any) -> None:
+def test_change_taken_back_after_the_partition_was_closed_makes_another(caller: Caller, later: Any) -> None:
     line = Line(caller, "line.fifo")
     line.change(**FAST)
     original = line.storage.configure

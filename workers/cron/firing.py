@@ -29,7 +29,8 @@ from storage_nodes.protocol.errors import StorageError
 from storage_nodes.protocol.records import HEADER_DEDUP, HEADER_DUE, HEADER_GROUP, encode_body
 from storage_nodes.protocol.usage import Origin, size_field, usage_key
 from workers.limits import CRON_BATCH_BYTES_MAX, CRON_ROUNDS_MAX, CRON_STEP_S_MAX
-from workers.moves.work import MoveStorage, StorageRunner
+from workers.moves.work import MoveStorage
+from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
 _TICK_MS = struct.Struct(">Q")
@@ -37,7 +38,7 @@ _TICK_MS = struct.Struct(">Q")
 _KEY_START = b"\0cron"
 
 
-def hand_over(storage: StorageRunner, now: datetime | None = None) -> int:
+def hand_over(storage: StorageRunner[MoveStorage], now: datetime | None = None) -> int:
     """Rounds until nothing is near; how many ticks were handed over. What is left is for the next task."""
     count = 0
     for _ in range(CRON_ROUNDS_MAX):
@@ -48,7 +49,7 @@ def hand_over(storage: StorageRunner, now: datetime | None = None) -> int:
     return count
 
 
-def _hand_over(storage: StorageRunner, claimed: Sequence[CronClaim]) -> int:
+def _hand_over(storage: StorageRunner[MoveStorage], claimed: Sequence[CronClaim]) -> int:
     by_partition: dict[int, list[tuple[CronClaim, list[bytes]]]] = {}
     for claim in claimed:
         try:
@@ -67,7 +68,7 @@ def _hand_over(storage: StorageRunner, claimed: Sequence[CronClaim]) -> int:
     return count
 
 
-def _send(storage: StorageRunner, partition: int, work: Sequence[tuple[CronClaim, list[bytes]]]) -> int:
+def _send(storage: StorageRunner[MoveStorage], partition: int, work: Sequence[tuple[CronClaim, list[bytes]]]) -> int:
     claims = [claim for claim, _ in work]
 
     async def send(client: MoveStorage) -> None:

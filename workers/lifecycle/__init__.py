@@ -1,1 +1,1 @@
-"""Lifecycle of queues: from the wish in the database to partitions in the storage plane, and away again."""
+"""Lifecycle of queues: from the desired state in the database to partitions in the storage plane, and away again."""

@@ -1,10 +1,8 @@
-"""One hint: claim the row, reconcile_partitions the wish, settle it; again if the wish has changed meanwhile."""
+"""One hint: claim the row, reconcile its partitions, note it; again if the desired state has changed by then."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Protocol
 
 import structlog
 
@@ -14,25 +12,17 @@ from api.encryption.actions import delete_due_keys, forget_old_uses
 from api.hints import Hint, send_hint
 from api.limits import LIFECYCLE_STEP_MS_MAX, RECONCILE_ROUNDS_MAX
 from api.queues import lifecycle, moving
-from api.queues.lifecycle import ReconcileResult
 from api.queues.redrive import forget_expired_grants
 from storage_nodes.protocol.errors import StorageError
 from workers.lifecycle.steps import PartitionAdmin, reconcile_partitions
+from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
 
 
-class StorageRunner(Protocol):
-    """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
-
-    def run(
-        self, work: Callable[[PartitionAdmin], Awaitable[ReconcileResult]], timeout_s: float
-    ) -> ReconcileResult: ...
-
-
-def reconcile_queue(queue_id: int, storage: StorageRunner) -> int | None:
-    """Milliseconds until it should be tried again (the row says so too); None when nothing is owed, or somebody else
-    is at it."""
+def reconcile_queue(queue_id: int, storage: StorageRunner[PartitionAdmin]) -> int | None:
+    """Returns the milliseconds until the next attempt (the row says so too); None when nothing is pending, or another
+    worker holds the row."""
     for _ in range(RECONCILE_ROUNDS_MAX):
         claim = lifecycle.claim_queue(queue_id)
         if claim is None:
@@ -51,8 +41,8 @@ def reconcile_queue(queue_id: int, storage: StorageRunner) -> int | None:
 
 
 def resync() -> int:
-    """Sends the hints of all rows that stand still, trims the log of changes, ends keys whose time is over. How many
-    hints went out."""
+    """Sends the hints of all rows that make no progress, trims the log of changes, and ends what is kept for a time:
+    keys, counts of their use, grants. How many hints went out."""
     trim_changes()
     delete_due_keys()
     forget_old_uses()

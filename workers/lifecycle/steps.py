@@ -1,4 +1,4 @@
-"""What each wish takes in the storage plane. Every step may be repeated, also after having been stopped anywhere.
+"""What each desired state takes in the storage plane. Every step may be repeated, also after a stop anywhere.
 
 Partitions are named by their tag, `queue:<uuid>:<number>`: creating one that exists answers with it, deleting one that
 is gone succeeds. So a step never needs to know how far an earlier attempt came.
@@ -52,7 +52,7 @@ def partition_tag(queue_uuid: UUID, number: int) -> str:
 async def reconcile_partitions(
     storage: PartitionAdmin, claim: Claim, now_ms: Callable[[], int], factor: int = REPLICATION_FACTOR
 ) -> ReconcileResult:
-    """Does what the claimed wish asks for, or the next round of it. `now_ms`: the time as rows have it
+    """Brings the partitions to the claimed state, or a round nearer to it. `now_ms`: the time as rows have it
     (api/clock.py), since other workers go on from the times that are noted here. Raises StorageError."""
     made = await _create(storage, claim, factor)
     if claim.state == QueueStatus.DELETING:

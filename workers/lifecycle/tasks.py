@@ -1,4 +1,4 @@
-"""The tasks, by the names that `api/hints.py` sends. What they do is in `settling.py`.
+"""The tasks, by the names that `api/hints.py` sends. What they do is in `reconciling.py`.
 
 Imports of Django's models stay inside the functions: the schedule's process loads this module too, without Django.
 """
@@ -27,10 +27,10 @@ def delete_queue(queue_id: int) -> None:
 def resync() -> None:
     from django.db import close_old_connections
 
-    from workers.lifecycle.reconciling import resync as send_overdue_hints
+    from workers.lifecycle import reconciling
 
     try:
-        send_overdue_hints()
+        reconciling.resync()
     finally:
         close_old_connections()
 

@@ -17,18 +17,19 @@ from api.queues.models import MoveStatus
 from storage_nodes.protocol.errors import StorageError
 from workers.moves.leasing import LeaseSlice
 from workers.moves.scanning import ScanSlice
-from workers.moves.work import MoveFailed, StorageRunner, Tools
+from workers.moves.work import MoveFailed, MoveStorage, Tools
+from workers.storage import StorageRunner
 
 _log = structlog.get_logger(__name__)
 
 
 def move_slice(
     task_id: int,
-    storage: StorageRunner,
+    storage: StorageRunner[MoveStorage],
     monotonic: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int | None:
-    """Milliseconds until the next slice is due; None when the task has ended (or rests, or somebody else is at it)."""
+    """Milliseconds until the next slice is due; None when the task has ended, is paused, or is another worker's."""
     claim = moving.claim_move(task_id)
     if claim is None:
         return None

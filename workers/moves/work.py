@@ -1,4 +1,4 @@
-"""What a slice of any move task does: batch after batch at its rate, progress noted, until its time is over.
+"""What a slice of any move task does: batch after batch at its rate, progress noted, until the slice ends.
 
 leasing.py    tasks of SQS: whatever can be leased, until nothing can
 scanning.py   tasks of REST: what a filter wants of what the queue held when the task began
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from api import limits
 from api.queues import moving
@@ -22,7 +22,9 @@ from frontend.queues.resolver import ResolvedQueue
 from storage_nodes.protocol.errors import ErrorCode
 from storage_nodes.protocol.messages import AcquireReply, DeadSource, QueueBrowseReply, QueueStats, SendReply
 from workers.limits import MOVE_PAUSE_SLEPT_S_MAX, MOVE_STEP_S_MAX
+from workers.storage import StorageRunner
 
+T = TypeVar("T")
 # In the words of SQS.
 _QUEUE_IS_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 
@@ -47,12 +49,6 @@ class MoveStorage(Protocol):
     async def stats(self, partition: int) -> QueueStats: ...
 
 
-class StorageRunner(Protocol):
-    """`workers.storage.StorageThread`: runs work with the storage client, in bounded time."""
-
-    def run(self, work: Callable[[Any], Awaitable[Any]], timeout_s: float) -> Any: ...
-
-
 class MoveFailed(Exception):
     """The task cannot go on; the text is its FailureReason."""
 
@@ -60,7 +56,7 @@ class MoveFailed(Exception):
 class Tools(NamedTuple):
     """Storage and time."""
 
-    storage: StorageRunner
+    storage: StorageRunner[MoveStorage]
     monotonic: Callable[[], float]
     sleep: Callable[[float], None]
 
@@ -75,7 +71,7 @@ class Step(NamedTuple):
 
 
 class Slice(ABC):
-    """One claim of a task, until its time is over."""
+    """One claim of a task, until the slice ends."""
 
     def __init__(self, claim: MoveClaim, tools: Tools) -> None:
         if claim.source is None:
@@ -95,7 +91,7 @@ class Slice(ABC):
         """One batch."""
 
     def run(self) -> int | None:
-        """Milliseconds until the next slice is due; None when the task has ended, or rests."""
+        """Milliseconds until the next slice is due; None when the task has ended, or is paused."""
         claim = self.claim
         self.count_once()
         ends_s = self._monotonic() + limits.MOVE_SLICE_MS / 1000
@@ -153,7 +149,7 @@ class Slice(ABC):
             raise MoveFailed(_QUEUE_IS_GONE)
         return owner
 
-    def in_storage(self, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    def in_storage(self, work: Callable[[MoveStorage], Awaitable[T]]) -> T:
         return self._storage.run(work, MOVE_STEP_S_MAX)
 
 
