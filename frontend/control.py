@@ -31,7 +31,6 @@ from frontend.limits import (
     CONTROL_STREAMS_MAX,
     CONTROL_TIMEOUT_S,
 )
-from frontend.queues.encryption_key_uses import KeyUseCounts
 from frontend.readiness import Trouble
 from frontend.routing.bulkhead import Bulkhead, Place
 
@@ -134,8 +133,8 @@ class ControlPlane:
         """Unix milliseconds by access key. Said by this process, for no account. Raises RequestError."""
         await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
 
-    async def note_encryption_key_uses(self, request_id: str, uses: Mapping[str, KeyUseCounts]) -> None:
-        """Messages by key id, since it was told last. Said by this process, for no account. Raises RequestError."""
+    async def note_encryption_key_uses(self, request_id: str, uses: Mapping[str, tuple[int, int]]) -> None:
+        """Messages sealed and opened by key id, since it was told last. Said by this process, for no account. Raises RequestError."""
         told = msgspec.json.encode({"uses": uses})
         await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
 

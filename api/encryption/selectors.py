@@ -26,8 +26,10 @@ def keys_of(account_id: str, after: str, limit: int) -> list[EncryptionKey]:
 
 def encryption_key_of(account_id: str, key_id: str) -> EncryptionKey | None:
     found = _uuid_of(key_id)
-    rows = EncryptionKey.objects.filter(account_id=account_id, pk=found).exclude(state=KeyState.DELETED)
-    return None if found is None else rows.first()
+    if found is None:
+        return None
+    rows = EncryptionKey.objects.filter(account_id=account_id, pk=found)
+    return rows.exclude(state=KeyState.DELETED).first()
 
 
 def uses_of(key: EncryptionKey) -> list[EncryptionKeyUse]:

@@ -68,4 +68,5 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
 
 def encryption_key_record(row: Sequence[Any]) -> EncryptionKeyRecord:
     versions = [EncryptionKeyVersionRecord(*version) for version in zip(row[3] or (), row[4] or (), strict=True)]
-    return EncryptionKeyRecord(*row[:3], versions, row[5], _texts(row[6]))
+    key_id, account_id, state = row[:3]
+    return EncryptionKeyRecord(key_id, account_id, state, versions, row[5], _texts(row[6]))

@@ -1,7 +1,7 @@
 """The encryption keys of a customer, as one queue uses them.
 
 A queue whose KmsMasterKeyId names a key of its account seals under keys that are derived from the queue's data key and
-the newest version of that key, anew for every KmsDataKeyReusePeriodSeconds (crypto/keyring.py). A message says in its
+the newest version of that key, one for every KmsDataKeyReusePeriodSeconds (crypto/keyring.py). A message says in its
 envelope which version that was, so it opens after a rotation, after the queue has got another key, and in every queue
 that it comes to as a dead letter.
 
