@@ -134,7 +134,8 @@ class ControlPlane:
         await self._ask("/internal/keys/used", Principal("", ""), request_id, msgspec.json.encode({"uses": uses}))
 
     async def note_encryption_key_uses(self, request_id: str, uses: Mapping[str, tuple[int, int]]) -> None:
-        """Messages sealed and opened by key id, since it was told last. Said by this process, for no account. Raises RequestError."""
+        """Messages sealed and opened by key id, since this was said last. Said by this process, for no account. Raises
+        RequestError."""
         told = msgspec.json.encode({"uses": uses})
         await self._ask("/internal/encryption-keys/used", Principal("", ""), request_id, told)
 

@@ -110,8 +110,8 @@ def rotate_encryption_key(actor: Actor, account_id: str, key_id: str) -> Encrypt
 def schedule_deletion(
     actor: Actor, account_id: str, key_id: str, days: int = limits.DELETION_DAYS_DEFAULT
 ) -> EncryptionKey:
-    """Its queues neither take nor give messages from now on; when the days are over, what it sealed opens for nobody
-    any more. Raises EncryptionKeyProblem."""
+    """Its queues neither take nor give messages from now on; when the days are over, what it sealed opens no more.
+    Raises EncryptionKeyProblem."""
     if not limits.DELETION_DAYS_MIN <= days <= limits.DELETION_DAYS_MAX:
         raise _invalid(f"A key is deleted after {limits.DELETION_DAYS_MIN} to {limits.DELETION_DAYS_MAX} days.")
     key = _usable(account_id, key_id)
@@ -188,7 +188,7 @@ def _delete_if_due(account_id: str, key_id: str) -> bool:
 
 
 def _shred(actor: Actor, key: EncryptionKey) -> None:
-    """Without its versions no message under the key opens, wherever it lies and whoever was granted data keys."""
+    """Without its versions no message under the key opens, wherever it lies: granted data keys do not help."""
     versions = key.versions.count()
     key.versions.all().delete()
     key.state, key.deletes_at = KeyState.DELETED, None

@@ -153,7 +153,7 @@ def _store_keys(target: Queue, keys: Iterable[DataKeyGrant], encryption_keys: Se
 
 
 def forget_expired_grants() -> int:
-    """Grants of queues deleted long ago: nobody can have a message of theirs any more. How many went."""
+    """Grants of queues deleted long ago: no message of theirs is left. How many went."""
     long_ago = clock.now() - timedelta(days=limits.KEY_GRANT_DAYS)
     gone = Queue.objects.filter(state=QueueStatus.DELETED, deleted_at__lt=long_ago)
     return DataKeyGrant.objects.filter(owner_uuid__in=gone.values("uuid")).delete()[0]

@@ -19,13 +19,13 @@ is preceded by its length, so that no two lists of parts give the same bytes. Ra
 2**32 values under one key: the master key seals one value per account and per access key, an account key one per
 queue data key and per version of an encryption key.
 
-A queue that names an encryption key seals under neither of the two, but under a key that both make together, another one for
-every period of the queue's `KmsDataKeyReusePeriodSeconds`:
+A queue that names an encryption key seals under neither of the two, but under a key that both make together, another
+one for every period of the queue's `KmsDataKeyReusePeriodSeconds`:
 
     bound    = HMAC-SHA-256(data key, "penstock-bound-key" || when the period began, 4 bytes)
     derived  = HMAC-SHA-256(encryption key, "penstock-derived-key" || bound)
 
-Whoever lacks one of the two keys learns nothing of the derived one: when the rows of either are gone, so are all the
+Without one of the two keys nothing is learnt of the derived one: when the rows of either are gone, so are all the
 messages. Nothing is stored for a period, and the rotation of an encryption key writes no row of any queue.
 
 Surface: other planes may import this module.

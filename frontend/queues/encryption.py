@@ -8,7 +8,7 @@ that it comes to as a dead letter.
     enabled             seals and opens
     disabled            neither: KmsDisabled
     pending deletion    neither: KmsInvalidState
-    gone                neither: KmsNotFound; what it sealed opens for nobody
+    gone                neither: KmsNotFound; what it sealed opens no more
 
 Within an account the right on the queue is enough. A caller of another account must be among those that the key is
 shared with, else KmsAccessDenied. Pure: the clock is a parameter.

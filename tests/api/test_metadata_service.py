@@ -239,7 +239,10 @@ async def test_change_of_an_encryption_key_reaches_the_front_end(client: Metadat
         if state is None:
             await EncryptionKey.objects.aupdate(deletes_at=EPOCH)
             assert await sync_to_async(encryption.delete_due_keys)() == 1
-        await until(lambda: client.cached_encryption_key(key_id) is MISS)
-        found = await client.get_encryption_key(caller.account_id, key_id)
+        async with asyncio.timeout(5):
+            while (found := await client.get_encryption_key(caller.account_id, key_id)) is not None:
+                if found.state == state:
+                    break
+                await asyncio.sleep(0.001)
         assert (None if found is None else found.state) == state
     assert await client.get_encryption_key(caller.account_id, "no-id") is None

@@ -321,6 +321,23 @@ async def test_long_poll_gives_nothing_once_the_key_is_disabled(front: Installat
     assert answer.error == "KmsDisabled"
 
 
+async def test_long_poll_of_a_dead_letter_queue_opens_by_the_keys_as_they_are_when_it_ends(front: Installation) -> None:
+    """The dead-letter queue itself names no key: what its letters need is looked at when they come."""
+    source = encrypted(front)
+    await send(front, "dead")
+    dead_letter_queue(front, source)
+    await dead_letter(front)
+    acquire = front.storage.acquire
+
+    async def disable_then_acquire(*given: Any, **named: Any) -> Any:
+        change_key(front, state="disabled", version=2)
+        return await acquire(*given, **named)
+
+    front.storage.acquire = disable_then_acquire  # type: ignore[method-assign]  # of this one object
+    url = QUEUE_URL.replace("orders", "dead")
+    assert (await front.sqs("ReceiveMessage", {"QueueUrl": url, "WaitTimeSeconds": 5})).error == "KmsDisabled"
+
+
 async def test_name_of_the_managed_key_needs_no_key_of_the_customer(front: Installation) -> None:
     for named in ("alias/aws/sqs", f"arn:aws:kms:us-east-1:{ACCOUNT}:alias/aws/sqs"):
         front.add_queue("orders", attributes={"KmsMasterKeyId": named})
